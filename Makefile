@@ -1,0 +1,59 @@
+# For a machine with Python 3.11, pip, make and g++; everything else, CMake included, comes from the package index.
+# Everything is put into .venv, where stablexla is installed in place: a change of a Python file needs no new install.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PACKAGES := stablexla dialects lowering targets
+NATIVE := $(wildcard targets/runtime/*.cpp targets/runtime/*.h)
+
+.PHONY: help run test lint types clean FORCE
+
+help:
+	@echo "make run     install stablexla into $(VENV) and train the digits example"
+	@echo "make test    install it with all it takes to test, then lint, type-check and run the whole suite"
+	@echo "make lint    ruff and the import contracts alone"
+	@echo "make types   mypy alone"
+	@echo "make clean   remove $(VENV) and build/"
+	@echo "Variables: PYTHON=$(PYTHON) JOBS=$(JOBS) PYTEST_ARGS=..."
+
+run: $(VENV)/installed.run
+	$(BIN)/python examples/digits.py
+
+test: lint types
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+
+lint: $(VENV)/installed.test
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-logo
+
+# mypy reads the layers where an ordinary install puts them: inside the package.
+types: $(VENV)/installed.test
+	rm -rf build/typing/stablexla
+	mkdir -p build/typing/stablexla
+	ln -s $(addprefix $(CURDIR)/,$(wildcard stablexla/*) dialects lowering targets) build/typing/stablexla/
+	cd build/typing && $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p stablexla
+
+clean:
+	rm -rf $(VENV) build
+
+$(VENV)/constraints.txt: third_party/pins.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c 'import tomllib; pins = tomllib.load(open("third_party/pins.toml", "rb")); \
+	  print("\n".join(f"{name}=={pin['"'version'"']}" for name, pin in pins.items()))' > $@
+
+# An install in place has to be renewed when a module comes or goes, so the list of them is kept.
+build/modules.txt: FORCE
+	@mkdir -p build
+	@find $(PACKAGES) -name '*.py' | LC_ALL=C sort > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+$(VENV)/installed.run: EXTRAS := examples
+$(VENV)/installed.test: EXTRAS := examples,dev
+$(VENV)/installed.run $(VENV)/installed.test: $(VENV)/constraints.txt pyproject.toml CMakeLists.txt $(NATIVE) build/modules.txt
+	PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(PIP_INSTALL) --editable '.[$(EXTRAS)]'
+	@touch $@

@@ -1,0 +1,67 @@
+"""The values of StableHLO constants as numpy arrays, for every element type.
+
+jaxlib's attributes give numpy arrays for the common types only. For the rest the attribute's text is read, in which large
+arrays are raw bytes in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from stablexla.dialects.element_types import ElementType
+
+_BUFFER_TYPES = {"i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64", "f16", "f32", "f64"}
+_TEXT = re.compile(r"dense<(.*)> : tensor<", re.DOTALL)
+_NUMBER = re.compile(r"0x[0-9A-Fa-f]+|true|false|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
+
+
+def dense_values(attribute: Any, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:
+    """The array of a dense elements attribute, such as the reference interpreter's results."""
+    if element.mlir in _BUFFER_TYPES:
+        return np.array(attribute).astype(element.dtype, copy=False).reshape(shape)
+    return _read_text(str(attribute), element, shape)
+
+
+def read_constant(op: Any, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:
+    """The array that a `stablehlo.constant` operation holds (in the host dtype of its element type)."""
+    if element.mlir in _BUFFER_TYPES:
+        return np.array(op.attributes["value"]).astype(element.dtype, copy=False).reshape(shape)
+    return _read_text(op.get_asm(large_elements_limit=None, enable_debug_info=False), element, shape)
+
+
+def _read_text(text: str, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:
+    match = _TEXT.search(text)
+    assert match is not None, "a constant without dense elements"
+    return _parse(match.group(1).strip(), element, shape)
+
+
+def _parse(text: str, element: ElementType, shape: tuple[int, ...]) -> np.ndarray:
+    if text.startswith('"0x'):
+        raw = np.frombuffer(bytes.fromhex(text[3:-1]), dtype=np.uint8)
+        flat = _from_bytes(raw, element)
+    else:
+        flat = np.array([_number(t, element.part) for t in _NUMBER.findall(text)]).astype(element.part.dtype)
+        if element.is_complex:
+            flat = flat.view(element.dtype)
+    size = int(np.prod(shape))
+    return np.ascontiguousarray(np.broadcast_to(flat, (size,)) if flat.size == 1 else flat).reshape(shape)
+
+
+def _from_bytes(raw: np.ndarray, element: ElementType) -> np.ndarray:
+    """Elements below a byte take one byte each in MLIR's dense elements."""
+    return raw.view(element.dtype)
+
+
+def _number(text: str, element: ElementType) -> Any:
+    if text.startswith("0x"):  # the bits of a NaN, an infinity, or of a number without a short decimal form
+        bits = int(text, 16)
+        width = max(8, element.bits) // 8
+        return np.frombuffer(bits.to_bytes(width, "little"), dtype=element.dtype)[0]
+    if element.is_float:
+        return np.dtype(element.dtype).type(float(text))
+    return int(text)
+
+

@@ -1,0 +1,88 @@
+"""The two MLIR contexts: StableHLO's (from jaxlib) and upstream's, and how their diagnostics are caught.
+
+The two share no objects. A context is made once for each thread that compiles: MLIR's Python bindings hold the GIL while
+they work, and a context that is used by one thread only needs no lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, stablehlo
+
+_local = threading.local()
+_passes_registered = False
+
+
+def stablehlo_context() -> hlo_ir.Context:
+    """This thread's context of StableHLO, CHLO, VHLO, Shardy, func and the other dialects that producers mix in."""
+    context = getattr(_local, "stablehlo", None)
+    if context is None:
+        context = _local.stablehlo = _new_stablehlo_context()
+    return context
+
+
+def upstream_context() -> ir.Context:
+    """This thread's context of all upstream dialects."""
+    context = getattr(_local, "upstream", None)
+    if context is None:
+        context = _local.upstream = ir.Context()
+        context.load_all_available_dialects()
+    return context
+
+
+def _new_stablehlo_context() -> hlo_ir.Context:
+    # jaxlib registers neither func nor the general passes until its own extension was asked to.
+    registry = hlo_ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context = hlo_ir.Context()
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    stablehlo.register_dialect(context)
+    chlo.register_dialect(context)
+    global _passes_registered
+    if not _passes_registered:
+        stablehlo.register_stablehlo_passes()
+        _passes_registered = True
+    return context
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message of MLIR: its severity, place (file, line, column or the location's text) and text."""
+
+    severity: str
+    message: str
+    location: str
+
+    def __str__(self) -> str:
+        place = "" if self.location in ("", "unknown", "loc(unknown)") else f"{self.location}: "
+        return f"{place}{self.severity}: {self.message}"
+
+
+@contextmanager
+def diagnostics(context: Any) -> Iterator[list[Diagnostic]]:
+    """Collects what MLIR has to say in `context` (of either MLIR), so that nothing reaches stderr."""
+    seen: list[Diagnostic] = []
+
+    def note(found: Any) -> bool:
+        severity = str(found.severity).rsplit(".", 1)[-1].lower()
+        seen.append(Diagnostic(severity, str(found.message), str(found.location).removeprefix("loc(").removesuffix(")")))
+        seen.extend(
+            Diagnostic("note", str(n.message), str(n.location).removeprefix("loc(").removesuffix(")"))
+            for n in found.notes
+        )
+        return True
+
+    handler = context.attach_diagnostic_handler(note)
+    try:
+        yield seen
+    finally:
+        handler.detach()

@@ -1,0 +1,107 @@
+"""The errors that a user of stablexla can meet, all derived from `StablexlaError`.
+
+A message has up to five parts: the operation, the rule with its number, the operands' shapes, the user's own line,
+and a way out when one is known. What finds the user's line lives with the builder; here it is only printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A place in the user's program: file, line, function and the text of the line when it can be read."""
+
+    file: str
+    line: int
+    function: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}"
+        if self.function and self.function != "<module>":
+            where += f" in {self.function}"
+        return f"{where}:  {self.text}" if self.text else where
+
+
+class StablexlaError(Exception):
+    """Base of all errors of this package.
+
+    Attributes:
+        summary: the first line, without details.
+        operation: name of the operation at fault, or "".
+        rule: number of the broken rule in the StableHLO specification, such as "C1", or "".
+        operands: name and printed shape of each operand that matters.
+        source: the user's line, when known.
+        hint: a way out, when one is known.
+    """
+
+    def __init__(
+        self,
+        summary: str,
+        *,
+        operation: str = "",
+        rule: str = "",
+        operands: Mapping[str, object] | None = None,
+        source: SourceLine | None = None,
+        hint: str = "",
+    ) -> None:
+        self.summary = summary
+        self.operation = operation
+        self.rule = rule
+        self.operands = dict(operands or {})
+        self.source = source
+        self.hint = hint
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        head = f"{self.operation}: {self.summary}" if self.operation else self.summary
+        lines = [f"{head} ({self.rule})" if self.rule else head]
+        width = max((len(name) for name in self.operands), default=0)
+        lines += [f"  {name:<{width}}  {shape}" for name, shape in self.operands.items()]
+        if self.source is not None:
+            lines.append(f"  at {self.source}")
+        if self.hint:
+            lines.append(f"  try: {self.hint}")
+        return "\n".join(lines)
+
+
+class ShapeError(StablexlaError):
+    """A user's operands break a rule of the operation; raised where the operation is built."""
+
+
+class ParseError(StablexlaError):
+    """Text or bytes that are not a module. `file`, `line` and `column` (from 1) say where."""
+
+    def __init__(self, summary: str, *, file: str = "<input>", line: int = 0, column: int = 0, hint: str = "") -> None:
+        self.file, self.line, self.column = file, line, column
+        place = f"{file}:{line}:{column}: " if line else f"{file}: "
+        super().__init__(place + summary, hint=hint)
+
+
+class VerificationError(StablexlaError):
+    """A module that parses but breaks a rule of its dialects."""
+
+
+class UnsupportedError(StablexlaError):
+    """Something right that this build cannot do yet."""
+
+
+class CompileError(StablexlaError):
+    """A step of a pipeline failed. `stage` is the step's name, `diagnostics` what MLIR said,
+    `reproducer` the path of a file that shows the failure again, or ""."""
+
+    def __init__(
+        self, summary: str, *, stage: str = "", diagnostics: tuple[str, ...] = (), reproducer: str = "", hint: str = ""
+    ) -> None:
+        self.stage, self.diagnostics, self.reproducer = stage, diagnostics, reproducer
+        details = "".join(f"\n  {line}" for text in diagnostics for line in text.splitlines())
+        if reproducer:
+            details += f"\n  reproduce: {reproducer}"
+        super().__init__(summary + details, hint=hint)
+
+
+class ExecutionError(StablexlaError):
+    """Arguments that do not fit an executable, or a failure while it runs."""

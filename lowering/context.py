@@ -1,0 +1,157 @@
+"""What a lowering rule is handed, and the walk over a StableHLO module that applies the rules.
+
+Rank-0 tensors are scalars in the lowered program, so that loop counters and reduction bodies never touch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+from mlir.dialects import func, tensor
+
+from stablexla.dialects.contexts import upstream_context
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.lowering.registry import lower_operation
+from stablexla.lowering.storage import from_storage, to_storage
+from stablexla.lowering.types import TensorType, ssa_type, tensor_storage, tensor_type
+
+
+class LoweringContext:
+    """One StableHLO operation that is being lowered.
+
+    Attributes:
+        op: the operation.
+        operand_types, result_types: its tensor types.
+    """
+
+    def __init__(self, op: hlo_ir.Operation, walk: ModuleLowering) -> None:
+        self.op = op
+        self._walk = walk
+        self.operand_types: list[TensorType] = [tensor_type(v.type) for v in op.operands]
+        self.result_types: list[TensorType] = [tensor_type(v.type) for v in op.results]
+
+    @property
+    def op_name(self) -> str:
+        return str(self.op.name)
+
+    @property
+    def result(self) -> TensorType:
+        """Type of the only result."""
+        (only,) = self.result_types
+        return only
+
+    @property
+    def attributes(self) -> Any:
+        """The operation's attributes (StableHLO's objects)."""
+        return self.op.attributes
+
+    def unsupported(self, what: str) -> UnsupportedError:
+        """The error for something that this operation's rule does not take."""
+        shapes = {f"operand {i}": t for i, t in enumerate(self.operand_types)}
+        place = str(self.op.location).removeprefix("loc(").removesuffix(")")
+        return UnsupportedError(
+            what + ("" if place == "unknown" else f"\n  from {place}"), operation=self.op_name, operands=shapes
+        )
+
+    def block_argument_types(self, region: int) -> list[TensorType]:
+        """Types of the arguments of a region's first block."""
+        return [tensor_type(a.type) for a in self.op.regions[region].blocks[0].arguments]
+
+    def terminator_types(self, region: int) -> list[TensorType]:
+        """Types of the values that a region returns."""
+        block = self.op.regions[region].blocks[0]
+        return [tensor_type(v.type) for v in block.operations[len(block.operations) - 1].operands]
+
+    def inline_region(self, region: int, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """Lowers a region's block at the current insertion point with its arguments bound, and returns what it returns."""
+        return self._walk.lower_block(self.op.regions[region].blocks[0], arguments)
+
+    def function(self, name: str) -> Any:
+        """The StableHLO function of that name in the module."""
+        return self._walk.functions[name]
+
+
+class ModuleLowering:
+    """Lowers the functions of one StableHLO module into a new upstream module."""
+
+    def __init__(self, module: hlo_ir.Module) -> None:
+        self.source = module
+        self.functions = {
+            hlo_ir.StringAttr(op.attributes["sym_name"]).value: op
+            for op in module.body.operations
+            if op.operation.name == "func.func"
+        }
+        self._values: dict[hlo_ir.Value, ir.Value] = {}
+        self._locations: dict[str, ir.Location] = {}
+
+    def lower(self) -> ir.Module:
+        """The upstream module, with one public function `main`."""
+        with upstream_context(), ir.Location.unknown():
+            module = ir.Module.create()
+            if "sym_name" in self.source.operation.attributes:
+                name = hlo_ir.StringAttr(self.source.operation.attributes["sym_name"]).value
+                module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+            with ir.InsertionPoint(module.body):
+                self._lower_main(self.functions["main"])
+            return module
+
+    def _lower_main(self, source: Any) -> None:
+        block = source.regions[0].blocks[0]
+        inputs = [tensor_type(a.type) for a in block.arguments]
+        terminator = block.operations[len(block.operations) - 1]
+        outputs = [tensor_type(v.type) for v in terminator.operands]
+        signature = ir.FunctionType.get([tensor_storage(t) for t in inputs], [tensor_storage(t) for t in outputs])
+        main = func.FuncOp("main", signature, visibility="public")
+        with ir.InsertionPoint(main.add_entry_block()):
+            arguments = [self._enter(v, t) for v, t in zip(main.arguments, inputs, strict=True)]
+            results = self.lower_block(block, arguments)
+            func.ReturnOp([self._leave(v, t) for v, t in zip(results, outputs, strict=True)])
+
+    def _enter(self, argument: ir.Value, type_: TensorType) -> ir.Value:
+        """A rank-0 argument is read once; anything else is used as it stands."""
+        return argument if type_.rank else from_storage(tensor.extract(argument, []), type_.element)
+
+    def _leave(self, value: ir.Value, type_: TensorType) -> ir.Value:
+        if type_.rank:
+            return value
+        return tensor.from_elements(tensor_storage(type_), [to_storage(value, type_.element)])
+
+    def lower_block(self, block: Any, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """Lowers a block's operations in order; returns the values of its terminator's operands."""
+        for formal, actual in zip(block.arguments, arguments, strict=True):
+            self._values[formal] = actual
+        operations = list(block.operations)
+        for view in operations[:-1]:
+            self._lower_operation(view.operation)
+        return [self._values[v] for v in operations[-1].operation.operands]
+
+    def _lower_operation(self, op: hlo_ir.Operation) -> None:
+        ctx = LoweringContext(op, self)
+        with self._location(op.location):
+            results = lower_operation(ctx, [self._values[v] for v in op.operands])
+        for formal, actual, type_ in zip(op.results, results, ctx.result_types, strict=True):
+            assert actual.type == ssa_type(type_), f"{op.name}: {actual.type} is not {ssa_type(type_)}"
+            self._values[formal] = actual
+
+    def _location(self, location: Any) -> ir.Location:
+        text = str(location)
+        found = self._locations.get(text)
+        if found is None:
+            try:
+                found = ir.Location.from_attr(ir.Attribute.parse(text))
+            except ir.MLIRError:  # a location that wraps an attribute of StableHLO's own context
+                found = ir.Location.name(text)
+            self._locations[text] = found
+        return found
+
+
+def lower_to_tensor(module: hlo_ir.Module) -> ir.Module:
+    """Lowers a verified, inlined StableHLO module to linalg, tensor, scf, arith and math on tensors.
+
+    Raises:
+        UnsupportedError: an operation, type or attribute that has no lowering; the message names the user's line.
+    """
+    return ModuleLowering(module).lower()

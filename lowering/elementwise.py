@@ -1,0 +1,134 @@
+"""Lowering of element-wise operations: unary, binary, comparison, selection. The arithmetic itself is in `scalars`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.dialects.attributes import word
+from stablexla.dialects.element_types import ElementType, Kind
+from stablexla.lowering import complex_math, scalars
+from stablexla.lowering.context import LoweringContext
+from stablexla.lowering.generic import elementwise
+from stablexla.lowering.registry import lowers
+from stablexla.lowering.storage import narrow, widen
+
+UNARY: dict[Kind, dict[str, Any]] = {
+    Kind.FLOAT: scalars.FLOAT_UNARY,
+    Kind.SIGNED: scalars.INTEGER_UNARY,
+    Kind.UNSIGNED: scalars.INTEGER_UNARY,
+    Kind.PRED: scalars.PRED_UNARY,
+    Kind.COMPLEX: complex_math.UNARY,
+}
+BINARY: dict[Kind, dict[str, Any]] = {
+    Kind.FLOAT: scalars.FLOAT_BINARY,
+    Kind.SIGNED: scalars.INTEGER_BINARY,
+    Kind.UNSIGNED: scalars.INTEGER_BINARY,
+    Kind.PRED: scalars.PRED_BINARY,
+    Kind.COMPLEX: complex_math.BINARY,
+}
+
+
+def _names(table: dict[Kind, dict[str, Any]]) -> list[str]:
+    return sorted({f"stablehlo.{name}" for rows in table.values() for name in rows})
+
+
+def _function(ctx: LoweringContext, table: dict[Kind, dict[str, Any]]) -> Any:
+    element = ctx.operand_types[0].element
+    function = table[element.kind].get(ctx.op_name.removeprefix("stablehlo."))
+    if function is None:
+        raise ctx.unsupported(f"elements of type {element} are not allowed")
+    return function
+
+
+@lowers(*_names(UNARY))
+def unary(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """The operation of the same name on each element; the result may be of another type (abs of complex)."""
+    function = _function(ctx, UNARY)
+    element, result = ctx.operand_types[0].element, ctx.result.element
+    return elementwise(
+        [x], ctx.operand_types, ctx.result_types, lambda v: narrow(function(widen(v, element), element), result)
+    )
+
+
+@lowers(*_names(BINARY))
+def binary(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
+    """The operation of the same name on each pair of elements."""
+    function = _function(ctx, BINARY)
+    element, result = ctx.operand_types[0].element, ctx.result.element
+    return elementwise(
+        [x, y],
+        ctx.operand_types,
+        ctx.result_types,
+        lambda v, w: narrow(function(widen(v, element), widen(w, element), element), result),
+    )
+
+
+@lowers("stablehlo.is_finite")
+def is_finite(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """Neither infinite nor NaN."""
+    element = ctx.operand_types[0].element
+    return elementwise(
+        [x], ctx.operand_types, ctx.result_types, lambda v: scalars.is_finite(widen(v, element), element)
+    )
+
+
+@lowers("stablehlo.select")
+def select(ctx: LoweringContext, pred: ir.Value, on_true: ir.Value, on_false: ir.Value) -> list[ir.Value]:
+    """on_true where pred holds, else on_false; a rank-0 pred chooses all."""
+    return elementwise([pred, on_true, on_false], ctx.operand_types, ctx.result_types, arith.select)
+
+
+@lowers("stablehlo.clamp")
+def clamp(ctx: LoweringContext, low: ir.Value, x: ir.Value, high: ir.Value) -> list[ir.Value]:
+    """min(max(x, low), high) for each element; rank-0 bounds hold for all."""
+    element = ctx.result.element
+    table = BINARY[element.kind]
+    if "maximum" not in table:
+        raise ctx.unsupported(f"elements of type {element} are not allowed")
+
+    def body(a: ir.Value, v: ir.Value, b: ir.Value) -> ir.Value:
+        a, v, b = (widen(each, element) for each in (a, v, b))
+        return narrow(table["minimum"](table["maximum"](v, a, element), b, element), element)
+
+    return elementwise([low, x, high], ctx.operand_types, ctx.result_types, body)
+
+
+@lowers("stablehlo.compare")
+def compare(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
+    """The comparison of each pair, as pred; floats by IEEE-754, or by its total order when asked for."""
+    direction = word(ctx.attributes["comparison_direction"])
+    kind = word(ctx.attributes["compare_type"]) if "compare_type" in ctx.attributes else ""
+    element = ctx.operand_types[0].element
+    return elementwise(
+        [x, y], ctx.operand_types, ctx.result_types, lambda v, w: compare_values(v, w, element, direction, kind)
+    )
+
+
+def compare_values(x: ir.Value, y: ir.Value, element: ElementType, direction: str, kind: str = "") -> ir.Value:
+    """One comparison; `direction` is EQ, NE, GE, GT, LE or LT."""
+    if element.is_complex:
+        return complex_math.compare(x, y, direction)
+    if element.is_float and kind == "TOTALORDER":
+        bits = element.bits if element.bits >= 8 else 32
+        if element.bits < 8:
+            x, y = widen(x, element), widen(y, element)
+        x, y = scalars.total_order_key(x, bits), scalars.total_order_key(y, bits)
+        return scalars.cmpi(_signed(direction), x, y)
+    if element.is_float:
+        predicate = "UNE" if direction == "NE" else "O" + direction
+        return scalars.cmpf(predicate, widen(x, element), widen(y, element))
+    unsigned = element.is_unsigned or element.is_pred
+    return scalars.cmpi(_unsigned(direction) if unsigned else _signed(direction), x, y)
+
+
+def _signed(direction: str) -> str:
+    return direction.lower() if direction in ("EQ", "NE") else "s" + direction.lower()
+
+
+def _unsigned(direction: str) -> str:
+    return direction.lower() if direction in ("EQ", "NE") else "u" + direction.lower()
+
+

@@ -1,0 +1,40 @@
+"""Elementary functions on f32 and f64, scalars and vectors, as arithmetic that becomes vector instructions.
+
+`expand_math` is the pass `stablexla-expand-math`, run on a module before it is lowered to LLVM's dialect. The emitters
+(`logistic`, `erf_inv`, `integer_power`) build functions that have no operation of their own while lowering.
+"""
+
+from __future__ import annotations
+
+from stablexla.lowering.math_expansion import (
+    error_function,
+    exponential,
+    hyperbolic,
+    inverse_trigonometric,
+    logarithm,
+    power,
+    remainder,
+    rounding,
+    trigonometric,
+)
+from stablexla.lowering.math_expansion.exponential import logistic
+from stablexla.lowering.math_expansion.power import integer_power
+from stablexla.lowering.math_expansion.registry import EXPANSIONS, PASS_NAME, expand_math
+
+__all__ = [
+    "EXPANSIONS",
+    "PASS_NAME",
+    "expand_math",
+    "integer_power",
+    "logistic",
+    # the files of functions, which register themselves when imported
+    "error_function",
+    "exponential",
+    "hyperbolic",
+    "inverse_trigonometric",
+    "logarithm",
+    "power",
+    "remainder",
+    "rounding",
+    "trigonometric",
+]

@@ -1,0 +1,157 @@
+"""exp, exp2, expm1 and logistic, and the parts of exp that other functions build on.
+
+exp(x) = 2**n * exp(r) with n the nearest integer to x / ln 2, so that |r| <= ln(2) / 2. What is computed from r is
+exp(r) - 1, which loses nothing near r = 0. Coefficients: benchmarks/fit_polynomials.py.
+"""
+
+from __future__ import annotations
+
+from stablexla.lowering.math_expansion.registry import emitter, expands
+from stablexla.lowering.math_expansion.values import (
+    Format,
+    Integer,
+    Pair,
+    Real,
+    fast_two_sum,
+    polynomial,
+    select,
+)
+
+LOG2_E = 1.4426950408889634
+#: ln 2 as the sum of two f32, and of two f64
+LN2_SINGLE = (0.6931471824645996, -1.904654323148236e-09)
+LN2_DOUBLE = (0.6931471805599453, 2.3190468138462996e-17)
+
+# exp(r) = 1 + r + r**2 p(r)
+_EXP_SINGLE = (
+    0.4999999701976776, 0.16666539013385773, 0.041667744517326355, 0.008367063477635384, 0.0013839169405400753,
+)  # fmt: skip
+_EXP_DOUBLE = (
+    0.5, 0.16666666666666677, 0.041666666666666685, 0.00833333333332179, 0.00138888888888937,
+    0.00019841269885374614, 2.4801587279045512e-05, 2.755724509771516e-06, 2.755732925015196e-07,
+    2.5108713660479408e-08, 2.0894110669725208e-09,
+)  # fmt: skip
+# 37 bits, for results that are rounded to f32
+_EXP_SHORT = (
+    0.5000000000105743, 0.16666666754362894, 0.04166666595016225, 0.008333288975581986, 0.00138889856006759,
+    0.00019904966483067114, 2.479630383148662e-05,
+)  # fmt: skip
+
+
+def ln2(format: Format) -> tuple[float, float]:
+    """ln 2 as high and low part."""
+    parts: tuple[float, float] = format.pick(LN2_SINGLE, LN2_DOUBLE)
+    return parts
+
+
+def reduce_exponent(x: Real, low: Real | None = None) -> tuple[Integer, Pair]:
+    """n + magic's bits, and r as a sum of two, with x (+ low) = n ln 2 + r. |x| is below 2**20 or so."""
+    high_ln2, low_ln2 = ln2(x.format)
+    magic = x.format.layout.magic
+    shifted = x.fma(LOG2_E, magic)
+    n = shifted - magic
+    exact = n.fma(-high_ln2, x)
+    start = exact if low is None else exact + low
+    r = n.fma(-low_ln2, start)
+    tail = n.fma(-low_ln2, start - r)
+    if low is not None:
+        tail = tail + (low - (start - exact))
+    return shifted.bits(), Pair(r, tail)
+
+
+def expm1_reduced(r: Pair) -> Real:
+    """exp(r) - 1 for |r| <= ln(2) / 2."""
+    coefficients = r.high.format.pick(_EXP_SINGLE, _EXP_DOUBLE)
+    square = r.high * r.high
+    return r.high + square.fma(polynomial(r.high, coefficients), r.low)
+
+
+def scale(fraction: Real, shifted: Integer, halvings: int = 0) -> Real:
+    """(1 + fraction) * 2**(n - halvings), denormal and overflowing results included; `shifted` holds n + magic's bits."""
+    layout = fraction.format.layout
+    magic_bits = ((layout.bias + layout.fraction_bits) << layout.fraction_bits) | 1 << (layout.fraction_bits - 1)
+    # n + 2 bias is positive, so halves of it are found without a signed shift
+    exponent = shifted - (magic_bits + halvings - 2 * layout.bias)
+    half = exponent >> 1
+    first = (half << layout.fraction_bits).as_real()
+    second = ((exponent - half) << layout.fraction_bits).as_real()
+    return fraction.fma(first, first) * second
+
+
+def scale_normal(fraction: Real, shifted: Integer) -> Real:
+    """As `scale`, where the result is a normal number."""
+    factor = power_of_shifted(shifted)
+    return fraction.fma(factor, factor)
+
+
+def power_of_shifted(shifted: Integer, halvings: int = 0) -> Real:
+    """2**(n - halvings) for `shifted` = n + magic's bits, a normal number. The low bits of magic's bits are zero."""
+    layout = shifted.format.layout
+    return ((shifted << layout.fraction_bits) + ((layout.bias - halvings) << layout.fraction_bits)).as_real()
+
+
+def exp_bounded(x: Real) -> Real:
+    """exp(x) where neither x nor the result is special."""
+    shifted, r = reduce_exponent(x)
+    return scale_normal(expm1_reduced(r), shifted)
+
+
+def exp_short(x: Real) -> Real:
+    """exp(x) of an f64 to 37 bits, for |x| < 700."""
+    high_ln2, low_ln2 = LN2_DOUBLE
+    magic = x.format.layout.magic
+    shifted = x.fma(LOG2_E, magic)
+    n = shifted - magic
+    r = n.fma(-low_ln2, n.fma(-high_ln2, x))
+    return scale_normal((r * r).fma(polynomial(r, _EXP_SHORT), r), shifted.bits())
+
+
+def exp_halved(x: Real, halvings: int = 0) -> Real:
+    """exp(x) / 2**halvings over the whole range."""
+    low, high = x.format.pick((-105.0, 90.0), (-747.0, 712.0))
+    shifted, r = reduce_exponent(x.at_least(low).at_most(high))
+    return scale(expm1_reduced(r), shifted, halvings)
+
+
+@expands("math.exp")
+def exp(x: Real) -> Real:
+    """e**x."""
+    return exp_halved(x)
+
+
+@expands("math.exp2")
+def exp2(x: Real) -> Real:
+    """2**x: the reduction is exact, and exp does the rest."""
+    low, high = x.format.pick((-152.0, 130.0), (-1077.0, 1026.0))
+    high_ln2, low_ln2 = ln2(x.format)
+    magic = x.format.layout.magic
+    bounded = x.at_least(low).at_most(high)
+    shifted = bounded + magic
+    part = bounded - (shifted - magic)
+    product = part * high_ln2
+    r = Pair(product, part.fma(low_ln2, part.fma(high_ln2, -product)))
+    return scale(expm1_reduced(r), shifted.bits())
+
+
+def expm1_from(x: Real) -> Real:
+    """exp(x) - 1 where x is not special; the sign of zero and denormals are left to the caller."""
+    shifted, r = reduce_exponent(x)
+    fraction = expm1_reduced(r)
+    # 2**n (fraction + 1) - 1, computed at half its size because 2**n may overflow
+    half = power_of_shifted(shifted, halvings=1)
+    return fraction.fma(half, half - 0.5) * 2.0
+
+
+@expands("math.expm1")
+def expm1(x: Real) -> Real:
+    """e**x - 1 without cancellation near 0."""
+    low, high, tiny = x.format.pick((-20.0, 89.0, 2.0**-26), (-45.0, 710.0, 2.0**-55))
+    value = expm1_from(x.at_least(low).at_most(high))
+    return select(abs(x) < tiny, x, value)
+
+
+@emitter
+def logistic(x: Real) -> Real:
+    """1 / (1 + exp(-x)), right for large negative x too, where the result is denormal."""
+    e = exp(-abs(x))
+    return select(x < 0.0, e, 1.0) / (e + 1.0)

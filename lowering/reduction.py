@@ -1,0 +1,62 @@
+"""Lowering of reduce and map: a computation given by the user, applied over dimensions or to each element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlir.ir as ir
+from mlir.dialects import linalg, tensor
+
+from stablexla.dialects.attributes import integers
+from stablexla.lowering.context import LoweringContext
+from stablexla.lowering.generic import (
+    PARALLEL,
+    REDUCTION,
+    elementwise,
+    empty,
+    generic,
+    identity,
+    projection,
+    read_all,
+)
+from stablexla.lowering.registry import lowers
+from stablexla.lowering.storage import from_storage, to_storage
+
+
+@lowers("stablehlo.reduce")
+def reduce(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
+    """Folds each operand over `dimensions` with the region, from the initial values; the order is not defined."""
+    count = len(operands) // 2
+    dimensions = integers(ctx.attributes["dimensions"])
+    source = ctx.operand_types[0]
+    if not source.rank:
+        return ctx.inline_region(0, [*operands[count:], *operands[:count]])
+    elements = [t.element for t in ctx.operand_types[:count]]
+    # The accumulators are of the region's types, which may be wider than the operands'.
+    sums = [t.element for t in ctx.result_types]
+
+    def body(arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        values = [from_storage(a, e) for a, e in zip(arguments[:count], elements, strict=True)]
+        totals = [from_storage(a, e) for a, e in zip(arguments[count:], sums, strict=True)]
+        results = ctx.inline_region(0, [*totals, *values])
+        return [to_storage(v, e) for v, e in zip(results, sums, strict=True)]
+
+    inputs, input_maps = read_all(operands[:count], [identity(source.rank)] * count)
+    kept = projection(source.rank, [d for d in range(source.rank) if d not in dimensions])
+    iterators = [REDUCTION if d in dimensions else PARALLEL for d in range(source.rank)]
+    starts = [
+        linalg.fill(to_storage(v, t.element), outs=[empty(t)])
+        for v, t in zip(operands[count:], ctx.result_types, strict=True)
+    ]
+    folded = generic(inputs, starts, [*input_maps, *[kept] * count], iterators, body)
+    if ctx.result_types[0].rank:
+        return folded
+    return [from_storage(tensor.extract(v, []), e) for v, e in zip(folded, sums, strict=True)]
+
+
+@lowers("stablehlo.map")
+def map_(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
+    """The region applied to the elements of the operands at each index."""
+    return elementwise(
+        operands, ctx.operand_types, ctx.result_types, lambda *values: ctx.inline_region(0, values)
+    )

@@ -1,0 +1,82 @@
+"""How StableHLO's tensor types stand in the `tensor` stage: an element's value type and its storage type.
+
+A value is what arithmetic sees in SSA form; storage is what lies in memory, where each element takes at least a byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+
+from stablexla.dialects.element_types import BY_MLIR, ElementType
+from stablexla.dialects.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type and extents of a StableHLO tensor; every extent is known."""
+
+    element: ElementType
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        """The same element type in another shape."""
+        return TensorType(self.element, shape)
+
+    def __str__(self) -> str:
+        return f"{self.element}[{','.join(map(str, self.shape))}]"
+
+
+def tensor_type(type_: Any) -> TensorType:
+    """Reads a StableHLO type.
+
+    Raises:
+        UnsupportedError: a dynamic extent, or a type that is no tensor of one of XLA's element types.
+    """
+    if not isinstance(type_, hlo_ir.RankedTensorType):
+        raise UnsupportedError(f"a value of type {type_} has no lowering")
+    element = BY_MLIR.get(str(type_.element_type))
+    if element is None:
+        raise UnsupportedError(f"the element type {type_.element_type} has no lowering")
+    if not type_.has_static_shape:
+        raise UnsupportedError(f"a dynamic shape has no lowering: {type_}")
+    return TensorType(element, tuple(type_.shape))
+
+
+def value_type(element: ElementType) -> ir.Type:
+    """Type of one element in SSA form; integers are signless, those below a byte are kept extended in i8."""
+    if element.is_pred:
+        return ir.IntegerType.get_signless(1)
+    if element.is_integer:
+        return ir.IntegerType.get_signless(max(8, element.bits))
+    return ir.Type.parse(element.mlir)
+
+
+def storage_type(element: ElementType) -> ir.Type:
+    """Type of one element in a tensor or buffer: nothing is smaller than a byte."""
+    if element.bits < 8:
+        return ir.IntegerType.get_signless(8)
+    return value_type(element)
+
+
+def tensor_storage(type_: TensorType) -> ir.RankedTensorType:
+    """The upstream tensor that stands for a StableHLO tensor."""
+    return ir.RankedTensorType.get(type_.shape, storage_type(type_.element))
+
+
+def ssa_type(type_: TensorType) -> ir.Type:
+    """What a StableHLO tensor is in SSA form: a scalar when its rank is 0, else a tensor."""
+    return value_type(type_.element) if type_.rank == 0 else tensor_storage(type_)

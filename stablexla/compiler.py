@@ -1,0 +1,96 @@
+"""`compile`: from a program in any form to an executable.
+
+Reading the program is in interop/, the steps and what they run in targets/; here they are put together.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import jaxlib.mlir.ir as hlo_ir
+
+from stablexla.computation import XlaComputation
+from stablexla.dialects.errors import CompileError, UnsupportedError
+from stablexla.executable import Executable
+from stablexla.interop.load import Program, load
+from stablexla.targets.driver import check_pipeline, copy_of, run_pipeline
+from stablexla.targets.dump import KnobWatcher
+from stablexla.targets.options import CompileOptions
+from stablexla.targets.registry import find_target
+from stablexla.targets.signature import signature_of
+
+
+def compile(
+    program: Program,
+    *,
+    target: str = "cpu",
+    num_replicas: int | None = None,
+    num_partitions: int | None = None,
+    options: CompileOptions | None = None,
+) -> Executable:
+    """Compiles a program.
+
+    It may be called from many threads at once; what it gives may be used from any thread, also after that which
+    compiled it has ended.
+
+    Args:
+        program: an `XlaComputation`; MLIR text (`str`); MLIR bytecode or a StableHLO portable artifact (`bytes`); a
+            `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`, which is left as it is.
+        target: what to compile for.
+        num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.
+        num_partitions: into how many partitions each is split; `mhlo.num_partitions`, or 1, when not given.
+        options: how to compile.
+
+    Raises:
+        ParseError: the program is no module.
+        VerificationError: it is one that breaks a rule of its dialects, or has no function `main`.
+        UnsupportedError: something in it cannot be done yet; the error names the operation.
+        CompileError: a step of the pipeline failed, or there is no such target or pass.
+
+    >>> b = sx.XlaBuilder("affine")
+    >>> x = b.parameter(0, sx.f32[2, 3], name="x")
+    >>> v = b.parameter(1, sx.f32[3], name="v")
+    >>> affine = sx.compile(b.build(sx.add(x, v, broadcast_dimensions=(1,))))
+    >>> affine(np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32))
+    array([[1., 2., 3.],
+           [1., 2., 3.]], dtype=float32)
+    """
+    options = options or CompileOptions()
+    if not isinstance(options, CompileOptions):
+        raise CompileError(f"options must be CompileOptions, not {options!r}")
+    chosen = find_target(target)
+    source = load(program)
+    counts = _count(source, "replicas", num_replicas), _count(source, "partitions", num_partitions)
+    signature = signature_of(source)
+    if options.pipeline is not None:
+        check_pipeline(options.pipeline)
+    pipeline = options.pipeline or chosen.pipeline(options)
+    watcher = KnobWatcher(signature.name, pipeline, source)
+    lowered = run_pipeline(copy_of(source), pipeline, watcher=watcher, again=lambda: copy_of(source))
+    start = perf_counter()
+    function = chosen.load(lowered, signature, options)
+    watcher.times["machine code"] = perf_counter() - start
+    watcher.finish()
+    return Executable(
+        source,
+        signature,
+        function,
+        pipeline,
+        target=chosen.name,
+        num_replicas=counts[0],
+        num_partitions=counts[1],
+        computation=program if isinstance(program, XlaComputation) else None,
+    )
+
+
+def _count(module: hlo_ir.Module, what: str, given: int | None) -> int:
+    """The number of replicas or partitions: as given, or as the module says, or 1."""
+    name = f"mhlo.num_{what}"
+    if given is None:
+        attributes = module.operation.attributes
+        given = int(hlo_ir.IntegerAttr(attributes[name]).value) if name in attributes else 1
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise CompileError(f"num_{what} must be a number from 1 on, not {given!r}")
+    if given != 1:
+        raise UnsupportedError(f"collectives over {what} are not there yet: num_{what} is {given}, it must be 1")
+    return given

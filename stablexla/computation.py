@@ -1,0 +1,191 @@
+"""What a builder builds: a verified StableHLO module with the shapes of its parameters and of its result.
+
+Also how a computation becomes part of another: as the region of an operation, or as a private function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from io import BytesIO
+
+import jaxlib.mlir.ir as ir
+
+from stablexla.dialects.shapes import Shape
+
+
+class XlaComputation:
+    """A computation with numbered parameters and one result, which may be a tuple.
+
+    Its text is StableHLO. A tuple among the parameters or the results stands there as its leaves, from left to right.
+
+    >>> b = sx.XlaBuilder("twice")
+    >>> x = b.parameter(0, sx.f32[2], name="x")
+    >>> computation = b.build(x + x)
+    >>> computation
+    XlaComputation('twice', (f32[2]) -> f32[2])
+    >>> print(computation)
+    module @twice {
+      func.func public @main(%arg0: tensor<2xf32>) -> tensor<2xf32> {
+        %0 = stablehlo.add %arg0, %arg0 : tensor<2xf32>
+        return %0 : tensor<2xf32>
+      }
+    }
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: ir.Module,
+        parameter_shapes: Sequence[Shape],
+        parameter_names: Sequence[str],
+        result_shape: Shape,
+    ) -> None:
+        self.name = name
+        """The builder's name."""
+        self.parameter_shapes = tuple(parameter_shapes)
+        """The shape of each parameter, by number."""
+        self.parameter_names = tuple(parameter_names)
+        """The name of each parameter, "" where none was given."""
+        self.result_shape = result_shape
+        """The shape of the root."""
+        self._module = module
+
+    @property
+    def module(self) -> ir.Module:
+        """The module, for reading: whoever changes it works on a copy (`copy_of_module`)."""
+        return self._module
+
+    def copy_of_module(self) -> ir.Module:
+        """A copy of the module that may be changed."""
+        copy = ir.Module.create(self._module.operation.location)
+        for name in self._module.operation.attributes:
+            copy.operation.attributes[name] = self._module.operation.attributes[name]
+        for function in self.copies_of_functions(self._module.context):
+            copy.body.append(function)
+        return copy
+
+    def copies_of_functions(self, context: ir.Context) -> list[ir.Operation]:
+        """Copies of the functions in `context`, which belong to no module; main is the last, after all it calls."""
+        same = context == self._module.context
+        module = self._module if same else ir.Module.parse(self.bytecode(), context)
+        return [function.clone().operation for function in functions(module)]
+
+    def bytecode(self) -> bytes:
+        """The module as MLIR bytecode, with its locations."""
+        buffer = BytesIO()
+        self._module.operation.write_bytecode(buffer)
+        return buffer.getvalue()
+
+    def text(self, *, locations: bool = False) -> str:
+        """The module as StableHLO text, with the user's lines as `loc(...)` if asked for."""
+        return str(self._module.operation.get_asm(enable_debug_info=locations)).rstrip("\n")
+
+    @property
+    def main(self) -> ir.Operation:
+        """The function `@main`."""
+        return next(f for f in functions(self._module) if symbol(f) == "main")
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(map(str, self.parameter_shapes))
+        return f"XlaComputation({self.name!r}, ({parameters}) -> {self.result_shape})"
+
+
+#: A computation, or a Python function that writes one down.
+Computation = XlaComputation | Callable[..., object]
+
+
+def functions(module: ir.Module) -> list[ir.Operation]:
+    """The functions of a module, in their order."""
+    return [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+
+
+def symbol(function: ir.Operation) -> str:
+    """A function's name, without @."""
+    return str(ir.StringAttr(function.attributes["sym_name"]).value)
+
+
+class FunctionTable:
+    """The private functions of a module in the making; equal ones are held once."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self._module = module
+        self._by_computation: dict[int, tuple[XlaComputation, str]] = {}
+        self._by_meaning: dict[object, str] = {}
+        self._names = {"main"}
+
+    def add(self, computation: XlaComputation) -> str:
+        """Takes `computation` in with all that it calls, and returns the name of its function."""
+        known = self._by_computation.get(id(computation))
+        if known is not None:
+            return known[1]
+        name = self._take(self.splice(computation), computation.name)
+        # The computation is kept, so that its id is not given to another.
+        self._by_computation[id(computation)] = (computation, name)
+        return name
+
+    def splice(self, computation: XlaComputation) -> ir.Operation:
+        """A copy of the computation's main function whose calls lead into this table, in no module."""
+        renamed: dict[str, str] = {}
+        for function in computation.copies_of_functions(self._module.context):
+            rename_calls(function, renamed)
+            name = symbol(function)
+            if name == "main":
+                return function
+            renamed[name] = self._take(function, name)
+        raise AssertionError("a computation has a main function, after all others")
+
+    def _take(self, function: ir.Operation, name: str) -> str:
+        """Enters `function`, or finds the equal one that is here."""
+        context = self._module.context
+        function.attributes["sym_name"] = ir.StringAttr.get("f", context)
+        function.attributes["sym_visibility"] = ir.StringAttr.get("private", context)
+        meaning = _meaning(function)
+        known = self._by_meaning.get(meaning)
+        if known is None:
+            known = self._by_meaning[meaning] = self._free_name(name)
+            function.attributes["sym_name"] = ir.StringAttr.get(known, context)
+            self._module.body.append(function)
+        return known
+
+    def _free_name(self, name: str) -> str:
+        free, count = name, 0
+        while free in self._names:
+            count += 1
+            free = f"{name}_{count}"
+        self._names.add(free)
+        return free
+
+
+def _meaning(function: ir.Operation) -> object:
+    """Equal for functions that do the same: their text, in which big constants are told by identity."""
+    constants = []
+
+    def note(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "stablehlo.constant":
+            constants.append(op.attributes["value"])
+        return ir.WalkResult.ADVANCE
+
+    function.walk(note)
+    return function.get_asm(large_elements_limit=16), tuple(constants)
+
+
+# The attributes by which StableHLO's operations name functions.
+_CALLEES = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+
+
+def rename_calls(function: ir.Operation, renamed: dict[str, str]) -> None:
+    """Lets the calls inside `function` lead to the new names."""
+    if not renamed:
+        return
+
+    def rename(op: ir.Operation) -> ir.WalkResult:
+        attribute = _CALLEES.get(op.name)
+        if attribute is not None:
+            old = ir.FlatSymbolRefAttr(op.attributes[attribute]).value
+            op.attributes[attribute] = ir.FlatSymbolRefAttr.get(renamed.get(old, old), function.context)
+        return ir.WalkResult.ADVANCE
+
+    function.walk(rename)

@@ -1,0 +1,282 @@
+"""What a compilation gives: a program that runs on arrays, and that can be asked how it was made.
+
+Stages are made again from the source when they are asked for, so that nobody pays for what nobody reads.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+import numpy.typing as npt
+
+from stablexla.computation import XlaComputation
+from stablexla.dialects.errors import CompileError, ExecutionError
+from stablexla.dialects.shapes import Shape
+from stablexla.targets.cpu.calls import IMPL
+from stablexla.targets.driver import Watcher, copy_of, run_pipeline
+from stablexla.targets.inlining import NOTE
+from stablexla.targets.kernels.outline import KIND
+from stablexla.targets.pipeline import Element, Pipeline, Step
+from stablexla.targets.runtime import CompiledFunction
+from stablexla.targets.signature import Signature
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class KernelSummary:
+    """One kernel of a program.
+
+    Attributes:
+        name: of its function.
+        kind: which loops it has ("loop", "row", "reduce", "contraction" ...).
+        path: "emitted" when explicit vectors were written for it, "general" when MLIR's own passes made its loops.
+        items: work items of all its phases.
+        calls: places from which it is called.
+    """
+
+    name: str
+    kind: str
+    path: str
+    items: int
+    calls: int
+
+
+class Executable:
+    """A compiled program. It may be called from many threads at once; the GIL is released while it runs."""
+
+    def __init__(
+        self,
+        source: hlo_ir.Module,
+        signature: Signature,
+        function: CompiledFunction,
+        pipeline: Pipeline,
+        *,
+        target: str = "cpu",
+        num_replicas: int = 1,
+        num_partitions: int = 1,
+        computation: XlaComputation | None = None,
+    ) -> None:
+        self._source = source
+        self._signature = signature
+        self._function = function
+        self.pipeline = pipeline
+        """The steps that it was compiled with."""
+        self.target = target
+        """What it was compiled for."""
+        self.num_replicas = num_replicas
+        self.num_partitions = num_partitions
+        self._tree = _Tree.of(computation)
+
+    @property
+    def name(self) -> str:
+        """The program's name."""
+        return self._signature.name
+
+    def __call__(self, *arguments: object) -> Any:
+        """Runs the program.
+
+        Args:
+            arguments: one for each parameter: a numpy array of its dtype and shape, a Python scalar, or anything with
+                DLPack, the buffer protocol or `__array__`.
+
+        Returns:
+            The result; a tuple of them when there are several.
+
+        Raises:
+            ExecutionError: arguments that do not fit the parameters.
+        """
+        if self._tree is None:
+            return self._function(*arguments)
+        return self._tree.result(self._function.execute(self._tree.arguments(arguments)))
+
+    def execute(self, arguments: Sequence[object]) -> list[Array]:
+        """Runs the program; the results are always a list of arrays, the leaves of a tuple from left to right.
+
+        Raises:
+            ExecutionError: arguments that do not fit the parameters.
+        """
+        return self._function.execute(arguments if self._tree is None else self._tree.arguments(arguments))
+
+    def execute_replicated(self, arguments: Sequence[Sequence[object]]) -> list[list[Array]]:
+        """Runs the program on every device.
+
+        Args:
+            arguments: the arguments of each device; its index is replica * num_partitions + partition.
+
+        Returns:
+            The results of each device.
+
+        Raises:
+            ExecutionError: another number of devices than the program was compiled for, or arguments that do not fit.
+        """
+        devices = self.num_replicas * self.num_partitions
+        if len(arguments) != devices:
+            raise ExecutionError(
+                f"{self.name}: runs on {devices} device(s), but arguments for {len(arguments)} came",
+                hint="a list with one list of arguments for each device",
+            )
+        return [self.execute(own) for own in arguments]
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What `ir` can be asked for: "source" and the steps of the pipeline."""
+        return ("source", *self.pipeline.names)
+
+    def ir(self, stage: str, *, debug_info: bool = False, large_elements_limit: int | None = None) -> str:
+        """The program's text after a step.
+
+        Args:
+            stage: one of `stages`.
+            debug_info: whether locations are printed.
+            large_elements_limit: constants of more elements are left out; such a text does not parse.
+
+        Raises:
+            CompileError: there is no such stage.
+        """
+        if stage not in self.stages:
+            near = difflib.get_close_matches(str(stage), self.stages, n=1) or self.stages
+            raise CompileError(f"{self.name} has no stage {stage!r}", hint=" or ".join(near))
+        module = self._copy_of_source()
+        if stage != "source":
+            module = run_pipeline(module, self.pipeline.up_to(stage))
+        text = module.operation.get_asm(enable_debug_info=debug_info, large_elements_limit=large_elements_limit)
+        return str(text).rstrip("\n")
+
+    @property
+    def kernels(self) -> tuple[KernelSummary, ...]:
+        """The kernels that do the work, in the order in which they were made."""
+        watcher = _KernelWatcher()
+        run_pipeline(self._copy_of_source(), self._until("buffers"), watcher=watcher)
+        return watcher.kernels
+
+    @property
+    def composites(self) -> dict[str, str]:
+        """For each composite operation, by name and version: "kernel" or "decomposition"."""
+        watcher = _CompositeWatcher()
+        run_pipeline(self._copy_of_source(), self._until("stablehlo"), watcher=watcher)
+        return watcher.ways
+
+    def _until(self, step: str) -> Pipeline:
+        return self.pipeline.up_to(step) if step in self.pipeline else self.pipeline
+
+    def _copy_of_source(self) -> hlo_ir.Module:
+        # The source belongs to the thread that compiled; whoever asks may be another.
+        return copy_of(self._source, here=True)
+
+    def __repr__(self) -> str:
+        return f"Executable({self.name!r}, {self._signature}, target={self.target!r})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{kind}</td><td>{spec.name or number}</td><td>{spec}</td></tr>"
+            for kind, specs in (("parameter", self._function.parameters), ("result", self._function.results))
+            for number, spec in enumerate(specs)
+        )
+        return f"<b>{self.name}</b> for {self.target}<table>{rows}</table>"
+
+
+class _KernelWatcher(Watcher):
+    """Notes the kernels after the last pass that leaves any."""
+
+    pass_by_pass = True
+
+    def __init__(self) -> None:
+        self.kernels: tuple[KernelSummary, ...] = ()
+
+    def after_pass(self, step: Step, element: Element, module: Any) -> None:
+        functions = [op.operation for op in module.body.operations if KIND in op.operation.attributes]
+        if not element.is_python or not functions:
+            return
+        calls: Counter[str] = Counter()
+
+        def count(op: Any) -> Any:
+            if op.name == "func.call":
+                calls[ir.FlatSymbolRefAttr(op.attributes["callee"]).value] += 1
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(count)
+        self.kernels = tuple(_summary(f, calls) for f in functions)
+
+
+def _summary(function: Any, calls: Counter[str]) -> KernelSummary:
+    attributes = function.attributes
+    name = ir.StringAttr(attributes["sym_name"]).value
+    path, items = "", 0
+    if IMPL in attributes:
+        impl = ir.DictAttr(attributes[IMPL])
+        path = ir.StringAttr(impl["path"]).value
+        items = sum(ir.IntegerAttr(ir.DictAttr(phase)["items"]).value for phase in ir.ArrayAttr(impl["phases"]))
+    return KernelSummary(name, ir.StringAttr(attributes[KIND]).value, path, items, calls[name])
+
+
+class _CompositeWatcher(Watcher):
+    """Reads what the pass on composites noted on the module."""
+
+    def __init__(self) -> None:
+        self.ways: dict[str, str] = {}
+
+    def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
+        if NOTE in module.operation.attributes:
+            noted = hlo_ir.DictAttr(module.operation.attributes[NOTE])
+            self.ways = {n.name: str(hlo_ir.StringAttr(n.attr).value) for n in noted}
+
+
+class _Tree:
+    """Tuples among the parameters and in the result, which machine code knows only by their leaves."""
+
+    def __init__(self, name: str, parameters: Sequence[Shape], result: Shape) -> None:
+        self._name, self._parameters, self._result = name, tuple(parameters), result
+
+    @staticmethod
+    def of(computation: XlaComputation | None) -> _Tree | None:
+        """None when the leaves are all there is: arrays, or one flat tuple of several as the result."""
+        if computation is None:
+            return None
+        result = computation.result_shape
+        flat = not result.is_tuple or (
+            len(result.tuple_shapes) != 1 and not any(s.is_tuple for s in result.tuple_shapes)
+        )
+        if flat and not any(s.is_tuple for s in computation.parameter_shapes):
+            return None
+        return _Tree(computation.name, computation.parameter_shapes, result)
+
+    def arguments(self, given: Sequence[object]) -> list[object]:
+        """The leaves of the arguments; they may be given as leaves already."""
+        leaves = sum(s.leaf_count for s in self._parameters)
+        if len(given) == leaves and not any(isinstance(a, (tuple, list)) for a in given):
+            return list(given)
+        if len(given) != len(self._parameters):
+            raise ExecutionError(f"{self._name}: takes {len(self._parameters)} arguments, but {len(given)} came")
+        return [
+            leaf
+            for i, (argument, shape) in enumerate(zip(given, self._parameters, strict=True))
+            for leaf in self._leaves(argument, shape, f"parameter {i}")
+        ]
+
+    def _leaves(self, argument: object, shape: Shape, place: str) -> list[object]:
+        if not shape.is_tuple:
+            return [argument]
+        parts = shape.tuple_shapes
+        if not isinstance(argument, (tuple, list)) or len(argument) != len(parts):
+            raise ExecutionError(f"{self._name}: {place} takes a tuple {shape}, but {type(argument).__name__} came")
+        return [
+            leaf
+            for i, (own, part) in enumerate(zip(argument, parts, strict=True))
+            for leaf in self._leaves(own, part, f"{place}[{i}]")
+        ]
+
+    def result(self, leaves: Sequence[Array]) -> Any:
+        """The result in the form of its shape."""
+        rest = iter(leaves)
+
+        def build(shape: Shape) -> Any:
+            return tuple(build(s) for s in shape.tuple_shapes) if shape.is_tuple else next(rest)
+
+        return build(self._result)

@@ -1,0 +1,1 @@
+"""The command line: `stablexla-opt` runs passes on a file, `stablexla-run` runs a program."""

@@ -1,0 +1,66 @@
+"""What the command-line tools share: options of a compilation, reading input, and how errors end a tool."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from stablexla.dialects.errors import ParseError, StablexlaError
+from stablexla.targets.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
+from stablexla.targets.registry import TARGETS
+
+FAILED, USAGE = 1, 2
+
+
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """The options that `compile_options` reads."""
+    group = parser.add_argument_group("compilation")
+    group.add_argument("--target", choices=sorted(TARGETS), default="cpu", help="what to compile for (default: cpu)")
+    group.add_argument("--opt-level", type=int, choices=OPT_LEVELS, help="LLVM's optimisation level")
+    group.add_argument(
+        "--vector-bits", type=int, choices=VECTOR_BITS, help="width of vectors (default: this machine's)"
+    )
+    group.add_argument("--num-threads", type=int, metavar="N", help="threads that one call may use")
+    group.add_argument("--flush-denormals", action="store_true", help="count denormal numbers as zero")
+
+
+def compile_options(arguments: argparse.Namespace) -> CompileOptions:
+    """The options that were given."""
+    return CompileOptions(
+        opt_level=arguments.opt_level,
+        num_threads=arguments.num_threads,
+        flush_denormals=arguments.flush_denormals,
+        vector_bits=arguments.vector_bits,
+    )
+
+
+def read_input(file: str) -> tuple[bytes, str]:
+    """The contents of a file, or of standard input for `-`, and what to call it in errors.
+
+    Raises:
+        ParseError: it cannot be read.
+    """
+    if file == "-":
+        return sys.stdin.buffer.read(), "<stdin>"
+    try:
+        return Path(file).read_bytes(), file
+    except OSError as error:
+        raise ParseError(f"cannot be read: {error.strerror}", file=file) from None
+
+
+def tell(error: StablexlaError) -> None:
+    """Prints an error as the tools do: `error: file:line:column: what`."""
+    print(f"error: {error}", file=sys.stderr)
+
+
+def run_tool(main: Callable[[], int]) -> int:
+    """The exit code of a tool: what `main` gives, or 1 after an error, which is printed."""
+    try:
+        return main()
+    except StablexlaError as error:
+        tell(error)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away, and Python would complain about it at exit
+    return FAILED

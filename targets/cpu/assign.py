@@ -1,0 +1,197 @@
+"""The pass that rewrites `main` from arrays to buffers, as buffer assignment decided.
+
+Afterwards `main` takes flat memrefs: parameters, constants, results, the arena; tensors are gone from the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlir.ir as ir
+from mlir.dialects import arith, func, memref, scf
+
+from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy, bytes_of
+from stablexla.targets.cpu.kernel import flat_type
+from stablexla.targets.kernels.classify import is_tensor
+from stablexla.targets.kernels.outline import KIND, remap
+from stablexla.targets.passes import module_pass
+
+ROLE, VALUE, PARALLEL_GRAIN = "stablexla.role", "stablexla.value", "stablexla.grain"
+
+
+@module_pass("stablexla-assign-buffers", "gives each array of main a buffer: the caller's, a constant's, or a part of the arena")
+def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
+    """Rewrites `main` and drops the kernels' functions on tensors.
+
+    Args:
+        num_threads: with 1, no call is marked to run in parallel.
+    """
+    with module.context, ir.Location.unknown():
+        assignment = BufferAssignment(module)
+        BufferedMain(assignment, parallel=num_threads != 1).write()
+        assignment.main.erase()
+        for view in list(module.body.operations):
+            if KIND in view.operation.attributes:
+                view.operation.erase()
+
+
+class BufferedMain:
+    """Writes the new `main` beside the old one."""
+
+    def __init__(self, assignment: BufferAssignment, *, parallel: bool) -> None:
+        self._assignment = assignment
+        self._parallel = parallel
+        self._values: dict[ir.Value, ir.Value] = {}
+        self._views: dict[tuple[Buffer, ir.Type], ir.Value] = {}
+        self._arguments: dict[tuple[str, int], ir.Value] = {}
+        self._zero: ir.Value | None = None
+
+    def write(self) -> None:
+        old = self._assignment.main
+        block = old.regions[0].blocks[0]
+        results = [v.type for v in block.operations[len(block.operations) - 1].operands]
+        constants = self._assignment.constants
+        byte = ir.IntegerType.get_signless(8)
+        rows: list[tuple[str, ir.Type]] = [("parameter", flat_type(a.type)) for a in block.arguments]
+        rows += [("constant", ir.MemRefType.get([bytes_of(c.type)], byte)) for c in constants]
+        rows += [("result", flat_type(t)) for t in results]
+        rows.append(("arena", ir.MemRefType.get([self._assignment.arena_bytes], byte)))
+        with ir.InsertionPoint(old):
+            made = func.FuncOp("main", ir.FunctionType.get([t for _, t in rows], []), visibility="public")
+        made.attributes["arg_attrs"] = _argument_attributes([role for role, _ in rows], constants)
+        self._entry = made.add_entry_block()
+        counts: dict[str, int] = {}
+        for (role, _), argument in zip(rows, self._entry.arguments, strict=True):
+            number = counts.get(role, 0)
+            counts[role] = number + 1
+            self._arguments[role, number] = argument
+        with ir.InsertionPoint(self._entry):
+            self._anchor = arith.ConstantOp(ir.IndexType.get(), 0).operation
+            self._zero = self._anchor.results[0]
+            self._block(block)
+            self._copy(self._assignment.copies[block.operations[len(block.operations) - 1].operation])
+            func.ReturnOp([])
+
+    # ---- buffers as values ---------------------------------------------------------------------------------------------
+
+    def _view(self, buffer: Buffer, type_: ir.Type) -> ir.Value:
+        """The buffer as a flat memref of the wanted type; made once, at the top of main."""
+        buffer = buffer.find()
+        if buffer.role in ("parameter", "result"):
+            return self._arguments[buffer.role, buffer.number]
+        key = (buffer, type_)
+        if key not in self._views:
+            whole = self._arguments[buffer.role, buffer.number if buffer.role == "constant" else 0]
+            with ir.InsertionPoint(self._anchor):
+                offset = arith.ConstantOp(ir.IndexType.get(), buffer.offset).result
+                self._views[key] = memref.view(type_, whole, offset, [])
+        return self._views[key]
+
+    def _array(self, value: ir.Value) -> ir.Value:
+        return self._view(self._assignment.buffer_of(value), flat_type(value.type))
+
+    def _copy(self, copies: Sequence[Copy]) -> None:
+        """Copies that belong to one place, in order."""
+        for copy in copies:
+            if copy.source.find() is not copy.target.find() and copy.target.bytes:
+                type_ = flat_type(copy.type)
+                memref.copy(self._view(copy.source, type_), self._view(copy.target, type_))
+
+    # ---- operations ------------------------------------------------------------------------------------------------------
+
+    def _block(self, block: ir.Block) -> None:
+        operations = [v.operation for v in block.operations]
+        for op in operations[:-1]:
+            with op.location:
+                self._operation(op)
+
+    def _operation(self, op: ir.Operation) -> None:
+        if op.name == "func.call":
+            self._call(op)
+        elif op.name == "scf.while":
+            self._while(op)
+        elif op.name == "scf.if":
+            self._if(op)
+        elif op.name == "tensor.extract":
+            index = self._linear_index(op)
+            self._values[op.results[0]] = memref.load(self._array(op.operands[0]), [index])
+        elif op.name == "tensor.from_elements":
+            memref.store(self._values[op.operands[0]], self._array(op.results[0]), [self._zero])
+        elif op.name in (*ALIASES, "tensor.empty") or op.name == "arith.constant" and is_tensor(op.results[0]):
+            return  # only a place in memory
+        else:
+            copy = op.clone().operation
+            remap(copy, self._values)
+            self._values.update(zip(op.results, copy.results, strict=True))
+
+    def _linear_index(self, op: ir.Operation) -> ir.Value:
+        index = self._zero
+        for extent, position in zip(op.operands[0].type.shape, list(op.operands)[1:], strict=True):
+            scaled = arith.muli(index, arith.ConstantOp(ir.IndexType.get(), extent).result)
+            index = arith.addi(scaled, self._values[position])
+        return index
+
+    def _call(self, op: ir.Operation) -> None:
+        call = self._assignment.calls[op]
+        self._copy(self._assignment.copies[op])
+        if all(0 in v.type.shape for v in op.results):
+            return
+        operands = [self._array(v) if is_tensor(v) else self._values[v] for v in op.operands]
+        operands += [self._array(v) for v in op.results]
+        operands += [
+            self._view(b, t) for b, t in zip(self._assignment.scratch[op], call.scratch, strict=True)
+        ]
+        for phase in call.phases:
+            if phase.items == 0:
+                continue
+            high = arith.ConstantOp(ir.IndexType.get(), phase.items).result
+            made = func.CallOp([], phase.function, [*operands, self._zero, high])
+            if self._parallel and phase.items > phase.grain:
+                i64 = ir.IntegerType.get_signless(64)
+                made.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(i64, max(1, phase.grain))
+
+    def _while(self, op: ir.Operation) -> None:
+        self._copy(self._assignment.copies[op])
+        scalars = [i for i, v in enumerate(op.operands) if not is_tensor(v)]
+        types = [op.operands[i].type for i in scalars]
+        loop = scf.WhileOp(types, [self._values[op.operands[i]] for i in scalars])
+        for old, new in zip(op.regions, (loop.before, loop.after), strict=True):
+            source = old.blocks[0]
+            block = new.blocks.append(*types, arg_locs=[op.location] * len(types))
+            self._values.update(zip([source.arguments[i] for i in scalars], block.arguments, strict=True))
+            terminator = source.operations[len(source.operations) - 1].operation
+            with ir.InsertionPoint(block):
+                self._block(source)
+                if terminator.name == "scf.condition":
+                    forwarded = [self._values[terminator.operands[i + 1]] for i in scalars]
+                    scf.ConditionOp(self._values[terminator.operands[0]], forwarded)
+                else:
+                    yielded = [self._values[terminator.operands[i]] for i in scalars]
+                    self._copy(self._assignment.copies[terminator])
+                    scf.YieldOp(yielded)
+        self._values.update(zip([op.results[i] for i in scalars], loop.results, strict=True))
+
+    def _if(self, op: ir.Operation) -> None:
+        scalars = [i for i, v in enumerate(op.results) if not is_tensor(v)]
+        made = scf.IfOp(self._values[op.operands[0]], [op.results[i].type for i in scalars], has_else=True)
+        for old, block in zip(op.regions, (made.then_block, made.else_block), strict=True):
+            source = old.blocks[0]
+            terminator = source.operations[len(source.operations) - 1].operation
+            with ir.InsertionPoint(block):
+                self._block(source)
+                self._copy(self._assignment.copies[terminator])
+                scf.YieldOp([self._values[terminator.operands[i]] for i in scalars])
+        self._values.update(zip([op.results[i] for i in scalars], made.results, strict=True))
+
+
+
+
+def _argument_attributes(roles: Sequence[str], constants: Sequence[ir.Attribute]) -> ir.ArrayAttr:
+    rows, number = [], 0
+    for role in roles:
+        row = {ROLE: ir.StringAttr.get(role)}
+        if role == "constant":
+            row[VALUE] = constants[number]
+            number += 1
+        rows.append(ir.DictAttr.get(row))
+    return ir.ArrayAttr.get(rows)

@@ -1,0 +1,323 @@
+"""Contractions of any size: blocks of both factors packed into caches, the order of loops after Goto and BLIS.
+
+An item is a block of rows by a block of columns of one product. Over blocks of k it packs its part of lhs; rhs is
+packed before, once for all items, or by the item itself, some columns at a time, where no other item needs it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stablexla.targets.cpu.contraction_match import Contraction
+from stablexla.targets.cpu.contraction_output import (
+    WHOLE,
+    Frame,
+    Scene,
+    Sums,
+    compute_type,
+    partial_result,
+)
+from stablexla.targets.cpu.contraction_panels import Panels, Source, copy_lines, pack_panels
+from stablexla.targets.cpu.contraction_tiles import (
+    Tile,
+    accumulate,
+    grain_of,
+    prefetch_tile,
+    spill_tile,
+    write_tile,
+)
+from stablexla.targets.cpu.emission import (
+    Index,
+    Value,
+    alloca,
+    bits_of,
+    branch,
+    emitting,
+    index,
+    load,
+    loop,
+    minimum,
+    split_index,
+)
+from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.cpu.target import CpuTarget
+
+UNROLL = 4
+# Elements behind packed lhs that whole vectors may run into.
+SLACK = 64
+
+
+@dataclass(frozen=True)
+class PackedPlan:
+    """How a large contraction is cut.
+
+    Attributes:
+        tile: the register tile.
+        depth: steps of k in a block, a multiple of the lanes of a vector.
+        rows, columns: size of an item, multiples of the tile's.
+        group: columns of rhs that an item packs at a time; 0 if rhs is packed before all items.
+        panels: panels of rhs that one item of the packing phase makes.
+    """
+
+    tile: Tile
+    depth: int
+    rows: int
+    columns: int
+    group: int = 0
+    panels: int = 8
+
+
+def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: PackedPlan) -> Emitted:
+    """Writes a contraction in blocks."""
+    shape = _Shape(contraction, plan, target)
+    scratch = shape.scratch()
+    if not plan.group:
+        function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
+        with emitting(function, target):
+            _pack_all(shape, Scene(contraction, arguments), arguments)
+    function, arguments = kernel.declare(scratch)
+    with emitting(function, target):
+        partial = Value(arguments.scratch[-1]) if shape.needs_partial else None
+        packed = None if plan.group else Value(arguments.scratch[0])
+        block = _Block(shape, Scene(contraction, arguments, partial), packed)
+        order = [contraction.batches, shape.column_blocks, shape.row_blocks]
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            block.item(*split_index(item.iv, order))
+    items = math.prod(order)
+    phases = [(kernel.impl_name, items, grain_of(contraction, items))]
+    if not plan.group:
+        phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
+    return Emitted(items, phases[-1][2], scratch, phases=tuple(phases))
+
+
+class _Shape:
+    """Numbers of blocks and sizes of buffers that follow from a contraction and a plan."""
+
+    def __init__(self, contraction: Contraction, plan: PackedPlan, target: CpuTarget) -> None:
+        self.contraction = c = contraction
+        self.plan = plan
+        self.element = compute_type(c)
+        self.lanes = max(1, target.vector_bits // bits_of(self.element))
+        self.width = plan.tile.vectors * self.lanes
+        self.unroll = min(UNROLL, self.lanes)
+        self.k_blocks = math.ceil(c.k.extent / plan.depth)
+        self.all_k_blocks = self.k_blocks * math.prod(axis.extent for axis in c.k_outer)
+        self.row_blocks = math.ceil(c.m.extent / plan.rows)
+        self.column_blocks = math.ceil(c.n.extent / plan.columns)
+        self.panel_count = math.ceil(c.n.extent / self.width)
+        # Batch axes along which rhs does not move share one packed copy.
+        self.rhs_batch = tuple(axis for axis in c.batch if axis.b)
+        self.needs_partial = self.all_k_blocks > 1 and partial_result(c) < 0
+        # One k block of all panels of a packed rhs; a product's blocks follow one another.
+        self.panels = Panels(self.width, plan.depth, self.lanes)
+        self.block_size = self.panels.size(self.panel_count)
+        self.rhs_size = self.block_size * self.all_k_blocks
+
+    @property
+    def pack_groups(self) -> int:
+        """Groups of panels in one block of k."""
+        return math.ceil(self.panel_count / self.plan.panels)
+
+    @property
+    def pack_items(self) -> int:
+        """Items of the packing phase."""
+        return math.prod(axis.extent for axis in self.rhs_batch) * self.all_k_blocks * self.pack_groups
+
+    @property
+    def pack_grain(self) -> int:
+        """Items of the packing phase that make about 20 microseconds."""
+        return max(1, round(4e4 / (self.plan.panels * self.width * self.plan.depth)))
+
+    def scratch(self) -> tuple[tuple[str, int], ...]:
+        """Packed rhs, then unfinished sums where no result can hold them."""
+        c = self.contraction
+        out = []
+        if not self.plan.group:
+            copies = math.prod(axis.extent for axis in self.rhs_batch)
+            out.append((str(self.element), copies * self.rhs_size))
+        if self.needs_partial:
+            out.append((str(self.element), math.prod(c.shape)))
+        return tuple(out)
+
+    def k_block(self, number: Index) -> tuple[Value, Value, Value]:
+        """Where block `number` of k begins in lhs and rhs, and its number of steps."""
+        c = self.contraction
+        *outer, block = split_index(number, [*(axis.extent for axis in c.k_outer), self.k_blocks])
+        first = block * self.plan.depth
+        at_a, at_b = first * c.k.a, first * c.k.b
+        for axis, o in zip(c.k_outer, outer, strict=True):
+            at_a, at_b = o * axis.a + at_a, o * axis.b + at_b
+        steps = index(c.k.extent) - first if self.k_blocks > 1 else index(c.k.extent)
+        whole = c.k.extent % self.plan.depth == 0
+        return at_a, at_b, index(self.plan.depth) if whole else minimum(steps, self.plan.depth)
+
+
+def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
+    """The packing phase: an item is a group of panels of one block of k of one rhs."""
+    c, plan = shape.contraction, shape.plan
+    buffer = Value(arguments.scratch[0])
+    width = plan.panels * shape.width
+    extents = [*(axis.extent for axis in shape.rhs_batch), shape.all_k_blocks, shape.pack_groups]
+    with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        *batch, number, group = split_index(item.iv, extents)
+        _, at, steps = shape.k_block(number)
+        copy = index(0)
+        for axis, x in zip(shape.rhs_batch, batch, strict=True):
+            at, copy = x * axis.b + at, copy * axis.extent + x
+        columns = minimum(index(c.n.extent) - group * width, width) if shape.pack_groups > 1 else index(c.n.extent)
+        base = copy * shape.rhs_size + number * shape.block_size + group * (plan.panels * shape.panels.stride)
+        source = Source(scene.load_b, group * (width * c.n.b) + at, c.n.b, c.k.b, columns, steps)
+        pack_panels(shape.panels, source, buffer, base, shape.unroll)
+
+
+class _Block:
+    """The code of one item."""
+
+    def __init__(self, shape: _Shape, scene: Scene, packed: Value | None) -> None:
+        self.shape, self.scene, self.packed = shape, scene, packed
+        self.c, self.plan = shape.contraction, shape.plan
+        plan, tile = self.plan, self.plan.tile
+        self.lines = self.c.k.a == 1 or self.c.m.a != 1  # lhs is kept as lines along k
+        self.lhs_panels = Panels(tile.rows, plan.depth, shape.lanes)
+        tiles = math.ceil(min(plan.rows, self.c.m.extent) / tile.rows)
+        size = tiles * tile.rows * plan.depth if self.lines else self.lhs_panels.size(tiles)
+        self.lhs = alloca(size + SLACK, scene.compute)
+        self.spill = alloca(tile.rows * shape.width, scene.compute)
+        if self.packed is None:
+            self.rhs = alloca(shape.panels.size(plan.group // shape.width), scene.compute)
+
+    def item(self, batch: Index, column_block: Index, row_block: Index) -> None:
+        c, plan, shape = self.c, self.plan, self.shape
+        frame = self.scene.frame(batch)
+        row, column = index(row_block) * plan.rows, index(column_block) * plan.columns
+        rows = minimum(index(c.m.extent) - row, plan.rows) if shape.row_blocks > 1 else index(c.m.extent)
+        columns = (
+            minimum(index(c.n.extent) - column, plan.columns) if shape.column_blocks > 1 else index(c.n.extent)
+        )
+        with loop(0, shape.all_k_blocks) as number:
+            at_a, at_b, steps = shape.k_block(number.iv)
+            self._pack_lhs(row * c.m.a + frame.a + at_a, rows, steps)
+            sums = WHOLE
+            if shape.all_k_blocks > 1:
+                sums = Sums(number.iv.eq(0), number.iv.eq(shape.all_k_blocks - 1))
+            turns = (steps + (shape.unroll - 1)) // shape.unroll * shape.unroll
+            if self.packed is None:
+                with loop(0, columns, plan.group) as group:
+                    width = minimum(columns - group.iv, plan.group)
+                    first = column + group.iv
+                    source = Source(self.scene.load_b, first * c.n.b + frame.b + at_b, c.n.b, c.k.b, width, steps)
+                    pack_panels(shape.panels, source, self.rhs, 0, shape.unroll)
+                    self._tiles(frame, (row, first), (rows, width), turns, sums, self.rhs, index(0))
+            else:
+                base = self._packed_copy(frame) + number.iv * shape.block_size
+                base = base + column // shape.width * shape.panels.stride
+                self._tiles(frame, (row, column), (rows, columns), turns, sums, self.packed, base)
+
+    def _packed_copy(self, frame: Frame) -> Value:
+        """Where the packed rhs of a product begins."""
+        copy = index(0)
+        for axis, x in zip(self.c.batch, frame.coordinates, strict=True):
+            if axis.b:
+                copy = copy * axis.extent + x
+        return copy * self.shape.rhs_size
+
+    def _pack_lhs(self, at: Index, rows: Index, steps: Index) -> None:
+        c = self.c
+        source = Source(self.scene.load_a, at, c.m.a, c.k.a, rows, steps)
+        if not self.lines:
+            pack_panels(self.lhs_panels, source, self.lhs, 0, self.shape.unroll)
+        elif c.k.a == 1:
+            copy_lines(source, self.lhs, self.plan.depth, self.shape.lanes)
+        else:
+            pack_panels(Panels(1, self.plan.depth, 1), source, self.lhs, 0, self.shape.unroll)
+
+    def _tiles(
+        self,
+        frame: Frame,
+        at: tuple[Value, Value],
+        size: tuple[Value, Value],
+        steps: Value,
+        sums: Sums,
+        packed: Value,
+        base: Value,
+    ) -> None:
+        """All register tiles of a block whose factors are packed."""
+        tile, width = self.plan.tile, self.shape.width
+        with loop(0, (size[1] + (width - 1)) // width) as j:
+            with loop(0, (size[0] + (tile.rows - 1)) // tile.rows) as i:
+                row, column = at[0] + i.iv * tile.rows, at[1] + j.iv * width
+                prefetch_tile(self.scene, tile, frame, (row, column))
+                values = accumulate(
+                    self.scene,
+                    tile,
+                    steps,
+                    self.shape.unroll,
+                    self._lhs_factor(i.iv),
+                    self._rhs_factor(packed, j.iv * self.shape.panels.stride + base),
+                )
+                self._write(values, frame, row, column, sums)
+
+    def _lhs_factor(self, panel: Value) -> Callable[[Index, Index], Callable[[int], Value]]:
+        tile, depth = self.plan.tile, self.plan.depth
+        start = panel * (tile.rows * depth if self.lines else self.lhs_panels.stride)
+
+        def factor(k: Index, _: Index) -> Callable[[int], Value]:
+            if self.lines:
+                at = index(k) + start
+                return lambda r: load(self.lhs, at + r * depth)
+            at = index(k) * tile.rows + start
+            return lambda r: load(self.lhs, at + r)
+
+        return factor
+
+    def _rhs_factor(self, packed: Value, start: Value) -> Callable[[Index, Index], Callable[[int], Value]]:
+        lanes = self.shape.lanes
+
+        def factor(k: Index, _: Index) -> Callable[[int], Value]:
+            at = index(k) * self.shape.width + start
+            return lambda v: load(packed, at + v * lanes, lanes)
+
+        return factor
+
+    def _write(self, values: list[Value], frame: Frame, row: Value, column: Value, sums: Sums) -> None:
+        """A whole tile goes out from its registers, one at an edge through a buffer."""
+        tile, width = self.plan.tile, self.shape.width
+        below, beside = self.c.m.extent % tile.rows, self.c.n.extent % width
+        if not below and not beside:
+            write_tile(self.scene, tile, values, frame, (row, column), width, self.spill, sums)
+            return
+        rows, columns = index(self.c.m.extent) - row, index(self.c.n.extent) - column
+        inside = branch(_both(rows.ge(tile.rows) if below else None, columns.ge(width) if beside else None))
+        with inside.then:
+            write_tile(self.scene, tile, values, frame, (row, column), width, self.spill, sums)
+        with inside.otherwise:
+            spill_tile(self.scene, tile, values, self.spill)
+            rows = minimum(rows, tile.rows)
+            self._write_edge(frame, row, column, rows, columns, sums)
+
+    def _write_edge(
+        self, frame: Frame, row: Value, column: Value, rows: Value, columns: Value, sums: Sums
+    ) -> None:
+        width, beside = self.shape.width, self.c.n.extent % self.shape.width
+
+        def write(count: int) -> None:
+            self.scene.write_block(self.spill, width, frame, rows, count, (row, column), sums)
+
+        if not beside or self.c.n.extent < width:
+            write(beside or width)
+            return
+        side = branch(columns.ge(width))
+        with side.then:
+            write(width)
+        with side.otherwise:
+            write(beside)
+
+
+def _both(a: Value | None, b: Value | None) -> Value:
+    if a is None or b is None:
+        found = a if a is not None else b
+        assert found is not None
+        return found
+    return a & b

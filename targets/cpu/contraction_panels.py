@@ -1,0 +1,166 @@
+"""Packing of a contraction's factors into panels that the register tiles read in order.
+
+A panel holds `width` neighbours of a matrix (columns of rhs, rows of lhs) for each step of k, one step after the other.
+What goes beyond the matrix is garbage but for k, where it is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stablexla.targets.cpu.emission import (
+    Index,
+    Value,
+    branch,
+    constant,
+    index,
+    known,
+    loop,
+    maximum,
+    minimum,
+    store,
+    transpose_registers,
+)
+
+# (address, lanes, count) -> the elements there; the first `count` lanes are read when it is given.
+Load = Callable[..., Value]
+# Rows of the source read together, so that few pages are in use at a time.
+STEPS = 32
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Shape of packed panels: `width` elements for each of `depth` steps of k."""
+
+    width: int
+    depth: int
+    lanes: int
+
+    @property
+    def stride(self) -> int:
+        """From one panel to the next; stores of whole vectors may run over the end of a panel."""
+        return self.depth * self.width + (self.lanes if self.width % self.lanes else 0)
+
+    def size(self, count: int) -> int:
+        """Elements of a buffer for `count` panels."""
+        return count * self.stride
+
+
+@dataclass(frozen=True)
+class Source:
+    """A matrix to pack: how to load it, where it begins, how far a step of width and of k moves."""
+
+    load: Load
+    at: Index
+    along_width: int
+    along_depth: int
+    width: Index
+    depth: Index
+
+
+def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0, pad: int = 1) -> None:
+    """Packs `source` into panels from `base` of `buffer` on; steps of k are filled up with zeros to a multiple of `pad`."""
+    count = (index(source.width) + (panels.width - 1)) // panels.width
+    if source.along_depth == 1 and source.along_width != 1 and panels.width % panels.lanes == 0:
+        _pack_transposed(panels, source, buffer, base, count)
+    elif source.along_width == 1:
+        _pack_lines(panels, source, buffer, base, count)
+    else:
+        _pack_elements(panels, source, buffer, base, count, 0)
+    if pad > 1:
+        _pad(panels, source, buffer, base, count, pad)
+
+
+def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
+    """The source's lines lie along the panels' width: whole vectors are copied."""
+    lanes = panels.lanes
+    vectors = -(-panels.width // lanes)
+
+    def copy(panel: Value, steps: tuple[Index, Index], rest: Value | None) -> None:
+        start = panel * panels.width + source.at
+        to = panel * panels.stride + base
+        with loop(*steps) as k:
+            for v in range(vectors):
+                at = k.iv * source.along_depth + start + v * lanes
+                if rest is None:
+                    value = source.load(at, lanes)
+                else:
+                    value = source.load(at, lanes, maximum(rest - v * lanes, 0))
+                store(value, buffer, k.iv * panels.width + to + v * lanes)
+
+    size = known(source.width)
+    whole = size is not None and size % panels.width == 0 and panels.width % lanes == 0
+    with loop(0, source.depth, STEPS) as block:
+        steps = (block.iv, minimum(block.iv + STEPS, source.depth))
+        with loop(0, count) as p:
+            rest = index(source.width) - p.iv * panels.width
+            if whole:
+                copy(p.iv, steps, None)
+                return
+            choice = branch(rest.ge(vectors * lanes))
+            with choice.then:
+                copy(p.iv, steps, None)
+            with choice.otherwise:
+                copy(p.iv, steps, rest)
+
+
+def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
+    """The source's lines lie along k: squares are transposed in registers."""
+    lanes = panels.lanes
+    whole = index(source.depth) // lanes * lanes
+    last = index(source.width) - 1
+    with loop(0, count) as p:
+        to = p.iv * panels.stride + base
+        with loop(0, panels.width, lanes) as group:
+            # Lines beyond the edge repeat the last one: their sums are not used.
+            lines = [
+                minimum(p.iv * panels.width + group.iv + r, last) * source.along_width + source.at
+                for r in range(lanes)
+            ]
+            with loop(0, whole, lanes) as k:
+                square = transpose_registers([source.load(line + k.iv, lanes) for line in lines])
+                for r, value in enumerate(square):
+                    store(value, buffer, (k.iv + r) * panels.width + to + group.iv)
+    if known(source.depth) is None or known(source.depth) % lanes:  # type: ignore[operator]
+        _pack_elements(panels, source, buffer, base, count, whole)
+
+
+def _pack_elements(
+    panels: Panels, source: Source, buffer: Value, base: Index, count: Value, first: Index
+) -> None:
+    """One element at a time, from step `first` of k on."""
+    last = index(source.width) - 1
+    with loop(0, count) as p:
+        to = p.iv * panels.stride + base
+        with loop(0, panels.width) as w:
+            line = minimum(p.iv * panels.width + w.iv, last) * source.along_width + source.at
+            with loop(first, source.depth) as k:
+                value = source.load(line + k.iv * source.along_depth)
+                store(value, buffer, k.iv * panels.width + to + w.iv)
+
+
+def _pad(panels: Panels, source: Source, buffer: Value, base: Index, count: Value, pad: int) -> None:
+    depth = index(source.depth)
+    size = known(depth)
+    if size is not None and size % pad == 0:
+        return
+    zero = constant(0, buffer.element)
+    with loop(0, count) as p:
+        to = p.iv * panels.stride + base
+        with loop(depth * panels.width, (depth + (pad - 1)) // pad * pad * panels.width) as at:
+            store(zero, buffer, at.iv + to)
+
+
+def copy_lines(source: Source, buffer: Value, stride: int, lanes: int) -> None:
+    """Lines along k copied as they are, `stride` apart, filled up with zeros to whole vectors."""
+    depth = index(source.depth)
+    whole = depth // lanes * lanes
+    size = known(depth)
+    with loop(0, source.width) as line:
+        start, to = line.iv * source.along_width + source.at, line.iv * stride
+        with loop(0, whole, lanes) as k:
+            store(source.load(start + k.iv, lanes), buffer, to + k.iv)
+        if size is None or size % lanes:
+            value = source.load(start + whole, lanes, depth - whole)
+            store(value, buffer, to + whole)

@@ -1,0 +1,292 @@
+"""The register tile of a product: accumulators held in vector registers over a loop along k, and its write-back.
+
+Also the contraction whose k is short enough to need no blocks: operands are read where they lie, or rhs is packed
+once an item, and tiles at the edges have code of their exact size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from stablexla.targets.cpu.contraction_match import Axis, Contraction
+from stablexla.targets.cpu.contraction_output import WHOLE, Frame, Scene, Sums
+from stablexla.targets.cpu.contraction_panels import Panels, Source, pack_panels
+from stablexla.targets.cpu.emission import (
+    Index,
+    Value,
+    alloca,
+    branch,
+    emitting,
+    fma,
+    index,
+    load,
+    loop,
+    minimum,
+    prefetch,
+    splat,
+    split_index,
+    store,
+    when,
+)
+from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.target import CpuTarget
+
+# Loads of a factor at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
+Factor = Callable[[Index, Index], Callable[[int], Value]]
+# An epilogue of more operations than this is written once in a loop over the tile's rows, not for every register.
+INLINE_EPILOGUE = 6
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Size of a register tile: rows, and vectors a row."""
+
+    rows: int
+    vectors: int
+
+
+def unroll_of(extent: int) -> int:
+    """Steps of k written out in a turn of the loop; a divisor of the extent, so that none are left over."""
+    return next(u for u in (4, 3, 2, 1) if extent % u == 0)
+
+
+def accumulate(
+    scene: Scene, tile: Tile, extent: Index, unroll: int, a: Factor, b: Factor, outer: Sequence[Axis] = ()
+) -> list[Value]:
+    """Sums of a tile, row by row, over `extent` steps of k (a multiple of `unroll`) and the outer axes of k."""
+
+    def sums(axes: Sequence[Axis], at_a: Index, at_b: Index, inits: list[Value]) -> list[Value]:
+        if axes:
+            with loop(0, axes[0].extent, 1, inits) as o:
+                next_a, next_b = o.iv * axes[0].a + at_a, o.iv * axes[0].b + at_b
+                o.yields(*sums(axes[1:], next_a, next_b, o.args))
+            return o.results
+        with loop(0, extent, unroll, inits) as k:
+            values = k.args
+            for step in range(unroll):
+                values = _multiply_add(scene, tile, a(k.iv + step, at_a), b(k.iv + step, at_b), values)
+            k.yields(*values)
+        return k.results
+
+    return sums(outer, 0, 0, [scene.zero] * (tile.rows * tile.vectors))
+
+
+def _multiply_add(
+    scene: Scene, tile: Tile, a: Callable[[int], Value], b: Callable[[int], Value], sums: Sequence[Value]
+) -> list[Value]:
+    vectors = [b(v) for v in range(tile.vectors)]
+    out = []
+    for r in range(tile.rows):
+        factor = splat(a(r), scene.lanes)
+        out += [fma(factor, vectors[v], sums[r * tile.vectors + v]) for v in range(tile.vectors)]
+    return out
+
+
+def prefetch_tile(scene: Scene, tile: Tile, frame: Frame, at: tuple[Index, Index]) -> None:
+    """Asks for the tile's lines of the result before its sums are made."""
+    if not scene.vectors:
+        return
+    for r in range(tile.rows):
+        row = index(at[0]) + r
+        prefetch(scene.results[0], row * scene.contraction.m.c + frame.c + at[1], write=True)
+
+
+def write_tile(
+    scene: Scene,
+    tile: Tile,
+    values: Sequence[Value],
+    frame: Frame,
+    at: tuple[Index, Index],
+    columns: int,
+    buffer: Value,
+    sums: Sums = WHOLE,
+) -> None:
+    """Writes a tile's sums to the result; of each row the first `columns` elements hold."""
+    if not scene.vectors or scene.contraction.epilogue_size > INLINE_EPILOGUE:
+        spill_tile(scene, tile, values, buffer)
+        scene.write_block(buffer, tile.vectors * scene.lanes, frame, tile.rows, columns, at, sums)
+        return
+    rows = [scene.row(frame, index(at[0]) + r) for r in range(tile.rows)]
+    places = [
+        (row, index(at[1]) + v * scene.lanes, min(scene.lanes, columns - v * scene.lanes))
+        for row in rows
+        for v in range(tile.vectors)
+    ]
+    if sums.first is not None:
+        choice = branch(sums.first, [v.type for v in values])
+        with choice.then:
+            choice.yields(*values)
+        with choice.otherwise:
+            choice.yields(*(v + scene.load_partial(p[0], p[1], v.lanes, p[2]) for v, p in zip(values, places)))
+        values = choice.results
+    if sums.last is None:
+        for value, place in zip(values, places, strict=True):
+            scene.write(value, *place)
+        return
+    end = branch(sums.last)
+    with end.then:
+        for value, place in zip(values, places, strict=True):
+            scene.write(value, *place)
+    with end.otherwise:
+        for value, place in zip(values, places, strict=True):
+            scene.store_partial(value, *place)
+
+
+def spill_tile(scene: Scene, tile: Tile, values: Sequence[Value], buffer: Value) -> None:
+    """Stores a tile's sums row by row into a buffer of its size."""
+    for number, value in enumerate(values):
+        store(value, buffer, number * scene.lanes)
+
+
+# --- contractions with short k -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShortPlan:
+    """How a contraction of short k is cut: the register tile, row tiles and columns of an item, packing of rhs."""
+
+    tile: Tile
+    row_tiles: int
+    columns: int
+    pack: bool
+
+
+def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
+    """The register tile that needs the fewest cycles for a product of this size."""
+
+    def cycles(tile: Tile) -> float:
+        def one(r: int, v: int) -> float:
+            # Two sums a cycle, at least eight in flight; each row costs a broadcast, each vector of rhs a load.
+            return max(r * v / 2, 4.0) + 0.12 * r + 0.3 * v if r and v else 0.0
+
+        down, rest = divmod(rows, tile.rows)
+        across, side = divmod(math.ceil(columns / lanes), tile.vectors)
+        inner = one(tile.rows, tile.vectors) * down * across
+        edges = one(rest, tile.vectors) * across + one(tile.rows, side) * down + one(rest, side)
+        # Code of every size costs compile time; it must bring something.
+        return (inner + edges) * (1 + 0.02 * (bool(rest) + bool(side)))
+
+    candidates = [Tile(r, v) for v in (1, 2, 3, 4) for r in range(1, 15) if r * v + v < registers]
+    return min(candidates, key=lambda tile: (round(cycles(tile), 3), -tile.vectors, tile.rows))
+
+
+def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: ShortPlan) -> Emitted:
+    """Writes a contraction that keeps its sums in registers for all of k."""
+    c = contraction
+    row_blocks = max(1, math.ceil(c.m.extent // plan.tile.rows / plan.row_tiles))
+    column_blocks = math.ceil(c.n.extent / plan.columns)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        scene = Scene(c, arguments)
+        short = _Short(scene, plan, row_blocks, column_blocks)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            short.item(*split_index(item.iv, [c.batches, column_blocks, row_blocks]))
+    items = c.batches * row_blocks * column_blocks
+    return Emitted(items, grain_of(c, items))
+
+
+def grain_of(contraction: Contraction, items: int) -> int:
+    """Items that make about 20 microseconds of work."""
+    c = contraction
+    depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+    work = c.batches * c.m.extent * c.n.extent * (depth + 8 + 4 * c.epilogue_size)
+    return max(1, min(items, math.ceil(items * 5e5 / max(1, work))))
+
+
+class _Short:
+    """The code of one item: a block of rows by a block of columns of one product."""
+
+    def __init__(self, scene: Scene, plan: ShortPlan, row_blocks: int, column_blocks: int) -> None:
+        self.scene, self.plan = scene, plan
+        self.c = c = scene.contraction
+        self.row_blocks, self.column_blocks = row_blocks, column_blocks
+        self.width = plan.tile.vectors * scene.lanes
+        self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+        self.unroll = unroll_of(c.k.extent)
+        spilled = not scene.vectors or c.epilogue_size > INLINE_EPILOGUE
+        self.spill = alloca(plan.tile.rows * self.width if spilled else 1, scene.compute)
+        self.panels = Panels(self.width, self.depth, scene.lanes)
+        if plan.pack:
+            count = math.ceil(min(plan.columns, c.n.extent) / self.width)
+            self.packed = alloca(self.panels.size(count), scene.compute)
+
+    def item(self, batch: Index, column_block: Index, row_block: Index) -> None:
+        frame = self.scene.frame(batch)
+        first = index(column_block) * self.plan.columns
+        columns = minimum(self.plan.columns, index(self.c.n.extent) - first)
+        if self.plan.pack:
+            self._pack(frame, first, columns)
+        whole = columns // self.width
+        if self.c.n.extent >= self.width:
+            with loop(0, whole) as j:
+                self._column(frame, row_block, first, j.iv, self.width)
+        rest = self.c.n.extent % self.width
+        if rest:
+            with _at_last(column_block, self.column_blocks):
+                self._column(frame, row_block, first, whole, rest)
+
+    def _pack(self, frame: Frame, first: Index, columns: Index) -> None:
+        c, scene = self.c, self.scene
+        start = index(first) * c.n.b + frame.b
+
+        def pack(axes: Sequence[Axis], at: Index, depth: Index) -> None:
+            if axes:
+                inner = c.k.extent * math.prod(axis.extent for axis in axes[1:])
+                with loop(0, axes[0].extent) as o:
+                    pack(axes[1:], o.iv * axes[0].b + at, o.iv * inner + depth)
+                return
+            source = Source(scene.load_b, at, c.n.b, c.k.b, columns, c.k.extent)
+            pack_panels(self.panels, source, self.packed, index(depth) * self.width)
+
+        pack(c.k_outer, start, 0)
+
+    def _column(self, frame: Frame, row_block: Index, first: Index, panel: Index, columns: int) -> None:
+        """All row tiles of a block over one panel of columns."""
+        rows, tiles = self.plan.tile.rows, self.plan.row_tiles
+        whole = self.c.m.extent // rows
+        start = index(row_block) * tiles
+        if whole:
+            with loop(start, minimum(start + tiles, whole)) as i:
+                self._tile(frame, i.iv * rows, first, panel, rows, columns)
+        if self.c.m.extent % rows:
+            with _at_last(row_block, self.row_blocks):
+                self._tile(frame, index(whole * rows), first, panel, self.c.m.extent % rows, columns)
+
+    def _tile(self, frame: Frame, row: Index, first: Index, panel: Index, rows: int, columns: int) -> None:
+        scene, c = self.scene, self.c
+        lanes = scene.lanes
+        tile = Tile(rows, math.ceil(columns / lanes))
+        column = index(panel) * self.width + first
+        start_a = index(row) * c.m.a + frame.a
+        start_b = column * c.n.b + frame.b
+        start_packed = index(panel) * self.panels.stride
+
+        def a(k: Index, offset: Index) -> Callable[[int], Value]:
+            at = index(k) * c.k.a + (start_a + offset)
+            return lambda r: scene.load_a(at + r * c.m.a)
+
+        def b_in_place(k: Index, offset: Index) -> Callable[[int], Value]:
+            at = index(k) * c.k.b + (start_b + offset)
+            return lambda v: scene.load_b(at + v * lanes, lanes, min(lanes, columns - v * lanes))
+
+        def b_packed(k: Index, offset: Index) -> Callable[[int], Value]:
+            at = (index(k) + offset) * self.width + start_packed
+            return lambda v: load(self.packed, at + v * lanes, lanes)
+
+        outer = c.k_outer
+        if self.plan.pack:
+            # Packed panels hold the outer sums one after the other.
+            sizes = [c.k.extent * math.prod(x.extent for x in outer[n + 1 :]) for n in range(len(outer))]
+            outer = tuple(Axis(x.extent, x.a, size) for x, size in zip(outer, sizes, strict=True))
+        values = accumulate(
+            scene, tile, c.k.extent, self.unroll, a, b_packed if self.plan.pack else b_in_place, outer
+        )
+        write_tile(scene, tile, values, frame, (row, column), columns, self.spill)
+
+
+def _at_last(block: Index, blocks: int) -> AbstractContextManager[None]:
+    """What is written inside runs in the last block only."""
+    return when(index(block).eq(blocks - 1)) if blocks > 1 else nullcontext()

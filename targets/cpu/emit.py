@@ -1,0 +1,77 @@
+"""The pass that gives every kernel a function on flat buffers, by the first emitter that takes it or the general path."""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+
+from stablexla.targets.cpu import contraction, loops, reductions, rows, transpose  # noqa: F401  (they register)
+from stablexla.targets.cpu.calls import IMPL
+from stablexla.targets.cpu.emitters import EMITTERS
+from stablexla.targets.cpu.general import emit_general
+from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.target import CpuTarget, host_target
+from stablexla.targets.kernels.outline import KIND
+from stablexla.targets.passes import module_pass
+
+
+
+
+@module_pass("stablexla-emit-kernels", "writes each kernel's loops on flat buffers beside its function on tensors")
+def emit_kernels(module: ir.Module, *, vector_bits: int = 0, general_only: bool = False) -> None:
+    """Kernels get an attribute `stablexla.impl` that says how to call what was written.
+
+    Args:
+        vector_bits: width of vectors; 0 is the host's.
+        general_only: sends everything through the general path, for comparing the two.
+    """
+    target = host_target() if not vector_bits else CpuTarget(vector_bits=vector_bits)
+    waiting = []
+    for view in list(module.body.operations):
+        if KIND not in view.operation.attributes:
+            continue
+        kernel = Kernel(view)
+        emitted = None if general_only else _ask(kernel, target)
+        if emitted is None:
+            waiting.append(kernel)
+        else:
+            _record(kernel, emitted, "emitted")
+    for kernel, emitted in zip(waiting, emit_general(waiting), strict=True):
+        _record(kernel, emitted, "general")
+
+
+def _ask(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    for emit in EMITTERS.get(kernel.kind, []):
+        emitted = emit(kernel, target)
+        if emitted is not None:
+            return emitted
+    return None
+
+
+def _record(kernel: Kernel, emitted: Emitted, path: str) -> None:
+    """Writes what main must know onto the kernel, so that the module says it all."""
+    phases = emitted.phases or ((kernel.impl_name, emitted.items, emitted.grain),)
+    with kernel.func.context, ir.Location.unknown():
+        string, i64 = ir.StringAttr.get, ir.IntegerType.get_signless(64)
+
+        def number(n: int) -> ir.Attribute:
+            return ir.IntegerAttr.get(i64, n)
+
+        def pairs(rows: tuple[tuple[int, int], ...]) -> ir.Attribute:
+            return ir.ArrayAttr.get([ir.DenseI64ArrayAttr.get(list(row)) for row in rows])
+
+        kernel.func.attributes[IMPL] = ir.DictAttr.get(
+            {
+                "path": string(path),
+                "phases": ir.ArrayAttr.get(
+                    [
+                        ir.DictAttr.get({"function": string(f), "items": number(n), "grain": number(g)})
+                        for f, n, g in phases
+                    ]
+                ),
+                "scratch": ir.ArrayAttr.get(
+                    [ir.TypeAttr.get(ir.MemRefType.get([n], ir.Type.parse(t))) for t, n in emitted.scratch]
+                ),
+                "in_place": pairs(emitted.in_place),
+                "updates": pairs(emitted.updates),
+            }
+        )

@@ -1,0 +1,99 @@
+"""From a module in LLVM's dialect to a function that can be called, by upstream's execution engine and our runtime."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import mlir.ir as ir
+from mlir.execution_engine import ExecutionEngine
+
+from stablexla.dialects.contexts import diagnostics
+from stablexla.dialects.errors import CompileError
+from stablexla.targets.cpu.entry import take_entry
+from stablexla.targets.cpu.options import CpuOptions
+from stablexla.targets.messages import messages_of
+from stablexla.targets.options import CompileOptions
+from stablexla.targets.runtime import CompiledFunction, library_path
+from stablexla.targets.signature import Signature
+
+STAGE = "machine code"
+_capture_lock = threading.Lock()
+
+
+def load(module: ir.Module, signature: Signature, options: CompileOptions) -> CompiledFunction:
+    """The machine code of a module, ready to be called. `module` loses the attributes of the contract.
+
+    The function keeps the engine alive; the module and its context are needed no more.
+
+    Raises:
+        CompileError: something in the module has no translation, or it names a symbol that is nowhere defined.
+    """
+    cpu = CpuOptions.of(options)
+    entry = take_entry(module)
+    if (entry.parameters, entry.results) != (len(signature.parameters), len(signature.results)):
+        raise CompileError(
+            f"main has {entry.parameters} parameters and {entry.results} results, where the program is {signature}"
+        )
+    engine, address = _machine_code(module, cpu.opt_level)
+    return CompiledFunction(
+        signature.name,
+        address,
+        signature.parameter_specs(),
+        signature.result_specs(),
+        arena_bytes=entry.arena_bytes,
+        constants=entry.constants,
+        flush_denormals=cpu.flush_denormals,
+        keep_alive=engine,
+    )
+
+
+def _machine_code(module: ir.Module, opt_level: int) -> tuple[ExecutionEngine, int]:
+    engine, address, said = None, 0, []
+    # The JIT tells of unknown symbols on standard error only, and gives a null address.
+    with capture_stderr() as printed, diagnostics(module.context) as seen:
+        try:
+            engine = ExecutionEngine(module, opt_level, _libraries(module), enable_object_dump=False)
+            address = engine.raw_lookup("main")
+        except (ir.MLIRError, RuntimeError) as error:
+            said = [*messages_of(error, seen), str(error)]
+    if not address:
+        raise CompileError("cpu: no machine code", stage=STAGE, diagnostics=(*said, *printed))
+    if printed:
+        os.write(2, "\n".join([*printed, ""]).encode())
+    return engine, address
+
+
+def _libraries(module: ir.Module) -> list[str]:
+    """The shared libraries that the module's declarations may need."""
+    libraries = [library_path()]
+    declared = {
+        ir.StringAttr(op.operation.attributes["sym_name"]).value
+        for op in module.body.operations
+        if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
+    }
+    if "memrefCopy" in declared:
+        libraries.append(str(Path(ir.__file__).parent / "lib" / "libmlir_c_runner_utils.so"))
+    return libraries
+
+
+@contextmanager
+def capture_stderr() -> Iterator[list[str]]:
+    """Collects the lines that native code prints on standard error. One thread at a time; others print into it too."""
+    lines: list[str] = []
+    with _capture_lock:
+        kept = os.dup(2)
+        memory = os.memfd_create("stderr")
+        os.dup2(memory, 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            size = os.lseek(memory, 0, os.SEEK_CUR)
+            text = os.pread(memory, size, 0).decode(errors="replace")
+            os.close(memory)
+            lines.extend(line for line in text.splitlines() if line.strip())

@@ -1,0 +1,104 @@
+"""The contract between `main` and who calls it: which of its buffers is what, how big it is, and what constants hold.
+
+`main` takes flat buffers, each marked `stablexla.role` = "parameter", "constant", "result" or "arena".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import mlir.ir as ir
+import numpy as np
+
+from stablexla.dialects.errors import CompileError
+from stablexla.targets.passes import module_pass
+
+PREFIX = "stablexla."
+ROLE, VALUE, BYTES = PREFIX + "role", PREFIX + "value", PREFIX + "bytes"
+ROLES = ("parameter", "constant", "result", "arena")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the caller of `main` must know.
+
+    Attributes:
+        parameters, results: how many there are.
+        constants: what the program holds itself, in the order in which main takes them.
+        arena_bytes: size of the memory for temporaries.
+    """
+
+    parameters: int
+    results: int
+    constants: tuple[np.ndarray[Any, Any], ...]
+    arena_bytes: int
+
+
+@module_pass("stablexla-note-sizes", "writes on each buffer of main how many bytes it has, before the types are lost")
+def note_sizes(module: ir.Module) -> None:
+    """Nothing is done to a module without a function `main`."""
+    main = _find_main(module)
+    if main is None or "arg_attrs" not in main.attributes:
+        return
+    with module.context:
+        rows = []
+        for attributes, argument in zip(main.attributes["arg_attrs"], main.regions[0].blocks[0].arguments, strict=True):
+            row = {name.name: name.attr for name in attributes}
+            if ROLE in row and isinstance(argument.type, ir.MemRefType):
+                row[BYTES] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _bytes(argument.type))
+            rows.append(ir.DictAttr.get(row))
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
+
+
+def _bytes(type_: ir.MemRefType) -> int:
+    return int(prod(type_.shape)) * element_bytes(type_.element_type)
+
+
+def element_bytes(type_: ir.Type) -> int:
+    """Bytes of one element in memory."""
+    if isinstance(type_, ir.ComplexType):
+        return 2 * element_bytes(type_.element_type)
+    if isinstance(type_, ir.IndexType):
+        return 8
+    return max(1, int(type_.width) // 8)
+
+
+def take_entry(module: ir.Module) -> Entry:
+    """Reads the contract from a module in LLVM's dialect, and takes its attributes off, which LLVM need not see.
+
+    Raises:
+        CompileError: there is no `main`, or it is not of the contract's form.
+    """
+    main = _find_main(module)
+    if main is None:
+        raise CompileError("the pipeline left no function main")
+    rows = [{a.name: a.attr for a in attributes} for attributes in _argument_attributes(main)]
+    roles = [ir.StringAttr(row[ROLE]).value if ROLE in row else "" for row in rows]
+    if roles != sorted(roles, key=lambda r: ROLES.index(r) if r in ROLES else -1) or roles.count("arena") != 1:
+        raise CompileError(
+            f"main must take parameters, constants, results and an arena, each marked {ROLE}; it takes {roles}"
+        )
+    constants = tuple(_constant(row[VALUE]) for row, role in zip(rows, roles, strict=True) if role == "constant")
+    arena = ir.IntegerAttr(rows[-1][BYTES]).value if BYTES in rows[-1] else 0
+    with module.context:
+        kept = [ir.DictAttr.get({k: v for k, v in row.items() if not k.startswith(PREFIX)}) for row in rows]
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
+    return Entry(roles.count("parameter"), roles.count("result"), constants, arena)
+
+
+def _find_main(module: ir.Module) -> Any:
+    for op in module.body.operations:
+        attributes = op.operation.attributes
+        if "sym_name" in attributes and ir.StringAttr(attributes["sym_name"]).value == "main":
+            return op.operation
+    return None
+
+
+def _argument_attributes(main: Any) -> list[Any]:
+    return list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
+
+
+def _constant(attribute: ir.Attribute) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(np.array(attribute))

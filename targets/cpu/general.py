@@ -1,0 +1,163 @@
+"""The general path of kernels: any operations on tensors, through upstream's bufferization and linalg's loops.
+
+It is right for everything and quick for little; emitters take what matters for speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import bufferization, func, linalg
+from mlir.passmanager import PassManager
+
+from stablexla.targets.cpu.kernel import Emitted, Kernel, flat_type
+from stablexla.targets.kernels.classify import defining, walk
+from stablexla.targets.kernels.outline import remap
+
+# After the first line no tensor is left; memref.copy would become a call of a slow C function, so copies are loops too.
+BUFFERIZE = "eliminate-empty-tensors,one-shot-bufferize,canonicalize,cse,canonicalize"
+LOOPS = "convert-linalg-to-loops,canonicalize,cse"
+
+
+def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
+    """Writes the functions of all given kernels, in one run of the passes."""
+    if not kernels:
+        return []
+    main = kernels[0].func
+    with main.context, ir.Location.unknown():
+        module = ir.Module.create()
+        updates = [_build(module, kernel) for kernel in kernels]
+        _run(module, BUFFERIZE)
+        for op in list(walk(module.operation)):
+            if op.name == "memref.copy":
+                with op.location, ir.InsertionPoint(op):
+                    linalg.copy(op.operands[0], outs=[op.operands[1]])
+                op.erase()
+        _run(module, LOOPS)
+        emitted = []
+        for kernel, view, update in zip(kernels, list(module.body.operations), updates, strict=True):
+            scratch = _lift_allocations(view.operation)
+            _move_before(view.operation, kernel.func.operation)
+            emitted.append(Emitted(items=1, grain=1, scratch=scratch, updates=update))
+    return emitted
+
+
+def _run(module: ir.Module, passes: str) -> None:
+    PassManager.parse(f"builtin.module({passes})").run(module.operation)
+
+
+def _move_before(op: ir.Operation, place: ir.Operation) -> None:
+    with ir.InsertionPoint(place):
+        op.clone()
+    op.erase()
+
+
+def _build(module: ir.Module, kernel: Kernel) -> tuple[tuple[int, int], ...]:
+    """The kernel's operations between views of its flat buffers. Returns which results update which inputs."""
+    updates = _updated_inputs(kernel)
+    index = ir.IndexType.get()
+    results = [v.type for v in kernel.results]
+    types = [flat_type(v.type) for v in kernel.inputs] + [flat_type(t) for t in results] + [index, index]
+    with ir.InsertionPoint(module.body):
+        made = func.FuncOp(kernel.impl_name, ir.FunctionType.get(types, []), visibility="public")
+    made.attributes["no_inline"] = ir.UnitAttr.get()
+    block = made.add_entry_block()
+    count = len(kernel.inputs)
+    with ir.InsertionPoint(block):
+        targets = [_shaped(b, t) for b, t in zip(block.arguments[count:], results, strict=False)]
+        mapping: dict[ir.Value, ir.Value] = {}
+        for i, value in enumerate(kernel.inputs):
+            changed = next((r for r, source in updates if source == i), None)
+            mapping[value] = (
+                _as_tensor(_shaped(block.arguments[i], value.type), value.type, writable=False)
+                if changed is None
+                else _as_tensor(targets[changed], value.type, writable=True)
+            )
+        for op in kernel.ops:
+            copy = op.clone().operation
+            remap(copy, mapping)
+            mapping.update(zip(op.results, copy.results, strict=True))
+        for target, value in zip(targets, kernel.results, strict=True):
+            bufferization.materialize_in_destination(None, mapping[value], target, restrict=True, writable=True)
+        func.ReturnOp([])
+    return updates
+
+
+def _shaped(buffer: ir.Value, type_: ir.Type) -> ir.Value:
+    """A flat buffer under a tensor's extents; scalars are left alone."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return buffer
+    shape = list(type_.shape)
+    strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+    result = ir.MemRefType.get(shape, type_.element_type)
+    return ir.Operation.create(
+        "memref.reinterpret_cast",
+        results=[result],
+        operands=[buffer],
+        attributes={
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+            "static_offsets": ir.DenseI64ArrayAttr.get([0]),
+            "static_sizes": ir.DenseI64ArrayAttr.get(shape),
+            "static_strides": ir.DenseI64ArrayAttr.get(strides),
+        },
+    ).result
+
+
+def _as_tensor(buffer: ir.Value, type_: ir.Type, *, writable: bool) -> ir.Value:
+    if not isinstance(type_, ir.RankedTensorType):
+        return buffer
+    return bufferization.to_tensor(type_, buffer, restrict=True, writable=writable or None)
+
+
+def _updated_inputs(kernel: Kernel) -> tuple[tuple[int, int], ...]:
+    """A result that is an input with some elements replaced, by insertions one into the other."""
+    found = []
+    for r, value in enumerate(kernel.results):
+        maker = defining(value)
+        while maker is not None and maker.name == "tensor.insert_slice":
+            value = maker.operands[1]
+            maker = defining(value)
+        if maker is None and value in kernel.inputs and value != kernel.results[r]:
+            found.append((r, kernel.inputs.index(value)))
+    return tuple(found)
+
+
+def _lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:
+    """Makes each allocation a scratch argument before the last two, so that nothing is allocated in a call."""
+    scratch: list[tuple[str, int]] = []
+    block = function.regions[0].blocks[0]
+    for op in list(walk(function)):
+        if op.name not in ("memref.alloc", "memref.dealloc"):
+            continue
+        if op.name == "memref.alloc":
+            type_ = ir.MemRefType(op.results[0].type)
+            flat = ir.MemRefType.get([prod(type_.shape)], type_.element_type)
+            argument = _insert_argument(block, flat, op.location)
+            with op.location, ir.InsertionPoint.at_block_begin(block):
+                tensor_like = ir.RankedTensorType.get(type_.shape, type_.element_type)
+                op.results[0].replace_all_uses_with(_shaped(argument, tensor_like))
+            scratch.append((str(type_.element_type), prod(type_.shape)))
+        op.erase()
+    types = [a.type for a in block.arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+    function.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    return tuple(scratch)
+
+
+def _insert_argument(block: ir.Block, type_: ir.Type, location: ir.Location) -> ir.Value:
+    """A new argument before %lo and %hi, which move one place on."""
+    *_, low, high = block.arguments
+    index = ir.IndexType.get()
+    new_low, new_high = (block.add_argument(index, location) for _ in range(2))
+    low.replace_all_uses_with(new_low)
+    high.replace_all_uses_with(new_high)
+    position = len(block.arguments) - 4
+    block.erase_argument(position + 1)
+    argument = block.arguments[position]
+    argument.set_type(type_)
+    # now: ..., scratch, lo, hi
+    return argument
+
+

@@ -1,0 +1,538 @@
+"""What a kernel of maps and reductions computes, seen over one set of loops that all its operations share.
+
+Every array is reduced to where its elements lie: an offset and a stride for each loop. Loops of one turn vanish,
+and neighbouring loops become one where nothing tells them apart. Makes no code; an answer of None means that a kernel
+does not have this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import mlir.ir as ir
+
+from stablexla.targets.cpu.kernel import Kernel
+
+
+@dataclass(eq=False)
+class Scalar:
+    """A number from outside the loops: argument number `argument`, or the constant `attribute`."""
+
+    type: ir.Type
+    argument: int | None = None
+    attribute: ir.Attribute | None = None
+    deps: frozenset[int] = frozenset()
+
+
+@dataclass(eq=False)
+class Load:
+    """An element of input `buffer`, at offset + the sum of stride times loop index."""
+
+    buffer: int
+    element: ir.Type
+    offset: int
+    strides: tuple[int, ...]
+
+    @property
+    def deps(self) -> frozenset[int]:
+        """The loops that the element changes with."""
+        return frozenset(d for d, stride in enumerate(self.strides) if stride)
+
+
+@dataclass(eq=False)
+class Map:
+    """A linalg body applied at every index of the loops in `domain`.
+
+    `indices` tells which loop `linalg.index` of each dimension is; None is a loop of one turn.
+    """
+
+    block: ir.Block
+    operands: list[Ref]
+    domain: frozenset[int]
+    indices: dict[int, int | None]
+    deps: frozenset[int] = frozenset()
+
+    @property
+    def types(self) -> list[ir.Type]:
+        """Element types of the results."""
+        return [v.type for v in terminator_of(self.block).operands]
+
+
+@dataclass(eq=False)
+class Fold(Map):
+    """A reduction over the loops `reduced`, from the values `starts`; the block's last arguments are the totals."""
+
+    reduced: frozenset[int] = frozenset()
+    starts: list[Ref] = field(default_factory=list)
+
+
+Node = Scalar | Load | Map
+Ref = tuple[Node, int]
+
+
+@dataclass(eq=False)
+class Store:
+    """Result number `result` of the kernel, written at every index of the loops in `domain`."""
+
+    ref: Ref
+    result: int
+    element: ir.Type
+    strides: tuple[int, ...]
+    domain: frozenset[int]
+
+
+@dataclass(eq=False)
+class Nest:
+    """Loops, outermost first, and what is computed over them. `nodes` are in order of use."""
+
+    extents: list[int]
+    nodes: list[Node]
+    stores: list[Store]
+
+    @property
+    def folds(self) -> list[Fold]:
+        """The reductions, in order."""
+        return [n for n in self.nodes if isinstance(n, Fold)]
+
+    @property
+    def maps(self) -> list[Map]:
+        """Everything with a body, in order."""
+        return [n for n in self.nodes if isinstance(n, Map)]
+
+    @property
+    def loads(self) -> list[Load]:
+        """The arrays read, each place once."""
+        return [n for n in self.nodes if isinstance(n, Load)]
+
+
+def terminator_of(block: ir.Block) -> ir.Operation:
+    """The last operation of a block."""
+    operation: ir.Operation = block.operations[len(block.operations) - 1].operation
+    return operation
+
+
+def row_major(shape: Sequence[int]) -> list[int]:
+    """The strides of an array, in elements."""
+    return [prod(shape[d + 1 :]) for d in range(len(shape))]
+
+
+def operands_of(node: Node) -> list[Ref]:
+    """What a node is computed from."""
+    if isinstance(node, Fold):
+        return [*node.operands, *node.starts]
+    return node.operands if isinstance(node, Map) else []
+
+
+def reachable(refs: Sequence[Ref]) -> Iterator[Node]:
+    """The nodes behind `refs`, each once, operands first."""
+    seen: set[int] = set()
+
+    def visit(node: Node) -> Iterator[Node]:
+        if id(node) not in seen:
+            seen.add(id(node))
+            for operand, _ in operands_of(node):
+                yield from visit(operand)
+            yield node
+
+    for node, _ in refs:
+        yield from visit(node)
+
+
+def analyse(kernel: Kernel) -> Nest | None:
+    """The common loops of `kernel`, or None."""
+    try:
+        nest = _Analysis(kernel).nest()
+    except _NoNest:
+        return None
+    return _merged(nest)
+
+
+class _NoNest(Exception):
+    """The kernel is not of this form."""
+
+
+@dataclass
+class _Made:
+    """Where a tensor made inside the kernel comes from; `axes` are loop numbers, None for extent 1 or a fill."""
+
+    operation: ir.Operation | None
+    number: int
+    axes: list[int | None]
+
+
+class _Analysis:
+    """Unites the loops of all operations that values of the kernel connect, and then builds the nodes."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._parent: list[int] = []
+        self._extent: list[int] = []
+        self._loops: dict[ir.Operation, list[int | None]] = {}
+        self._tensors: dict[ir.Value, _Made] = {}
+        self._fills: dict[ir.Value, ir.Value | ir.Attribute] = {}
+        self._nodes: dict[object, Node] = {}
+        self._position: dict[int, int] = {}
+        self._extents: list[int] = []
+
+    def nest(self) -> Nest:
+        generics = [op for op in self._kernel.ops if self._enter(op)]
+        order = self._order(generics)
+        self._position = {self._find(loop): d for d, loop in enumerate(order)}
+        extents = self._extents = [self._extent[self._find(loop)] for loop in order]
+        stores = [self._store(i, value, order) for i, value in enumerate(self._kernel.results)]
+        nodes = list(reachable([store.ref for store in stores]))
+        if not extents:  # a single element: one loop of one turn keeps the emitters free of a special case
+            extents = [1]
+            _add_loop(nodes, stores)
+        return Nest(extents, nodes, stores)
+
+    # --- loops ------------------------------------------------------------------------------------------
+
+    def _enter(self, op: ir.Operation) -> bool:
+        """Notes what an operation makes; True for a linalg.generic."""
+        if op.name == "linalg.generic":
+            self._enter_generic(op)
+            return True
+        if op.name in ("linalg.fill", "tensor.splat"):
+            self._fills[op.results[0]] = op.operands[0]
+        elif op.name == "arith.constant":
+            attribute = op.attributes["value"]
+            if isinstance(op.results[0].type, ir.RankedTensorType):
+                if not (isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat):
+                    raise _NoNest
+                self._fills[op.results[0]] = attribute.get_splat_value()
+        elif op.name != "tensor.empty":
+            raise _NoNest
+        return False
+
+    def _enter_generic(self, op: ir.Operation) -> None:
+        maps = _maps(op)
+        loops = self._new_loops(op, maps)
+        if len({self._find(loop) for loop in loops if loop is not None}) != sum(x is not None for x in loops):
+            raise _NoNest
+        self._loops[op] = loops
+        for operand, map_ in zip(op.operands, maps, strict=True):
+            made = self._tensors.get(operand)
+            if made is not None:
+                self._connect(made, map_, loops)
+        count = len(op.results)
+        for number, (result, map_) in enumerate(zip(op.results, maps[len(maps) - count :], strict=True)):
+            shape = result.type.shape
+            axes = [None if n == 1 else loops[_dim(e)] for e, n in zip(map_.results, shape, strict=True)]
+            self._tensors[result] = _Made(op, number, axes)
+        if not _clean(op):
+            raise _NoNest
+
+    def _new_loops(self, op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[int | None]:
+        extents: list[int | None] = [None] * maps[0].n_dims
+        for operand, map_ in zip(op.operands, maps, strict=True):
+            for expr, extent in zip(map_.results, _shape(operand), strict=True):
+                if isinstance(expr, ir.AffineDimExpr):
+                    extents[expr.position] = extent
+        loops: list[int | None] = []
+        for extent in extents:
+            if extent is None:
+                raise _NoNest
+            loops.append(None if extent == 1 else len(self._parent))
+            if extent != 1:
+                self._parent.append(len(self._parent))
+                self._extent.append(extent)
+        return loops
+
+    def _connect(self, made: _Made, map_: ir.AffineMap, loops: list[int | None]) -> None:
+        """A tensor made here is read at the place where it is made, so its axes are the reader's loops."""
+        for axis, expr in zip(made.axes, map_.results, strict=True):
+            if axis is None:
+                continue
+            loop = loops[expr.position] if isinstance(expr, ir.AffineDimExpr) else None
+            if loop is None:
+                raise _NoNest
+            self._parent[self._find(loop)] = self._find(axis)
+
+    def _find(self, loop: int) -> int:
+        while self._parent[loop] != loop:
+            loop = self._parent[loop]
+        return loop
+
+    def _order(self, generics: list[ir.Operation]) -> list[int]:
+        """The loops of the widest operation; those of all others must be among them."""
+        if not generics:
+            order = self._loops_like(self._kernel.results[0].type.shape)
+        else:
+            widest = max(generics, key=lambda op: len(self._classes(op)))
+            order = self._classes(widest)
+        for op in generics:
+            self._align(self._classes(op), order)
+        if len(set(order)) != len(order):
+            raise _NoNest
+        return [self._find(loop) for loop in order]
+
+    def _loops_like(self, shape: Sequence[int]) -> list[int]:
+        first = len(self._parent)
+        self._extent += [extent for extent in shape if extent != 1]
+        self._parent += range(first, len(self._extent))
+        return list(range(first, len(self._extent)))
+
+    def _classes(self, op: ir.Operation) -> list[int]:
+        found = [self._find(loop) for loop in self._loops[op] if loop is not None]
+        if len(set(found)) != len(found):
+            raise _NoNest
+        return found
+
+    def _align(self, found: list[int], order: list[int]) -> None:
+        """Loops that no value connects with the others are the leading ones of the same extents."""
+        known = [self._find(loop) for loop in order]
+        strange = [loop for loop in found if loop not in known]
+        if not strange:
+            return
+        extents = [self._extent[loop] for loop in found]
+        if len(strange) != len(found) or extents != [self._extent[x] for x in known[: len(found)]]:
+            raise _NoNest
+        for loop, other in zip(found, known, strict=False):
+            self._parent[loop] = other
+
+    # --- nodes ------------------------------------------------------------------------------------------
+
+    def _dim_of(self, loop: int | None) -> int | None:
+        return None if loop is None else self._position[self._find(loop)]
+
+    def _node(self, op: ir.Operation) -> Map:
+        found = self._nodes.get(op)
+        if found is None:
+            found = self._nodes[op] = self._make(op)
+        assert isinstance(found, Map)
+        return found
+
+    def _make(self, op: ir.Operation) -> Map:
+        loops = [self._dim_of(loop) for loop in self._loops[op]]
+        maps, count = _maps(op), len(op.results)
+        block = op.regions[0].blocks[0]
+        refs = [
+            (self._unread(v), 0) if _is_unread(op, i) else self._ref(v, m, loops)
+            for i, (v, m) in enumerate(zip(op.operands, maps, strict=True))
+        ]
+        reduced = frozenset(d for d, r in zip(loops, _reduced(op), strict=True) if r and d is not None)
+        domain = frozenset(d for d in loops if d is not None)
+        indices = {d: loops[d] for d in _indexed(block)}
+        if any(d is not None and self._extents[d] >= 1 << 31 for d in indices.values()):
+            raise _NoNest  # indices are counted in 32 bits
+        deps = frozenset(d for d in indices.values() if d is not None)
+        if not reduced:  # also a reduction over loops of one turn: its start is one more operand
+            return Map(block, refs, domain, indices, deps | _deps(refs))
+        operands, starts = refs[: len(refs) - count], refs[len(refs) - count :]
+        deps = (deps | _deps(operands)) - reduced | _deps(starts)
+        return Fold(block, operands, domain, indices, deps, reduced, starts)
+
+    def _unread(self, value: ir.Value) -> Node:
+        """Stands for an output whose old elements nobody looks at."""
+        element = value.type.element_type
+        zero = ir.FloatAttr.get(element, 0.0) if isinstance(element, ir.FloatType) else ir.IntegerAttr.get(element, 0)
+        return self._constant(zero, element)
+
+    def _ref(self, value: ir.Value, map_: ir.AffineMap, loops: Sequence[int | None]) -> Ref:
+        made = self._tensors.get(value)
+        if made is not None:
+            assert made.operation is not None
+            return self._node(made.operation), made.number
+        if not isinstance(value.type, ir.RankedTensorType):
+            return self._scalar(value), 0
+        if value in self._fills:
+            fill = self._fills[value]
+            if isinstance(fill, ir.Value):
+                return self._scalar(fill), 0
+            return self._constant(fill, value.type.element_type), 0
+        return self._load(value, map_, loops), 0
+
+    def _scalar(self, value: ir.Value) -> Node:
+        if isinstance(value.owner, ir.Block):
+            return self._known(("argument", value.arg_number), Scalar(value.type, argument=value.arg_number))
+        operation = value.owner.operation
+        if operation.name != "arith.constant":
+            raise _NoNest
+        return self._constant(operation.attributes["value"], value.type)
+
+    def _constant(self, attribute: ir.Attribute, type_: ir.Type) -> Node:
+        return self._known(("constant", attribute), Scalar(type_, attribute=attribute))
+
+    def _load(self, value: ir.Value, map_: ir.AffineMap, loops: Sequence[int | None]) -> Node:
+        if not isinstance(value.owner, ir.Block):
+            raise _NoNest
+        offset, strides = 0, [0] * len(self._position)
+        for expr, stride in zip(map_.results, row_major(value.type.shape), strict=True):
+            constant, factors = _linear(expr)
+            offset += constant * stride
+            for d, factor in factors.items():
+                dim = loops[d]
+                if dim is not None:
+                    strides[dim] += factor * stride
+        key = ("load", value.arg_number, offset, tuple(strides))
+        return self._known(key, Load(value.arg_number, value.type.element_type, offset, tuple(strides)))
+
+    def _known(self, key: object, node: Node) -> Node:
+        return self._nodes.setdefault(key, node)
+
+    def _store(self, number: int, value: ir.Value, order: list[int]) -> Store:
+        shape = list(value.type.shape)
+        made = self._tensors.get(value)
+        if made is None:
+            axes = self._axes_by_position(shape, order)
+            loops = [self._dim_of(axis) for axis in axes]
+            ref = self._ref(value, ir.AffineMap.get_identity(len(shape)), loops)
+        else:
+            axes = made.axes
+            loops = [self._dim_of(axis) for axis in axes]
+            assert made.operation is not None
+            ref = self._node(made.operation), made.number
+        strides = [0] * len(order)
+        for dim, stride in zip(loops, row_major(shape), strict=True):
+            if dim is not None:
+                strides[dim] = stride
+        domain = frozenset(d for d in loops if d is not None)
+        return Store(ref, number, value.type.element_type, tuple(strides), domain)
+
+    def _axes_by_position(self, shape: list[int], order: list[int]) -> list[int | None]:
+        """For a result that is no operation's: its dimensions are all the loops, in order."""
+        if [n for n in shape if n != 1] != [self._extent[self._find(x)] for x in order]:
+            raise _NoNest
+        left = iter(order)
+        return [None if n == 1 else next(left) for n in shape]
+
+
+# --- linalg ---------------------------------------------------------------------------------------------
+
+
+def _maps(op: ir.Operation) -> list[ir.AffineMap]:
+    return [attribute.value for attribute in op.attributes["indexing_maps"]]
+
+
+def _reduced(op: ir.Operation) -> list[bool]:
+    return ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
+
+
+def _shape(value: ir.Value) -> list[int]:
+    return list(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else []
+
+
+def _dim(expr: ir.AffineExpr) -> int:
+    if not isinstance(expr, ir.AffineDimExpr):
+        raise _NoNest
+    position: int = expr.position
+    return position
+
+
+def _is_unread(op: ir.Operation, number: int) -> bool:
+    """Whether an operand is an output whose old elements the body does not look at."""
+    argument = op.regions[0].blocks[0].arguments[number]
+    return number >= len(op.operands) - len(op.results) and not any(True for _ in argument.uses)
+
+
+def _indexed(block: ir.Block) -> list[int]:
+    """The dimensions that a body asks the index of."""
+    indices = [op.operation for op in block.operations if op.operation.name == "linalg.index"]
+    return [ir.IntegerAttr(op.attributes["dim"]).value for op in indices]
+
+
+def _clean(op: ir.Operation) -> bool:
+    """Whether a body is arithmetic on its arguments, constants and scalars of the kernel, one lane like another."""
+    block = op.regions[0].blocks[0]
+    inside: set[ir.Value] = set(block.arguments)
+    for view in block.operations:
+        inner = view.operation
+        if inner.name.split(".")[0] not in ("arith", "math") and inner.name not in ("linalg.yield", "linalg.index"):
+            return False
+        if any(value not in inside and not _from_outside(value) for value in inner.operands):
+            return False
+        inside.update(inner.results)
+    return not any(isinstance(v.type, ir.ComplexType) for v in inside)
+
+
+def _from_outside(value: ir.Value) -> bool:
+    """Whether a body may use a value that is not its own: a scalar argument of the kernel or a constant."""
+    if isinstance(value.type, ir.RankedTensorType):
+        return False
+    return isinstance(value.owner, ir.Block) or value.owner.operation.name == "arith.constant"
+
+
+def _deps(refs: Sequence[Ref]) -> frozenset[int]:
+    return frozenset(d for node, _ in refs for d in node.deps)
+
+
+def _linear(expr: ir.AffineExpr) -> tuple[int, dict[int, int]]:
+    """An affine expression as a constant and a factor for each dimension."""
+    if isinstance(expr, ir.AffineDimExpr):
+        return 0, {expr.position: 1}
+    if isinstance(expr, ir.AffineConstantExpr):
+        return expr.value, {}
+    if isinstance(expr, ir.AffineAddExpr):
+        (c, a), (d, b) = _linear(expr.lhs), _linear(expr.rhs)
+        return c + d, {k: a.get(k, 0) + b.get(k, 0) for k in a.keys() | b.keys()}
+    if isinstance(expr, ir.AffineMulExpr):
+        (c, a), (d, b) = _linear(expr.lhs), _linear(expr.rhs)
+        if not b:
+            return c * d, {k: v * d for k, v in a.items()}
+        if not a:
+            return c * d, {k: v * c for k, v in b.items()}
+    raise _NoNest
+
+
+# --- merging neighbouring loops ---------------------------------------------------------------------------
+
+
+def _merged(nest: Nest) -> Nest:
+    """The same with every two neighbouring loops made one that no array and no operation tells apart."""
+    groups = [[0]]
+    for d in range(1, len(nest.extents)):
+        if _inseparable(nest, d - 1, d):
+            groups[-1].append(d)
+        else:
+            groups.append([d])
+    if len(groups) == len(nest.extents):
+        return nest
+    place = {d: g for g, group in enumerate(groups) for d in group}
+
+    def renamed(dims: frozenset[int]) -> frozenset[int]:
+        return frozenset(place[d] for d in dims)
+
+    for node in nest.nodes:
+        if isinstance(node, Load):
+            node.strides = tuple(node.strides[group[-1]] for group in groups)
+        elif isinstance(node, Map):
+            node.domain, node.deps = renamed(node.domain), renamed(node.deps)
+            node.indices = {k: None if d is None else place[d] for k, d in node.indices.items()}
+            if isinstance(node, Fold):
+                node.reduced = renamed(node.reduced)
+    for store in nest.stores:
+        store.strides = tuple(store.strides[group[-1]] for group in groups)
+        store.domain = renamed(store.domain)
+    nest.extents = [prod(nest.extents[d] for d in group) for group in groups]
+    return nest
+
+
+def _inseparable(nest: Nest, outer: int, inner: int) -> bool:
+    def together(dims: frozenset[int]) -> bool:
+        return (outer in dims) == (inner in dims)
+
+    def lie_in_line(strides: Sequence[int]) -> bool:
+        return strides[outer] == strides[inner] * nest.extents[inner]
+
+    for node in nest.nodes:
+        if isinstance(node, Load) and not lie_in_line(node.strides):
+            return False
+        if isinstance(node, Map):
+            if not together(node.domain) or not {outer, inner}.isdisjoint(node.indices.values()):
+                return False
+            if isinstance(node, Fold) and not together(node.reduced):
+                return False
+    return all(together(store.domain) and lie_in_line(store.strides) for store in nest.stores)
+
+
+def _add_loop(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
+    for node in nodes:
+        if isinstance(node, Load):
+            node.strides = (0,)
+        elif isinstance(node, Map):
+            node.domain = frozenset((0,))
+    for store in stores:
+        store.strides, store.domain = (0,), frozenset((0,))

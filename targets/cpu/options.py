@@ -1,0 +1,37 @@
+"""What the CPU target reads from a user's options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stablexla.targets.cpu.target import host_target
+from stablexla.targets.knobs import knobs
+from stablexla.targets.options import CompileOptions
+
+
+@dataclass(frozen=True)
+class CpuOptions:
+    """The options with every choice made.
+
+    Attributes:
+        opt_level: LLVM's optimisation level.
+        num_threads: threads that one call may use; 1 leaves calls sequential.
+        vector_bits: width of the vectors in kernels.
+        flush_denormals: whether denormals count as zero while a program runs.
+    """
+
+    opt_level: int = 1
+    num_threads: int = 1
+    vector_bits: int = 256
+    flush_denormals: bool = False
+
+    @staticmethod
+    def of(options: CompileOptions) -> CpuOptions:
+        """Fills in what the user left open from the knobs and from the machine."""
+        host = host_target()
+        return CpuOptions(
+            opt_level=1 if options.opt_level is None else options.opt_level,
+            num_threads=options.num_threads or knobs.num_threads or host.num_threads,
+            vector_bits=options.vector_bits or host.vector_bits,
+            flush_denormals=options.flush_denormals,
+        )

@@ -1,0 +1,100 @@
+"""Parallel calls: a call of a kernel that is marked with a grain becomes a call of the runtime's parallel-for.
+
+Runs on the LLVM dialect, where every argument is a pointer or a number: they travel in one struct on main's stack.
+"""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+
+from stablexla.targets.cpu.assign import PARALLEL_GRAIN
+from stablexla.targets.kernels.classify import walk
+from stablexla.targets.passes import module_pass
+
+PARALLEL_FOR = "stablexla_parallel_for"
+TASK = """
+llvm.func @{name}({types})
+llvm.func internal @{name}_task(%context: !llvm.ptr, %lo: i64, %hi: i64) {{
+  %args = llvm.load %context : !llvm.ptr -> {struct}
+  {unpack}
+  llvm.call @{name}({values}) : ({types}) -> ()
+  llvm.return
+}}
+"""
+
+
+@module_pass("stablexla-run-in-parallel", "turns marked calls of kernels into calls of the runtime's parallel-for")
+def run_in_parallel(module: ir.Module) -> None:
+    """Each marked `llvm.call` gets a task function that unpacks its arguments for the range it is given."""
+    marked = [op for op in walk(module.operation) if op.name == "llvm.call" and PARALLEL_GRAIN in op.attributes]
+    if not marked:
+        return
+    with module.context, ir.Location.unknown():
+        _add(module, f"llvm.func @{PARALLEL_FOR}(!llvm.ptr, !llvm.ptr, i64, i64)", PARALLEL_FOR)
+        tasks: dict[str, ir.Type] = {}
+        for op in marked:
+            name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+            if name not in tasks:
+                tasks[name] = _add_task(module, name, [v.type for v in op.operands])
+            with op.location:
+                _replace(op, name, tasks[name])
+
+
+def _add(module: ir.Module, text: str, symbol: str) -> None:
+    """Adds the function `symbol` of a text to the module."""
+    parsed = ir.Module.parse(text)
+    with ir.InsertionPoint(module.body):
+        ir.SymbolTable(parsed.operation)[symbol].operation.clone()
+
+
+def _add_task(module: ir.Module, name: str, types: list[ir.Type]) -> ir.Type:
+    """The task of a kernel; its context is a struct of all arguments but the range."""
+    fields = types[:-2]
+    struct = f"!llvm.struct<({', '.join(map(str, fields))})>"
+    text = TASK.format(
+        name=name,
+        types=", ".join(map(str, types)),
+        struct=struct,
+        unpack="\n  ".join(f"%{i} = llvm.extractvalue %args[{i}] : {struct}" for i in range(len(fields))),
+        values=", ".join([f"%{i}" for i in range(len(fields))] + ["%lo", "%hi"]),
+    )
+    _add(module, text, f"{name}_task")
+    return ir.Type.parse(struct)
+
+
+def _replace(op: ir.Operation, name: str, struct: ir.Type) -> None:
+    pointer, i64 = ir.Type.parse("!llvm.ptr"), ir.IntegerType.get_signless(64)
+    function = _function_of(op)
+    with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
+        one = _create("llvm.mlir.constant", [i64], [], value=ir.IntegerAttr.get(i64, 1))
+        context = _create("llvm.alloca", [pointer], [one], elem_type=ir.TypeAttr.get(struct))
+    with ir.InsertionPoint(op):
+        *values, _, high = op.operands
+        packed = _create("llvm.mlir.undef", [struct], [])
+        for i, value in enumerate(values):
+            packed = _create("llvm.insertvalue", [struct], [packed, value], position=ir.DenseI64ArrayAttr.get([i]))
+        ir.Operation.create("llvm.store", operands=[packed, context])
+        task = _create(
+            "llvm.mlir.addressof", [pointer], [], global_name=ir.FlatSymbolRefAttr.get(f"{name}_task")
+        )
+        grain = _create("llvm.mlir.constant", [i64], [], value=op.attributes[PARALLEL_GRAIN])
+        ir.Operation.create(
+            "llvm.call",
+            operands=[task, context, high, grain],
+            attributes={
+                "callee": ir.FlatSymbolRefAttr.get(PARALLEL_FOR),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([4, 0]),
+                "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            },
+        )
+    op.erase()
+
+
+def _create(name: str, results: list[ir.Type], operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:
+    return ir.Operation.create(name, results=results, operands=operands, attributes=attributes).result
+
+
+def _function_of(op: ir.Operation) -> ir.Operation:
+    while op.name != "llvm.func":
+        op = op.parent.operation
+    return op

@@ -1,0 +1,58 @@
+"""The pipeline of the CPU, as a value."""
+
+from __future__ import annotations
+
+from stablexla.targets import inlining, lowering_passes  # noqa: F401  (they register passes)
+from stablexla.targets.cpu import assign, emit, entry, parallel  # noqa: F401
+from stablexla.targets.cpu.options import CpuOptions
+from stablexla.targets.kernels import group, outline, prepare  # noqa: F401
+from stablexla.targets.options import CompileOptions
+from stablexla.targets.pipeline import LOWER, Pipeline, Step
+
+TENSOR = frozenset({"func", "linalg", "tensor", "scf", "arith", "math", "complex"})
+BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm"})
+LLVM = frozenset({"llvm"})
+
+TO_LLVM = (
+    "func.func(convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf)",
+    "convert-vector-to-llvm{enable-x86vector=true}",
+    "expand-strided-metadata",
+    "lower-affine",
+    "convert-complex-to-llvm",
+    "convert-math-to-llvm",
+    "convert-ub-to-llvm",
+    "finalize-memref-to-llvm",
+    "convert-arith-to-llvm",
+    "convert-index-to-llvm",
+    "convert-cf-to-llvm",
+    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1}",
+    "reconcile-unrealized-casts",
+    "canonicalize",
+    "cse",
+    "stablexla-run-in-parallel",
+)
+
+
+def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noqa: B008  (a frozen value)
+    """The steps that take a StableHLO module to LLVM's dialect for this machine."""
+    cpu = CpuOptions.of(options)
+    steps = [
+        Step(
+            "stablehlo",
+            "stablexla-decompose-composites,stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse",
+        ),
+        Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),
+        Step("kernels", "stablexla-prepare-groups,stablexla-group,stablexla-outline", TENSOR),
+        Step(
+            "buffers",
+            f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}}},"
+            f"stablexla-assign-buffers{{num-threads={cpu.num_threads}}}",
+            BUFFERS,
+        ),
+        Step(
+            "llvm",
+            ",".join(["stablexla-note-sizes", "stablexla-expand-math", "stablexla-expand-small-floats", *TO_LLVM]),
+            LLVM,
+        ),
+    ]
+    return Pipeline("cpu", steps)

@@ -1,0 +1,64 @@
+"""What the CPU emitters need to know of the machine: vector width, registers, caches, threads."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """A CPU as the emitters see it.
+
+    Attributes:
+        vector_bits: width of one vector register (128, 256 or 512).
+        num_vector_registers: how many of them there are.
+        l1_bytes, l2_bytes, l3_bytes: data caches, the first two of one core.
+        num_threads: threads that a parallel call may use.
+        nontemporal_bytes: results of at least this size are stored past the caches.
+        prefetch_bytes: how far ahead of a stream to prefetch.
+    """
+
+    vector_bits: int = 256
+    num_vector_registers: int = 16
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    l3_bytes: int = 16 << 20
+    num_threads: int = 1
+    nontemporal_bytes: int = 32 << 20
+    prefetch_bytes: int = 2048
+
+
+@functools.cache
+def host_target() -> CpuTarget:
+    """The machine that this process runs on."""
+    flags = _cpu_flags()
+    wide = {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
+    bits = 512 if wide else 256 if "avx2" in flags else 128
+    return CpuTarget(
+        vector_bits=bits,
+        num_vector_registers=32 if wide else 16,
+        l1_bytes=_cache_bytes(0, 32 << 10),
+        l2_bytes=_cache_bytes(2, 512 << 10),
+        l3_bytes=_cache_bytes(3, 16 << 20),
+        num_threads=len(os.sched_getaffinity(0)),
+    )
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return next((set(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), set())
+
+
+def _cache_bytes(index: int, default: int) -> int:
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size").read_text().strip()
+    except OSError:
+        return default
+    units = {"K": 1 << 10, "M": 1 << 20}
+    return int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text or default)

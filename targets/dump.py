@@ -1,0 +1,173 @@
+"""What is kept of a compilation: the IR after every step in files, edited steps read back, prints, times, reproducers.
+
+Which of these happen is said by the knobs (`knobs.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+from rich.console import Console
+from rich.table import Table
+
+from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
+from stablexla.dialects.errors import CompileError
+from stablexla.targets.driver import Watcher, side_after, side_of
+from stablexla.targets.knobs import knobs
+from stablexla.targets.messages import messages_of
+from stablexla.targets.passes import Side
+from stablexla.targets.pipeline import Element, Pipeline, Step
+
+SOURCE = "source.mlir"
+_HEADER = re.compile(r"// stage (?P<stage>[\w-]+): (?P<command>.*)")
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a dumped file.
+
+    Attributes:
+        stage: the step that the text was written after, or "source".
+        command: the `stablexla-opt` command that made it, or, in a reproducer, that shows the failure.
+    """
+
+    stage: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"// stage {self.stage}: {self.command}"
+
+    @staticmethod
+    def read(text: str) -> Header | None:
+        """The header of a dumped text, None when it has none."""
+        match = _HEADER.match(text.split("\n", 1)[0])
+        return Header(match["stage"], match["command"]) if match else None
+
+
+def command(file: str, step: Step) -> str:
+    """The command line that runs a step on a file."""
+    return f"stablexla-opt {shlex.quote(file)} --pass-pipeline={shlex.quote(step.text)}"
+
+
+def file_name(number: int, step: str) -> str:
+    """Name of the file that holds the IR after a step: names sort in the order of the steps."""
+    return f"{number:02}.{step}.mlir"
+
+
+def assembly(module: Any, *, debug_info: bool = True) -> str:
+    """A module's text that parses to the same module."""
+    return str(module.operation.get_asm(enable_debug_info=debug_info)).rstrip("\n") + "\n"
+
+
+def program_folder(name: str, source: Any) -> str:
+    """Name of a program's folder: its name and a hash of what it computes."""
+    digest = hashlib.sha256(assembly(source, debug_info=False).encode()).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name) or 'module'}-{digest}"
+
+
+def parse_stage(text: str, side: Side, *, file: str) -> Any:
+    """The module of a stage's text.
+
+    Raises:
+        CompileError: it does not parse or verify.
+    """
+    kind, context = (hlo_ir, stablehlo_context()) if side == "stablehlo" else (ir, upstream_context())
+    with diagnostics(context) as seen:
+        try:
+            return kind.Module.parse(text, context)
+        except (ir.MLIRError, hlo_ir.MLIRError) as error:
+            raise CompileError(f"{file} does not parse", diagnostics=tuple(messages_of(error, seen))) from None
+
+
+@dataclass
+class KnobWatcher(Watcher):
+    """Does what the knobs ask for while one program is compiled.
+
+    Attributes:
+        name: the program's name.
+        pipeline: what runs.
+        source: the module that the run begins with; read at once, if at all.
+        times: seconds by step, and by whatever else is added.
+    """
+
+    name: str
+    pipeline: Pipeline
+    source: Any
+    times: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pass_by_pass = knobs.print_after_all
+        self._dump = knobs.dump
+        self._override = knobs.override
+        folder = program_folder(self.name, self.source) if self._dump or self._override else ""
+        if self._override is not None:
+            self._override /= folder
+        if self._dump is not None:
+            self._dump = self._dump / folder
+            self._dump.mkdir(parents=True, exist_ok=True)
+            header = Header("source", f"the program {self.name} as it was given")
+            self._write(self._dump / SOURCE, header, self.source)
+
+    def _write(self, path: Path, header: Header, module: Any) -> None:
+        path.write_text(f"{header}\n{assembly(module)}")
+
+    def _input_of(self, number: int) -> str:
+        return SOURCE if number == 0 else file_name(number - 1, self.pipeline.names[number - 1])
+
+    def replace(self, number: int, step: Step, module: Any) -> Any:
+        if self._override is None:
+            return module
+        path = self._override / file_name(number, step.name)
+        if not path.exists():
+            return module
+        return parse_stage(path.read_text(), side_after(self.pipeline, step.name), file=str(path))
+
+    def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
+        self.times[step.name] = seconds
+        if self._dump is not None:
+            header = Header(step.name, command(self._input_of(number), step))
+            self._write(self._dump / file_name(number, step.name), header, module)
+
+    def after_pass(self, step: Step, element: Element, module: Any) -> None:
+        print(f"// ---- {self.name}: {step.name}: after {element.text}", file=sys.stderr)
+        print(assembly(module, debug_info=False), file=sys.stderr)
+
+    def failed(self, number: int, step: Step, before: Any) -> str:
+        folder = self._dump or Path(tempfile.mkdtemp(prefix="stablexla-"))
+        path = folder / f"{number:02}.{step.name}.repro.mlir"
+        stage = "source" if number == 0 else self.pipeline.names[number - 1]
+        self._write(path, Header(stage, command(path.name, step)), before)
+        return str(path)
+
+    def finish(self) -> None:
+        """Prints the times, if they were asked for."""
+        if not knobs.time:
+            return
+        table = Table(title=f"{self.name}: seconds by step", show_footer=True)
+        table.add_column("step", footer="all")
+        table.add_column("seconds", footer=f"{sum(self.times.values()):.4f}", justify="right")
+        for name, seconds in self.times.items():
+            table.add_row(name, f"{seconds:.4f}")
+        Console(stderr=True).print(table)
+
+
+__all__ = [
+    "SOURCE",
+    "Header",
+    "KnobWatcher",
+    "assembly",
+    "command",
+    "file_name",
+    "parse_stage",
+    "program_folder",
+    "side_of",
+]

@@ -1,0 +1,134 @@
+"""Passes on StableHLO modules that leave one function: composites become calls, calls become their bodies.
+
+Which composites a target has kernels for is said by the target; how the others fell is noted on the module.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.targets.passes import module_pass
+
+NOTE = "stablexla.composites"
+"""Attribute of the module: for each composite's name and version, "kernel" or "decomposition"."""
+
+
+@module_pass(
+    "stablexla-decompose-composites",
+    "turns composite operations into calls of their decompositions, except those named in keep=a/b/c",
+    side="stablehlo",
+)
+def decompose_composites(module: hlo_ir.Module, *, keep: str = "") -> None:
+    """Notes on the module which way each composite went."""
+    kept = set(filter(None, keep.split("/")))
+    ways: dict[str, str] = {}
+    for op in _operations(module, "stablehlo.composite"):
+        name = hlo_ir.StringAttr(op.attributes["name"]).value
+        version = hlo_ir.IntegerAttr(op.attributes["version"]).value if "version" in op.attributes else 0
+        ways[f"{name} v{version}"] = "kernel" if name in kept else "decomposition"
+        if name not in kept:
+            _call_decomposition(op)
+    if ways:
+        with module.context:
+            noted = {name: hlo_ir.StringAttr.get(way) for name, way in ways.items()}
+            module.operation.attributes[NOTE] = hlo_ir.DictAttr.get(noted)
+
+
+def _call_decomposition(op: Any) -> None:
+    callee = op.attributes["decomposition"]
+    with op.context, op.location, hlo_ir.InsertionPoint(op):
+        call = hlo_ir.Operation.create(
+            "func.call",
+            results=[r.type for r in op.results],
+            operands=list(op.operands),
+            attributes={"callee": callee},
+        )
+    for old, new in zip(op.results, call.results, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()
+
+
+@module_pass(
+    "stablexla-inline-calls",
+    "replaces every call by the body of its function and drops the functions that nobody calls",
+    side="stablehlo",
+)
+def inline_calls(module: hlo_ir.Module) -> None:
+    """jaxlib registers MLIR's own inliner without the interfaces that it needs for func and StableHLO.
+
+    Raises:
+        UnsupportedError: functions that call each other in a circle, or a call of a function that is not there.
+    """
+    functions = {_symbol(op): op for op in _functions(module)}
+    done: set[str] = set()
+    for name in list(functions):
+        _inline_in(name, functions, done, ())
+    called = {"main"} | {_callee(op) for op in _operations(module, "stablehlo.composite")}
+    for name, function in functions.items():
+        if name not in called and _is_private(function):
+            function.erase()
+
+
+def _inline_in(name: str, functions: dict[str, Any], done: set[str], callers: tuple[str, ...]) -> None:
+    """Inlines the calls inside a function; those inside its callees first, so that each body is copied whole."""
+    if name in done:
+        return
+    if name in callers:
+        circle = " -> ".join((*callers[callers.index(name) :], name))
+        raise UnsupportedError(f"functions call each other in a circle: {circle}", operation="func.call")
+    for call in _operations(functions[name], "func.call"):
+        callee = _callee(call)
+        if callee not in functions or not functions[callee].regions[0].blocks:
+            raise UnsupportedError(f"there is no body for @{callee}", operation="func.call")
+        _inline_in(callee, functions, done, (*callers, name))
+        _inline(call, functions[callee])
+    done.add(name)
+
+
+def _inline(call: Any, function: Any) -> None:
+    # The copy of the function brings its operations with their inner uses right; they need only be moved.
+    copy = function.clone().operation
+    block = copy.regions[0].blocks[0]
+    for argument, operand in zip(list(block.arguments), list(call.operands), strict=True):
+        argument.replace_all_uses_with(operand)
+    *operations, terminator = (op.operation for op in block.operations)
+    for op in operations:
+        op.move_before(call)
+    for result, value in zip(call.results, list(terminator.operands), strict=True):
+        result.replace_all_uses_with(value)
+    call.erase()
+    copy.erase()
+
+
+def _functions(module: hlo_ir.Module) -> list[Any]:
+    return [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+
+
+def _operations(root: Any, name: str) -> list[Any]:
+    """All operations of that name below a module or an operation."""
+    found: list[Any] = []
+
+    def note(op: Any) -> hlo_ir.WalkResult:
+        if op.name == name:
+            found.append(op.operation)
+        return hlo_ir.WalkResult.ADVANCE
+
+    root.operation.walk(note)
+    return found
+
+
+def _symbol(function: Any) -> str:
+    return str(hlo_ir.StringAttr(function.attributes["sym_name"]).value)
+
+
+def _callee(op: Any) -> str:
+    key = "callee" if op.name == "func.call" else "decomposition"
+    return str(hlo_ir.FlatSymbolRefAttr(op.attributes[key]).value)
+
+
+def _is_private(function: Any) -> bool:
+    visibility = function.attributes
+    return "sym_visibility" in visibility and hlo_ir.StringAttr(visibility["sym_visibility"]).value == "private"

@@ -1,0 +1,160 @@
+"""What kind of work an operation on tensors is, as far as grouping needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import mlir.ir as ir
+
+
+class Kind(Enum):
+    """Kinds of operations, and of the groups that they start."""
+
+    MAP = "loop"
+    ROW_REDUCTION = "row"
+    REDUCTION = "reduce"
+    CONTRACTION = "contraction"
+    TRANSPOSE = "transpose"
+    GENERAL = "general"
+
+
+@dataclass(frozen=True)
+class Loops:
+    """The loops of a linalg.generic: extents, which of them reduce, and the map of each operand."""
+
+    extents: tuple[int, ...]
+    reduced: tuple[bool, ...]
+    maps: tuple[ir.AffineMap, ...]
+    num_inputs: int
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """Extents of the loops that do not reduce."""
+        return tuple(e for e, r in zip(self.extents, self.reduced, strict=True) if not r)
+
+
+def is_generic(op: ir.Operation) -> bool:
+    return op.name == "linalg.generic"
+
+
+def loops_of(op: ir.Operation) -> Loops:
+    """Reads a linalg.generic."""
+    maps = tuple(ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"])
+    reduced = tuple("reduction" in str(k) for k in op.attributes["iterator_types"])
+    return Loops(_extents(op, maps, len(reduced)), reduced, maps, num_inputs(op))
+
+
+def num_inputs(op: ir.Operation) -> int:
+    """How many of a linalg.generic's operands are inputs; the others are its outputs' initial values."""
+    return len(op.operands) - len(op.results)
+
+
+def _extents(op: ir.Operation, maps: Sequence[ir.AffineMap], rank: int) -> tuple[int, ...]:
+    """A loop's extent is that of any dimension which it alone indexes."""
+    extents: list[int | None] = [None] * rank
+    for operand, map_ in zip(op.operands, maps, strict=True):
+        if not isinstance(operand.type, ir.RankedTensorType):
+            continue
+        for expr, extent in zip(map_.results, operand.type.shape, strict=True):
+            if isinstance(expr, ir.AffineDimExpr):
+                extents[expr.position] = extent
+    assert None not in extents, "a loop that indexes nothing alone"
+    return tuple(e for e in extents if e is not None)
+
+
+def classify(op: ir.Operation) -> Kind:
+    """The kind of an operation on tensors."""
+    if not is_generic(op):
+        return Kind.GENERAL
+    loops = loops_of(op)
+    if any("scf." in inner.name for inner in body_of(op)):
+        return Kind.GENERAL
+    if not any(loops.reduced):
+        return Kind.TRANSPOSE if _is_transpose(op, loops) else Kind.MAP
+    if _is_contraction(op, loops):
+        return Kind.CONTRACTION
+    if not all(isinstance(e, ir.AffineDimExpr) for m in loops.maps[loops.num_inputs :] for e in m.results):
+        return Kind.GENERAL
+    first = loops.reduced.index(True)
+    if all(loops.reduced[first:]):
+        return Kind.ROW_REDUCTION
+    last = len(loops.reduced) - 1 - loops.reduced[::-1].index(True)
+    return Kind.REDUCTION if all(loops.reduced[first : last + 1]) else Kind.GENERAL
+
+
+def _is_transpose(op: ir.Operation, loops: Loops) -> bool:
+    """A map that only moves elements, and not those of the innermost dimension as a whole."""
+    if loops.num_inputs != 1 or len(body_of(op)) != 1:
+        return False
+    map_ = loops.maps[0]
+    if not map_.is_permutation or map_ == ir.AffineMap.get_identity(map_.n_dims):
+        return False
+    return True
+
+
+def _is_contraction(op: ir.Operation, loops: Loops) -> bool:
+    """Two inputs, multiplied and added up; casts of the inputs may stand before."""
+    if loops.num_inputs != 2 or len(op.results) != 1:
+        return False
+    if not all(isinstance(e, ir.AffineDimExpr) for m in loops.maps for e in m.results):
+        return False
+    casts = ("arith.extf", "arith.extsi", "arith.extui", "arith.truncf", "arith.trunci")
+    names = [o.name for o in body_of(op) if o.name not in casts]
+    return names in (["arith.mulf", "arith.addf", "linalg.yield"], ["arith.muli", "arith.addi", "linalg.yield"])
+
+
+def body_of(op: ir.Operation) -> list[ir.Operation]:
+    """The operations of a linalg.generic's body."""
+    return [o.operation for o in op.regions[0].blocks[0].operations]
+
+
+def is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType)
+
+
+def defining(value: ir.Value) -> ir.Operation | None:
+    """The operation that makes a value; None for a block's argument."""
+    owner = value.owner
+    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
+
+
+def walk(op: ir.Operation) -> Iterator[ir.Operation]:
+    """The operation and all inside it, outer ones first."""
+    yield op
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield from walk(inner.operation)
+
+
+def captured(op: ir.Operation) -> list[ir.Value]:
+    """Values from outside that an operation uses, its operands first, then those used inside its regions."""
+    seen: list[ir.Value] = list(op.operands)
+    inside = {id_of(o) for o in walk(op)}
+    for inner in walk(op):
+        if inner == op:
+            continue
+        for value in inner.operands:
+            maker = defining(value)
+            outside = id_of(maker) not in inside if maker is not None else not _argument_of(value, op)
+            if outside and value not in seen:
+                seen.append(value)
+    return seen
+
+
+def id_of(op: ir.Operation) -> int:
+    """A number that stands for the operation as long as it lives."""
+    return hash(op)
+
+
+def _argument_of(value: ir.Value, op: ir.Operation) -> bool:
+    """Whether a block argument belongs to a block inside `op`."""
+    holder = value.owner.owner.operation if hasattr(value.owner.owner, "operation") else value.owner.owner
+    while holder is not None:
+        if holder == op:
+            return True
+        parent = holder.parent
+        holder = parent.operation if parent is not None and hasattr(parent, "operation") else parent
+    return False

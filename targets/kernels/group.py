@@ -1,0 +1,331 @@
+"""Grouping: which operations on tensors will be computed together by one kernel.
+
+Each operation gets an attribute `stablexla.group = "<kind>.<number>"`. An operation joins the group of an operand when one
+pass over the same elements can compute both, and when nothing outside the group lies between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+import mlir.ir as ir
+
+from stablexla.targets.kernels.classify import Kind, Loops, classify, defining, is_generic, is_tensor, loops_of, walk
+from stablexla.targets.passes import module_pass
+
+GROUP = "stablexla.group"
+# Rows longer than this do not stay in the cache between the passes over them: such a reduction stands alone.
+LONGEST_ROW = 1 << 15
+# Code size is compile time, and a kernel with more buffers than registers gains nothing.
+MOST_OPERATIONS = 48
+# Operations that stay in main: they make no pass over memory, or are control flow.
+IN_MAIN = frozenset(
+    ["tensor.collapse_shape", "tensor.expand_shape", "tensor.extract", "tensor.from_elements", "tensor.empty", "tensor.bitcast"]
+)
+
+
+@dataclass
+class Group:
+    """Operations that one kernel computes.
+
+    Attributes:
+        kind: what the kernel is.
+        domain: extents of the loops over the elements.
+        rows: number of leading loops that are not reduced; None as long as nothing is reduced.
+        before: bit set of the groups that must have run before this one.
+    """
+
+    number: int
+    kind: Kind
+    domain: tuple[int, ...]
+    rows: int | None = None
+    members: list[ir.Operation] = field(default_factory=list)
+    before: int = 0
+    closed: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.value}.{self.number}"
+
+
+@module_pass("stablexla-group", "labels the operations that one kernel will compute together")
+def group(module: ir.Module) -> None:
+    """Labels every operation on tensors in `main` with its group."""
+    number = 0
+    for block in blocks_of(module.body.operations[0].operation):
+        grouping = BlockGrouping(number)
+        grouping.run(block)
+        number = grouping.next_number
+
+
+def blocks_of(function: ir.Operation) -> Iterator[ir.Block]:
+    """The function's block and those of control flow inside it, not the bodies of linalg operations."""
+    for op in walk(function):
+        if op.name == "func.func" or op.name in ("scf.while", "scf.if", "scf.for"):
+            for region in op.regions:
+                yield from region.blocks
+
+
+class BlockGrouping:
+    """Groups the operations of one block, in program order."""
+
+    def __init__(self, first_number: int) -> None:
+        self.next_number = first_number
+        self._groups: dict[int, Group] = {}
+        self._of: dict[ir.Operation, Group] = {}
+
+    def run(self, block: ir.Block) -> None:
+        for view in block.operations:
+            op = view.operation
+            if self._groupable(op):
+                self._place(op)
+        for op, found in self._of.items():
+            with op.context:
+                op.attributes[GROUP] = ir.StringAttr.get(found.label)
+
+    @staticmethod
+    def _groupable(op: ir.Operation) -> bool:
+        # Initial values (tensor.empty and the linalg.fill of a reduction) follow the operation that they start.
+        if op.name in IN_MAIN or op.name.startswith("scf.") or op.name == "linalg.fill":
+            return False
+        if op.name == "arith.constant":
+            return False
+        return any(is_tensor(v) for v in op.results)
+
+    def _place(self, op: ir.Operation) -> None:
+        """Joins the group of an operand, or starts a new one."""
+        kind = classify(op)
+        loops = loops_of(op) if is_generic(op) else None
+        producers = self._producers(op)
+        home: Group | None = None
+        for candidate in sorted(producers, key=lambda g: -g.number):
+            if self._may_join(op, kind, loops, candidate, producers):
+                home = candidate
+                break
+        if home is None:
+            home = self._new(kind, loops)
+        self._join(op, kind, loops, home)
+        for other in producers:
+            if other is not home and other.number in self._groups and self._may_merge(other, home):
+                self._merge(other, home)
+
+    def _new(self, kind: Kind, loops: Loops | None) -> Group:
+        domain = () if loops is None else loops.kept if kind is Kind.CONTRACTION else loops.extents
+        made = Group(self.next_number, kind, domain)
+        self._groups[made.number] = made
+        self.next_number += 1
+        return made
+
+    def _producers(self, op: ir.Operation) -> list[Group]:
+        """Groups that an operation takes tensors from, each once."""
+        found: dict[int, Group] = {}
+        for value in op.operands:
+            maker = defining(value)
+            if maker is not None and maker in self._of:
+                made = self._of[maker]
+                found[made.number] = made
+        return list(found.values())
+
+    def _depends(self, op: ir.Operation) -> int:
+        """Bit set of all groups that must run before the operation, also through what stays in main."""
+        before = 0
+        pending, seen = list(_operands_inside(op)), set()
+        while pending:
+            maker = defining(pending.pop())
+            if maker is None or maker in seen:
+                continue
+            seen.add(maker)
+            made = self._of.get(maker)
+            if made is not None:
+                before |= made.before | 1 << made.number
+            else:
+                pending.extend(_operands_inside(maker))
+        return before
+
+    def _outside_path(self, op: ir.Operation, home: Group) -> bool:
+        """Whether the operation also depends on `home` through something that is not in it."""
+        makers = [m for m in map(defining, _operands_inside(op)) if m is not None and self._of.get(m) is not home]
+        seen: set[ir.Operation] = set()
+        while makers:
+            maker = makers.pop()
+            if maker in seen:
+                continue
+            seen.add(maker)
+            made = self._of.get(maker)
+            if made is home:
+                return True
+            if made is not None:
+                if made.before >> home.number & 1:
+                    return True
+            else:
+                makers.extend(m for m in map(defining, _operands_inside(maker)) if m is not None)
+        return False
+
+    def _may_join(
+        self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group, producers: list[Group]
+    ) -> bool:
+        if home.closed or len(home.members) >= MOST_OPERATIONS or self._outside_path(op, home):
+            return False
+        if loops is None:
+            return _continues_general(op, home)
+        if kind is Kind.MAP:
+            return self._map_joins(op, loops, home)
+        if kind is Kind.ROW_REDUCTION:
+            return self._row_reduction_joins(op, loops, home)
+        if kind is Kind.REDUCTION:
+            return home.kind is Kind.MAP and home.domain == loops.extents and self._absorbs(op, home)
+        return False
+
+    def _absorbs(self, op: ir.Operation, home: Group) -> bool:
+        """Whether all that the group makes is read by its own members and `op` alone."""
+        inside = {*home.members, op}
+        return self._reads_in_place(op, home) and all(
+            use.owner.operation in inside or _inside_of(use.owner.operation, inside)
+            for member in home.members
+            for result in member.results
+            for use in result.uses
+        )
+
+    def _map_joins(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
+        if home.kind is Kind.MAP:
+            return home.domain == loops.extents and self._reads_in_place(op, home)
+        if home.kind is Kind.CONTRACTION:
+            return home.domain == loops.extents and self._reads_in_place(op, home) and self._absorbs(op, home)
+        if home.kind is Kind.ROW_REDUCTION:
+            return self._fits_rows(op, loops, home)
+        return False
+
+    def _fits_rows(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
+        """A map over all elements, or over the rows, of a row group."""
+        assert home.rows is not None
+        if home.rows == 0 or prod(home.domain[home.rows :]) > LONGEST_ROW:
+            return False
+        full = loops.extents == home.domain
+        if not full and loops.extents != home.domain[: home.rows]:
+            return False
+        rank = len(loops.extents)
+        rows = ir.AffineMap.get_major_submap(ir.AffineMap.get_identity(rank), home.rows) if full else None
+        for operand, map_ in zip(op.operands, loops.maps, strict=False):
+            maker = defining(operand)
+            if maker is None or self._of.get(maker) is not home:
+                continue
+            whole = map_ == ir.AffineMap.get_identity(rank) and tuple(operand.type.shape) == loops.extents
+            by_row = full and tuple(operand.type.shape) == home.domain[: home.rows] and _same_results(map_, home.rows)
+            if not whole and not by_row:
+                return False
+        return rows is not None or not full
+
+    def _row_reduction_joins(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
+        rows = loops.reduced.index(True)
+        if home.domain != loops.extents or not self._reads_in_place(op, home):
+            return False
+        if home.kind is Kind.MAP:
+            return True
+        length = prod(loops.extents[rows:])
+        return home.kind is Kind.ROW_REDUCTION and home.rows == rows and rows > 0 and length <= LONGEST_ROW
+
+    def _reads_in_place(self, op: ir.Operation, home: Group) -> bool:
+        """Whether each element that the operation takes from the group is the one at the same place."""
+        maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
+        for operand, map_ in zip(op.operands, maps, strict=True):
+            maker = defining(operand)
+            if maker is not None and self._of.get(maker) is home and map_ != ir.AffineMap.get_identity(map_.n_dims):
+                return False
+        return True
+
+    def _join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group) -> None:
+        if kind is Kind.ROW_REDUCTION and loops is not None:
+            home.kind, home.rows = kind, loops.reduced.index(True)
+        elif kind is Kind.REDUCTION:
+            home.kind, home.closed = kind, True
+        elif kind in (Kind.TRANSPOSE,):
+            home.closed = True
+        home.members.append(op)
+        self._of[op] = home
+        self._add_before(home, self._depends(op) & ~(1 << home.number))
+
+    def _add_before(self, home: Group, before: int) -> None:
+        home.before |= before & ~(1 << home.number)
+        for other in self._groups.values():
+            if other.before >> home.number & 1:
+                other.before |= home.before
+
+    def _may_merge(self, one: Group, home: Group) -> bool:
+        """Whether a second group of operands may be taken in: element-wise ones over the same elements."""
+        if one.kind is not Kind.MAP or one.closed or home.kind not in (Kind.MAP, Kind.ROW_REDUCTION):
+            return False
+        if one.domain != home.domain or len(one.members) + len(home.members) > MOST_OPERATIONS:
+            return False
+        last = home.members[-1]
+        if not self._reads_in_place(last, one):
+            return False
+        if home.kind is Kind.ROW_REDUCTION and home.rows == 0:
+            return False
+        others = 1 << one.number
+        between = any(
+            g.before & others and home.before >> g.number & 1
+            for g in self._groups.values()
+            if g is not one and g is not home
+        )
+        return not between and not one.before >> home.number & 1 and not self._through_main(one, home)
+
+    def _through_main(self, one: Group, home: Group) -> bool:
+        """Whether a member of `home` needs `one` through an operation that stays in main."""
+        return any(self._outside_path(member, one) for member in home.members)
+
+    def _merge(self, one: Group, home: Group) -> None:
+        for op in one.members:
+            self._of[op] = home
+        home.members = [*one.members, *home.members]
+        del self._groups[one.number]
+        bit = 1 << one.number
+        self._add_before(home, one.before)
+        for other in self._groups.values():
+            if other.before & bit:
+                other.before = other.before & ~bit | 1 << home.number | home.before
+        home.before &= ~(bit | 1 << home.number)
+
+
+def _same_results(map_: ir.AffineMap, rows: int) -> bool:
+    """Whether the map leads to the first `rows` loops in order."""
+    results = list(map_.results)
+    return len(results) == rows and all(
+        isinstance(e, ir.AffineDimExpr) and e.position == i for i, e in enumerate(results)
+    )
+
+
+def _operands_inside(op: ir.Operation) -> list[ir.Value]:
+    """Operands of the operation and of all operations inside it."""
+    if not len(op.regions):
+        return list(op.operands)
+    return [v for inner in walk(op) for v in inner.operands]
+
+
+def _inside_of(op: ir.Operation, owners: set[ir.Operation]) -> bool:
+    parent = op.parent
+    while parent is not None:
+        holder = parent.operation if hasattr(parent, "operation") else parent
+        if holder in owners:
+            return True
+        parent = holder.parent
+    return False
+
+
+def _continues_general(op: ir.Operation, home: Group) -> bool:
+    """tensor.insert_slice into what the group has just made, with no other reader: one kernel writes both."""
+    if op.name != "tensor.insert_slice":
+        return False
+    maker = defining(op.operands[1])
+    if maker is None or maker not in home.members or home.kind not in (Kind.GENERAL, Kind.MAP):
+        return False
+    if len(home.members) > 1 and home.kind is Kind.MAP:
+        return False
+    only_use = len(list(op.operands[1].uses)) == 1
+    if only_use:
+        home.kind = Kind.GENERAL
+    return only_use
+
+
+__all__ = ["GROUP", "Group", "group"]

@@ -1,0 +1,191 @@
+"""Outlining: each group of operations becomes a private function on tensors, and equal functions are shared.
+
+After it `main` holds calls of kernels, control flow and arithmetic on scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlir.ir as ir
+from mlir.dialects import func
+
+from stablexla.targets.kernels.classify import captured, defining, is_tensor, walk
+from stablexla.targets.kernels.group import GROUP, blocks_of
+from stablexla.targets.kernels.prepare import drop_unused
+from stablexla.targets.passes import module_pass
+
+KIND = "stablexla.kernel"
+
+
+@module_pass("stablexla-outline", "moves each group of operations into a private function; equal functions are shared")
+def outline(module: ir.Module) -> None:
+    """Replaces the groups of `main` by calls."""
+    main = module.body.operations[0].operation
+    kernels = KernelTable(main)
+    for block in list(blocks_of(main)):
+        _outline_block(block, kernels)
+    drop_unused(main)
+
+
+class KernelTable:
+    """The kernels that were made so far, by the text of their bodies."""
+
+    def __init__(self, main: ir.Operation) -> None:
+        self._main = main
+        self._by_text: dict[str, str] = {}
+        self._count: dict[str, int] = {}
+
+    def share(self, made: func.FuncOp, kind: str) -> str:
+        """Names a kernel; when there is an equal one already, drops this one and gives the other's name."""
+        text = made.operation.get_asm(enable_debug_info=False)
+        name = self._by_text.get(text)
+        if name is not None:
+            made.operation.erase()
+            return name
+        number = self._count[kind] = self._count.get(kind, -1) + 1
+        name = self._by_text[text] = f"{kind}_{number}"
+        made.attributes["sym_name"] = ir.StringAttr.get(name)
+        return name
+
+    def new(self, inputs: Sequence[ir.Type], results: Sequence[ir.Type], kind: str) -> func.FuncOp:
+        """An empty function under a provisional name; it stands before `main`."""
+        with ir.InsertionPoint(self._main):
+            made = func.FuncOp("kernel", ir.FunctionType.get(inputs, results), visibility="private")
+        made.attributes[KIND] = ir.StringAttr.get(kind)
+        return made
+
+
+def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
+    groups: dict[str, list[ir.Operation]] = {}
+    for view in block.operations:
+        op = view.operation
+        if GROUP in op.attributes:
+            groups.setdefault(ir.StringAttr(op.attributes[GROUP]).value, []).append(op)
+    for label, members in groups.items():
+        _outline_group(label.split(".")[0], members, kernels)
+    _sort_block(block)
+
+
+def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable) -> None:
+    inside = set(members)
+    results = [
+        r
+        for op in members
+        for r in op.results
+        if any(not _within(use.owner.operation, inside) for use in r.uses)
+    ]
+    if not results:
+        return  # nobody reads it: it is dropped with the other unused operations
+    inputs, starts = _inputs(members)
+    with members[0].context, members[0].location:
+        made = kernels.new([v.type for v in inputs], [r.type for r in results], kind)
+        block = made.add_entry_block()
+        _fill(block, inputs, [*starts, *members], results)
+        name = kernels.share(made, kind)
+        with ir.InsertionPoint(members[-1]):
+            call = func.CallOp([r.type for r in results], name, inputs)
+    for old, new in zip(results, call.results, strict=True):
+        old.replace_all_uses_with(new)
+
+
+def _within(op: ir.Operation, inside: set[ir.Operation]) -> bool:
+    found: ir.Operation | None = op
+    while found is not None:
+        if found in inside:
+            return True
+        parent = found.parent
+        found = parent.operation if parent is not None and hasattr(parent, "operation") else parent
+    return False
+
+
+def _inputs(members: list[ir.Operation]) -> tuple[list[ir.Value], list[ir.Operation]]:
+    """What a group takes from outside, and the constants and initial values that are copied into the kernel."""
+    made = set(members)
+    inputs: list[ir.Value] = []
+    copied: list[ir.Operation] = []
+
+    def take(value: ir.Value) -> None:
+        maker = defining(value)
+        if maker is not None and (maker in made or maker in copied):
+            return
+        if maker is not None and _copied_along(maker):
+            for operand in maker.operands:
+                take(operand)
+            copied.append(maker)
+        elif value not in inputs:
+            inputs.append(value)
+
+    for op in members:
+        for value in captured(op):
+            take(value)
+    return inputs, copied
+
+
+def _copied_along(op: ir.Operation) -> bool:
+    """Scalar constants and what starts a reduction belong to the kernel that uses them."""
+    if op.name in ("tensor.empty", "linalg.fill"):
+        return True
+    return op.name == "arith.constant" and not is_tensor(op.results[0])
+
+
+def _fill(
+    block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], results: list[ir.Value]
+) -> None:
+    """Clones a group's operations into a kernel's block."""
+    mapping: dict[ir.Value, ir.Value] = dict(zip(inputs, block.arguments, strict=True))
+    with ir.InsertionPoint(block):
+        for op in ops:
+            copy = op.clone()
+            if GROUP in copy.operation.attributes:
+                del copy.operation.attributes[GROUP]
+            remap(copy.operation, mapping)
+            for old, new in zip(op.results, copy.operation.results, strict=True):
+                mapping[old] = new
+        func.ReturnOp([mapping[r] for r in results])
+
+
+def remap(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    """Lets an operation, and all inside it, use other values."""
+    for inner in walk(op):
+        for i, operand in enumerate(inner.operands):
+            if operand in mapping:
+                inner.operands[i] = mapping[operand]
+
+
+def _sort_block(block: ir.Block) -> None:
+    """Puts the operations in an order in which each stands after what it uses, changing as little as possible."""
+    operations = [v.operation for v in block.operations]
+    here = set(operations)
+    placed: set[ir.Operation] = set()
+
+    def place(op: ir.Operation) -> None:
+        stack = [(op, iter(_needs(op, here)))]
+        while stack:
+            current, needs = stack[-1]
+            need = next((n for n in needs if n not in placed), None)
+            if need is not None:
+                stack.append((need, iter(_needs(need, here))))
+                continue
+            stack.pop()
+            if current not in placed:
+                placed.add(current)
+                order.append(current)
+
+    order: list[ir.Operation] = []
+    for op in operations[:-1]:
+        if op not in placed:
+            place(op)
+    terminator = operations[-1]
+    for op in order:
+        op.move_before(terminator)
+
+
+def _needs(op: ir.Operation, here: set[ir.Operation]) -> list[ir.Operation]:
+    """Operations of the same block whose results the operation, or anything inside it, uses."""
+    needed = []
+    for value in captured(op):
+        maker = defining(value)
+        if maker is not None and maker in here:
+            needed.append(maker)
+    return needed

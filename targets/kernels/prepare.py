@@ -1,0 +1,82 @@
+"""Before grouping: what was left lazy by the lowering is written out where memory needs it, and made cheap to repeat."""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import linalg
+
+from stablexla.targets.kernels.classify import defining, is_generic, is_tensor, num_inputs, walk
+from stablexla.targets.passes import module_pass
+
+
+@module_pass("stablexla-prepare-groups", "turns splats into loops and repeats cheap producers before each reader")
+def prepare_groups(module: ir.Module) -> None:
+    """Drops unused operations, turns `tensor.splat` into `linalg.generic`, and gives each reader its own generator."""
+    main = module.body.operations[0].operation
+    drop_unused(main)
+    for op in list(walk(main)):
+        if op.name == "tensor.splat":
+            _write_out(op)
+    for op in list(walk(main)):
+        if is_generic(op) and _is_generator(op):
+            _repeat_for_readers(op)
+
+
+def drop_unused(main: ir.Operation) -> None:
+    """Removes operations without effects that nobody reads."""
+    keep = ("func.func", "func.return", "scf.yield", "scf.condition", "scf.while", "scf.if", "scf.for")
+    for op in reversed(list(walk(main))):
+        if op.name in keep or not op.results:
+            continue
+        if op.parent is not None and op.parent.name == "linalg.generic":
+            continue
+        if all(next(iter(r.uses), None) is None for r in op.results):
+            op.erase()
+
+
+def _write_out(op: ir.Operation) -> None:
+    """A splat as a loop that stores its scalar."""
+    result = op.results[0].type
+    rank = len(result.shape)
+    maps = [ir.AffineMap.get(rank, 0, []), ir.AffineMap.get_identity(rank)]
+    with op.context, op.location, ir.InsertionPoint(op):
+        empty = ir.Operation.create("tensor.empty", results=[result]).result
+        made = ir.Operation.create(
+            "linalg.generic",
+            results=[result],
+            operands=[op.operands[0], empty],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+                "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+            },
+            regions=1,
+        )
+        element = result.element_type
+        block = made.regions[0].blocks.append(element, element, arg_locs=[op.location] * 2)
+        with ir.InsertionPoint(block):
+            linalg.YieldOp([block.arguments[0]])
+    op.results[0].replace_all_uses_with(made.result)
+    op.erase()
+
+
+def _is_generator(op: ir.Operation) -> bool:
+    """Reads no array: an iota or a fill, cheaper to make again than to read from memory."""
+    return len(op.results) == 1 and not any(is_tensor(v) for v in list(op.operands)[: num_inputs(op)])
+
+
+def _repeat_for_readers(op: ir.Operation) -> None:
+    users = []
+    for use in op.results[0].uses:
+        user = use.owner.operation
+        if user not in users:
+            users.append(user)
+    for user in users:
+        if user == users[0] and user.block == op.block:
+            continue
+        with op.context, op.location, ir.InsertionPoint(user):
+            copy = op.clone()
+        for i, operand in enumerate(user.operands):
+            maker = defining(operand)
+            if maker is not None and maker == op:
+                user.operands[i] = copy.operation.results[0]

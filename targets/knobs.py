@@ -1,0 +1,112 @@
+"""Every environment variable that stablexla reads, in one typed table; nothing else looks at the environment.
+
+A knob can be set in code as well, for the length of a `with` block: `with knobs.scoped(dump=path): ...`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, overload
+
+from stablexla.dialects.errors import StablexlaError
+
+T = TypeVar("T")
+_set_in_code: ContextVar[dict[str, Any]] = ContextVar("stablexla_knobs")
+
+
+@dataclass(frozen=True)
+class Knob(Generic[T]):
+    """One variable.
+
+    Attributes:
+        variable: its name in the environment.
+        default: the value when it is not set or empty.
+        read: the value that a text spells; raises ValueError when it spells none.
+        summary: what it does, in one sentence.
+    """
+
+    variable: str
+    default: T
+    read: Callable[[str], T]
+    summary: str
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Knob[T]: ...
+    @overload
+    def __get__(self, owner: object, kind: type) -> T: ...
+    def __get__(self, owner: object, kind: type) -> Knob[T] | T:
+        if owner is None:
+            return self
+        inside = _set_in_code.get({})
+        if self.variable in inside:
+            value: T = inside[self.variable]
+            return value
+        text = os.environ.get(self.variable, "")
+        if not text:
+            return self.default
+        try:
+            return self.read(text)
+        except ValueError as error:
+            raise StablexlaError(f"{self.variable}={text}: {error}", hint=self.summary) from None
+
+
+def _flag(text: str) -> bool:
+    values = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
+    if text.lower() not in values:
+        raise ValueError("it is either 1 or 0")
+    return values[text.lower()]
+
+
+def _threads(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise ValueError("it is a number of threads, from 1 to 1024")
+    return int(text)
+
+
+class Knobs:
+    """The table."""
+
+    dump: Knob[Path | None] = Knob(
+        "STABLEXLA_DUMP", None, Path, "A folder; the IR after every step of every compilation is written below it."
+    )
+    override: Knob[Path | None] = Knob(
+        "STABLEXLA_OVERRIDE",
+        None,
+        Path,
+        "A folder laid out as a dump; a stage's file found in it takes the place of what the step made.",
+    )
+    print_after_all: Knob[bool] = Knob(
+        "STABLEXLA_PRINT_AFTER_ALL", False, _flag, "1 prints the IR after every single pass on standard error."
+    )
+    time: Knob[bool] = Knob("STABLEXLA_TIME", False, _flag, "1 prints a table of the seconds that each step took.")
+    num_threads: Knob[int | None] = Knob(
+        "STABLEXLA_NUM_THREADS", None, _threads, "Threads that run programs; as many as the process may use by default."
+    )
+
+    def table(self) -> dict[str, Knob[Any]]:
+        """The knobs by the names they have in code."""
+        return {name: knob for name, knob in vars(type(self)).items() if isinstance(knob, Knob)}
+
+    @contextmanager
+    def scoped(self, **values: object) -> Iterator[None]:
+        """Sets knobs by name for the length of a `with` block, in this thread.
+
+        >>> with knobs.scoped(num_threads=2):
+        ...     knobs.num_threads
+        2
+        """
+        table = self.table()
+        changed = {**_set_in_code.get({}), **{table[name].variable: value for name, value in values.items()}}
+        token = _set_in_code.set(changed)
+        try:
+            yield
+        finally:
+            _set_in_code.reset(token)
+
+
+knobs = Knobs()

@@ -1,0 +1,34 @@
+"""Registers as passes what `lowering/` offers as functions."""
+
+from __future__ import annotations
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+
+import stablexla.lowering.families  # noqa: F401  (fills the registry of lowering rules)
+from stablexla.lowering.context import lower_to_tensor
+from stablexla.lowering.math_expansion import expand_math
+from stablexla.lowering.small_floats import expand_small_floats
+from stablexla.targets.passes import module_pass
+from stablexla.targets.pipeline import LOWER
+
+
+@module_pass(LOWER, "lowers StableHLO to linalg, tensor, scf, arith and math on tensors", side="stablehlo")
+def to_tensor(module: hlo_ir.Module) -> ir.Module:
+    """The new module belongs to upstream's context."""
+    lowered: ir.Module = lower_to_tensor(module)
+    return lowered
+
+
+@module_pass("stablexla-expand-math", "writes elementary functions out as arithmetic, on scalars and vectors alike")
+def math(module: ir.Module) -> None:
+    """What is left of the math dialect are operations that processors have."""
+    expand_math(module)
+
+
+@module_pass(
+    "stablexla-expand-small-floats", "writes conversions of bf16 and narrower floats out as integer arithmetic"
+)
+def small_floats(module: ir.Module) -> None:
+    """LLVM has no types for the narrow floats, and its bf16 conversions flush denormals or call a library."""
+    expand_small_floats(module)

@@ -1,0 +1,65 @@
+"""What a user can ask of a compilation, checked when it is written down.
+
+Each target reads from it what concerns it (`cpu/options.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from stablexla.dialects.errors import CompileError
+from stablexla.targets.pipeline import Pipeline
+
+OPT_LEVELS = (0, 1, 2, 3)
+VECTOR_BITS = (128, 256, 512)
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a program is compiled; a value that can be compared and hashed.
+
+    Attributes:
+        pipeline: the steps to run, in place of the target's own.
+        opt_level: LLVM's optimisation level, 0 to 3. Vectors are explicit in what comes to LLVM, so that more than 1
+            rarely pays; None is the target's choice.
+        num_threads: threads that one call may use; None is as many as the process has.
+        flush_denormals: lets the processor treat denormal numbers as zero, as XLA does on the CPU.
+        vector_bits: width of the vectors in kernels, 128, 256 or 512; None is the processor's own.
+
+    Raises:
+        CompileError: a value that no target could take.
+
+    >>> CompileOptions(opt_level=2, flush_denormals=True)
+    CompileOptions(opt_level=2, flush_denormals=True)
+    """
+
+    pipeline: Pipeline | None = None
+    opt_level: int | None = None
+    num_threads: int | None = None
+    flush_denormals: bool = False
+    vector_bits: int | None = None
+
+    def __post_init__(self) -> None:
+        # LLVM ends the process when it is given some values that it does not know.
+        if self.pipeline is not None and not isinstance(self.pipeline, Pipeline):
+            raise CompileError(f"pipeline must be a Pipeline, not {self.pipeline!r}", hint="Pipeline.parse(text)")
+        self._one_of("opt_level", OPT_LEVELS)
+        self._one_of("vector_bits", VECTOR_BITS)
+        threads = self.num_threads
+        if threads is not None and not (_is_int(threads) and 1 <= threads <= 1024):
+            raise CompileError(f"num_threads must be a number from 1 to 1024, not {threads!r}")
+        if not isinstance(self.flush_denormals, bool):
+            raise CompileError(f"flush_denormals must be True or False, not {self.flush_denormals!r}")
+
+    def _one_of(self, name: str, values: tuple[int, ...]) -> None:
+        value = getattr(self, name)
+        if value is not None and not (_is_int(value) and value in values):
+            raise CompileError(f"{name} must be one of {', '.join(map(str, values))}, not {value!r}")
+
+    def __repr__(self) -> str:
+        given = (f for f in fields(self) if getattr(self, f.name) != f.default)
+        return f"CompileOptions({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in given)})"
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,45 @@
+"""The targets by name: a pipeline, and what loads the result of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stablexla.dialects.errors import CompileError
+from stablexla.targets.cpu.engine import load
+from stablexla.targets.cpu.pipeline import cpu_pipeline
+from stablexla.targets.options import CompileOptions
+from stablexla.targets.pipeline import Pipeline
+from stablexla.targets.signature import Signature
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a program can be compiled for.
+
+    Attributes:
+        name: as `sx.compile(target=...)` takes it.
+        pipeline: the steps for given options.
+        load: makes the last step's module callable: a function of arrays with `execute(sequence)` and `__call__`.
+    """
+
+    name: str
+    pipeline: Callable[[CompileOptions], Pipeline]
+    load: Callable[[Any, Signature, CompileOptions], Any]
+
+
+TARGETS = {"cpu": Target("cpu", cpu_pipeline, load)}
+
+
+def find_target(name: str) -> Target:
+    """The target of that name.
+
+    Raises:
+        CompileError: there is none.
+    """
+    if name not in TARGETS:
+        near = difflib.get_close_matches(str(name), TARGETS, n=1) or list(TARGETS)
+        raise CompileError(f"there is no target {name!r}", hint=" or ".join(f'target="{n}"' for n in near))
+    return TARGETS[name]

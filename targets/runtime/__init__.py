@@ -1,0 +1,37 @@
+"""The native runtime: compiled programs as callables, their threads, and the memory of their results.
+
+It knows addresses and arrays, nothing of MLIR; who makes the machine code also keeps it alive.
+"""
+
+from stablexla.targets.runtime import _runtime
+from stablexla.targets.runtime._runtime import (
+    ArraySpec,
+    CompiledFunction,
+    default_num_threads,
+    get_num_threads,
+    parallel_for_address,
+    pool_stats,
+    set_num_threads,
+    set_pool_limit,
+    trim_pool,
+)
+
+__all__ = [
+    "ArraySpec",
+    "CompiledFunction",
+    "default_num_threads",
+    "get_num_threads",
+    "library_path",
+    "parallel_for_address",
+    "pool_stats",
+    "set_num_threads",
+    "set_pool_limit",
+    "trim_pool",
+]
+
+
+def library_path() -> str:
+    """Path of the shared library that defines `stablexla_parallel_for`, for `ExecutionEngine(shared_libs=[...])`."""
+    path = _runtime.__file__
+    assert path is not None
+    return path

@@ -1,0 +1,198 @@
+"""What becomes of an argument that machine code cannot read where it is, and what is said of one that is wrong.
+
+The native runtime takes plain contiguous arrays and the commonest numbers by itself; everything else comes here.
+"""
+
+from __future__ import annotations
+
+import cmath
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.errors import ExecutionError
+from stablexla.targets.runtime._runtime import ArraySpec, array_of_dlpack
+
+Array = npt.NDArray[Any]
+
+# numpy cannot hold these under their DLPack type codes; the native side hands their bits over as unsigned integers.
+_DLPACK_TYPES: dict[tuple[int, int], npt.DTypeLike] = {
+    (0, 1): np.int8,
+    (0, 2): np.int16,
+    (0, 4): np.int32,
+    (0, 8): np.int64,
+    (1, 1): np.uint8,
+    (1, 2): np.uint16,
+    (1, 4): np.uint32,
+    (1, 8): np.uint64,
+    (2, 2): np.float16,
+    (2, 4): np.float32,
+    (2, 8): np.float64,
+    (4, 2): ml_dtypes.bfloat16,
+    (5, 8): np.complex64,
+    (5, 16): np.complex128,
+    (6, 1): np.bool_,
+    (7, 1): ml_dtypes.float8_e3m4,
+    (8, 1): ml_dtypes.float8_e4m3,
+    (9, 1): ml_dtypes.float8_e4m3b11fnuz,
+    (10, 1): ml_dtypes.float8_e4m3fn,
+    (11, 1): ml_dtypes.float8_e4m3fnuz,
+    (12, 1): ml_dtypes.float8_e5m2,
+    (13, 1): ml_dtypes.float8_e5m2fnuz,
+    (14, 1): ml_dtypes.float8_e8m0fnu,
+}
+
+
+def fit(value: object, spec: ArraySpec, program: str, index: int) -> Array:
+    """An array with the parameter's dtype and shape, contiguous and aligned, that holds `value`.
+
+    Python numbers take the parameter's dtype when it can hold them; arrays must have it already.
+
+    Raises:
+        ExecutionError: the value is no array or number, or one that does not fit.
+    """
+    place = f"{program}: parameter {index}" + (f" ({spec.name})" if spec.name else "")
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        return _fit_number(value, spec, place)
+    array = _as_array(value, spec, place)
+    if array.dtype != spec.dtype and array.dtype.newbyteorder("=") != spec.dtype:
+        raise ExecutionError(
+            f"{place} takes {_text(spec.dtype, spec.shape)}, but an array of {_text(array.dtype, array.shape)} came",
+            hint=_dtype_hint(array, spec),
+        )
+    if array.shape != spec.shape:
+        raise ExecutionError(
+            f"{place} takes {_text(spec.dtype, spec.shape)}, but an array of {_text(array.dtype, array.shape)} came",
+            hint=_shape_hint(array, spec),
+        )
+    usable = array.dtype == spec.dtype and array.flags.c_contiguous and array.flags.aligned
+    return np.asarray(array) if usable else np.array(array, dtype=spec.dtype, order="C", copy=True, subok=False)
+
+
+def raise_wrong_count(program: str, parameters: Sequence[ArraySpec], count: int) -> NoReturn:
+    """Refuses a call with `count` arguments."""
+    wanted = ", ".join((f"{spec.name}: " if spec.name else "") + str(spec) for spec in parameters)
+    takes = f"{len(parameters)} argument" + ("s" if len(parameters) != 1 else "")
+    raise ExecutionError(f"{program}: takes {takes} ({wanted}), but {count} came")
+
+
+def raise_out_of_memory(purpose: str, size: int) -> NoReturn:
+    """Reports that `size` bytes could not be had."""
+    raise ExecutionError(f"no memory for {purpose}: {size} bytes were asked for")
+
+
+def _as_array(value: object, spec: ArraySpec, place: str) -> Array:
+    """The value as an array, without a copy where its protocol allows that."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.asarray(value)
+    problem: Exception | None = None
+    for read in _readers(value, spec):
+        try:
+            return read(value)
+        except Exception as error:
+            problem = error
+    kind = type(value).__name__
+    if problem is not None:
+        raise ExecutionError(f"{place}: the {kind} cannot be read as an array on the CPU: {problem}") from problem
+    hint = f"np.asarray(value, {_dtype_name(spec.dtype)})" if isinstance(value, (list, tuple)) else ""
+    raise ExecutionError(
+        f"{place} takes {_text(spec.dtype, spec.shape)}, but a {kind} came, which is neither an array nor a number",
+        hint=hint,
+    )
+
+
+def _from_dlpack(value: object) -> Array:
+    """A view of any CPU object with DLPack, in the types of numpy and ml_dtypes."""
+    bits, code = array_of_dlpack(value)
+    dtype = _DLPACK_TYPES.get((code, bits.dtype.itemsize))
+    if dtype is None:
+        raise TypeError(f"DLPack type code {code} with {8 * bits.dtype.itemsize} bits")
+    return bits.view(dtype)
+
+
+def _readers(value: object, spec: ArraySpec) -> list[Callable[[Any], Array]]:
+    """The ways to read a value that its type offers, the cheapest first."""
+    readers: list[Callable[[Any], Array]] = []
+    if hasattr(value, "__dlpack__"):
+        readers.append(_from_dlpack)
+    # some scalars of ml_dtypes have neither __array__ nor a buffer, but numpy knows them
+    if hasattr(value, "__array__") or type(value) is spec.dtype.type or _has_buffer(value):
+        readers.append(np.asarray)
+    return readers
+
+
+def _has_buffer(value: object) -> bool:
+    try:
+        memoryview(value).release()  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
+
+
+def _fit_number(value: complex, spec: ArraySpec, place: str) -> Array:
+    """A Python number in the dtype of a parameter of rank 0, when it is one that the dtype holds."""
+    kind, dtype = type(value).__name__, spec.dtype
+    if spec.shape:
+        raise ExecutionError(
+            f"{place} takes {_text(dtype, spec.shape)}, but a single {kind} came",
+            hint=f"np.full({spec.shape}, {value!r}, {_dtype_name(dtype)})",
+        )
+    if not _kind_fits(value, dtype):
+        raise ExecutionError(
+            f"{place} takes {_text(dtype, ())}, which a Python {kind} is not converted to",
+            hint=f"np.array({value!r}).astype({_dtype_name(dtype)})",
+        )
+    try:
+        with np.errstate(over="ignore"):
+            array = np.array(value, dtype)
+        in_range = _in_range(value, array)
+    except OverflowError:
+        in_range = False
+    if not in_range:
+        raise ExecutionError(f"{place} takes {_text(dtype, ())}, whose range does not reach {value!r}")
+    return array
+
+
+def _kind_fits(value: complex, dtype: np.dtype[Any]) -> bool:
+    """A number never loses its fraction or its imaginary part, and only bool makes a pred."""
+    if dtype.kind == "b":
+        return isinstance(value, bool)
+    if isinstance(value, int):
+        return True
+    if dtype.kind == "c":
+        return True
+    return isinstance(value, float) and not _is_integer(dtype)
+
+
+def _in_range(value: complex, converted: Array) -> bool:
+    if _is_integer(converted.dtype):
+        limits = ml_dtypes.iinfo(converted.dtype)  # type: ignore[no-untyped-call]
+        assert isinstance(value, int)
+        return int(limits.min) <= value <= int(limits.max)
+    if isinstance(value, int) or cmath.isfinite(value):
+        return bool(np.isfinite(converted.astype(np.complex128)))
+    return True
+
+
+def _is_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iu" or dtype.name in ("int2", "int4", "uint2", "uint4")
+
+
+def _text(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    return f"{dtype.name}[{','.join(map(str, shape))}]"
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    """How a user writes the dtype."""
+    return f"ml_dtypes.{dtype.name}" if hasattr(ml_dtypes, dtype.name) else f'"{dtype.name}"'
+
+
+def _dtype_hint(array: Array, spec: ArraySpec) -> str:
+    return f".astype({_dtype_name(spec.dtype)})" if array.shape == spec.shape else ""
+
+
+def _shape_hint(array: Array, spec: ArraySpec) -> str:
+    return f".reshape({spec.shape})" if array.size == int(np.prod(spec.shape, dtype=np.int64)) else ""

@@ -1,0 +1,323 @@
+#include "compiled_function.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#include <numpy/arrayobject.h>
+#include <numpy/arrayscalars.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "float_mode.h"
+
+namespace stablexla {
+namespace {
+
+// What a zero-sized array or an empty arena points to: an address that may be given, never used.
+alignas(64) char nothing[64];
+
+constexpr std::size_t kScalarBytes = 16;  // the widest element, complex128
+
+// An array on the stack that moves to the heap when it has to be long.
+template <typename T, std::size_t N>
+class Few {
+ public:
+  explicit Few(std::size_t count) {
+    if (count > N) {
+      many_.resize(count);
+      data_ = many_.data();
+    }
+  }
+  T* data() { return data_; }
+  T& operator[](std::size_t i) { return data_[i]; }
+
+ private:
+  std::array<T, N> few_;
+  std::vector<T> many_;
+  T* data_ = few_.data();
+};
+
+[[noreturn]] void throw_python() { throw nb::python_error(); }
+
+// A function of arguments.py, looked up once. Its module imports this one, so not before the first use.
+nb::object cold_path(const char* function) {
+  return nb::module_::import_("stablexla.targets.runtime.arguments").attr(function);
+}
+
+PyArray_Descr* descr_of(const ArraySpec& spec) { return reinterpret_cast<PyArray_Descr*>(spec.dtype.ptr()); }
+
+bool same_shape(const ArraySpec& spec, PyArrayObject* array) {
+  const int rank = static_cast<int>(spec.shape.size());
+  return PyArray_NDIM(array) == rank &&
+         std::memcmp(PyArray_DIMS(array), spec.shape.data(), sizeof(npy_intp) * rank) == 0;
+}
+
+// An array that machine code can read where it is.
+bool fits_as_it_is(const ArraySpec& spec, PyArrayObject* array) {
+  constexpr int flags = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED;
+  PyArray_Descr* descr = PyArray_DESCR(array);
+  return (PyArray_FLAGS(array) & flags) == flags && same_shape(spec, array) &&
+         (descr == descr_of(spec) || PyArray_EquivTypes(descr, descr_of(spec)));
+}
+
+template <typename T>
+bool store(T value, void* slot) {
+  std::memcpy(slot, &value, sizeof value);
+  return true;
+}
+
+template <typename T>
+bool store_integer(PyObject* given, void* slot) {
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(given, &overflow);
+  if (overflow != 0 || value < static_cast<long long>(std::numeric_limits<T>::min()) ||
+      value > static_cast<long long>(std::numeric_limits<T>::max()))
+    return false;
+  return store(static_cast<T>(value), slot);
+}
+
+// The commonest Python numbers, written to `slot` as the parameter's element; false leaves the matter to arguments.py.
+bool store_scalar(const ArraySpec& spec, PyObject* given, void* slot) {
+  const int type = descr_of(spec)->type_num;
+  if (PyFloat_CheckExact(given)) {
+    const double value = PyFloat_AS_DOUBLE(given);
+    if (type == NPY_DOUBLE) return store(value, slot);
+    if (type != NPY_FLOAT) return false;
+    const float narrow = static_cast<float>(value);
+    return (std::isfinite(narrow) || !std::isfinite(value)) && store(narrow, slot);
+  }
+  if (PyLong_CheckExact(given)) {
+    if (type == NPY_INT32) return store_integer<std::int32_t>(given, slot);
+    return type == NPY_INT64 && store_integer<std::int64_t>(given, slot);
+  }
+  if (PyBool_Check(given)) return type == NPY_BOOL && store<npy_bool>(given == Py_True, slot);
+  if (type < NPY_USERDEF && Py_TYPE(given) == descr_of(spec)->typeobj && PyArray_CheckScalar(given)) {
+    PyArray_ScalarAsCtype(given, slot);
+    return true;
+  }
+  return false;
+}
+
+void release_capsule(PyObject* capsule) {
+  const auto size_class = reinterpret_cast<std::uintptr_t>(PyCapsule_GetContext(capsule));
+  release_block({PyCapsule_GetPointer(capsule, nullptr), static_cast<std::uint32_t>(size_class)});
+}
+
+// The owner of a block: it goes back to the pool when the last array that uses it dies.
+PyObject* owner_of(Block block) {
+  PyObject* capsule = PyCapsule_New(block.data, nullptr, nullptr);
+  if (capsule == nullptr || PyCapsule_SetContext(capsule, reinterpret_cast<void*>(std::uintptr_t(block.size_class))) ||
+      PyCapsule_SetDestructor(capsule, release_capsule)) {
+    Py_XDECREF(capsule);
+    release_block(block);
+    throw_python();
+  }
+  return capsule;
+}
+
+// An arena for the length of one call.
+class Arena {
+ public:
+  explicit Arena(std::size_t bytes) {
+    if (bytes == 0) return;
+    block_ = acquire_block(bytes);
+    if (block_.data == nullptr) cold_path("raise_out_of_memory")("temporaries", bytes);
+  }
+  ~Arena() {
+    if (block_.data != nullptr) release_block(block_);
+  }
+  Arena(const Arena&) = delete;
+  void* data() const { return block_.data != nullptr ? block_.data : nothing; }
+
+ private:
+  Block block_;
+};
+
+}  // namespace
+
+void import_numpy() {
+  if (_import_array() < 0) throw_python();
+}
+
+ArraySpec::ArraySpec(nb::handle dtype_like, nb::sequence dimensions, std::string name_) : name(std::move(name_)) {
+  PyArray_Descr* descr = nullptr;
+  if (PyArray_DescrConverter(dtype_like.ptr(), &descr) == NPY_FAIL) throw_python();
+  dtype = nb::steal(reinterpret_cast<PyObject*>(descr));
+  if (!PyArray_ISNBO(descr->byteorder) || PyDataType_FLAGCHK(descr, NPY_ITEM_REFCOUNT))
+    throw nb::value_error("an array of a program's interface has plain elements in native byte order");
+  bytes = static_cast<std::size_t>(PyDataType_ELSIZE(descr));
+  for (nb::handle dimension : dimensions) {
+    const auto size = nb::cast<std::intptr_t>(dimension);
+    if (size < 0) throw nb::value_error("a dimension is less than 0");
+    if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &bytes))
+      throw nb::value_error("an array of more bytes than an address can count");
+    shape.push_back(size);
+  }
+  if (shape.size() > NPY_MAXDIMS) throw nb::value_error("numpy has no arrays of that rank");
+}
+
+nb::tuple ArraySpec::shape_tuple() const {
+  nb::list list;
+  for (std::intptr_t size : shape) list.append(size);
+  return nb::tuple(list);
+}
+
+std::string ArraySpec::text() const {
+  std::string text = std::string(nb::str(dtype).c_str()) + "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? "," : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+bool ArraySpec::operator==(const ArraySpec& other) const {
+  return shape == other.shape && name == other.name && dtype.equal(other.dtype);
+}
+
+CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std::vector<ArraySpec> parameters_,
+                                   std::vector<ArraySpec> results_, std::size_t arena_bytes_, nb::sequence constants,
+                                   std::map<int, int> aliases_, bool flush_denormals_, nb::object keep_alive_)
+    : name(std::move(name_)),
+      entry(entry_),
+      parameters(std::move(parameters_)),
+      results(std::move(results_)),
+      arena_bytes(arena_bytes_),
+      aliases(std::move(aliases_)),
+      flush_denormals(flush_denormals_),
+      keep_alive(std::move(keep_alive_)) {
+  if (entry == 0) throw nb::value_error("the entry address is 0: the function was not found in the machine code");
+  for (auto [result, parameter] : aliases)
+    if (result < 0 || parameter < 0 || std::size_t(result) >= results.size() ||
+        std::size_t(parameter) >= parameters.size())
+      throw nb::value_error("an alias names a result or a parameter that is not there");
+  try {
+    copy_constants(std::move(constants));
+  } catch (...) {
+    for (Block block : constants_) release_block(block);
+    throw;
+  }
+}
+
+CompiledFunction::~CompiledFunction() {
+  for (Block block : constants_) release_block(block);
+}
+
+// Constants are copied, so that nobody can change them and all are aligned like results.
+void CompiledFunction::copy_constants(nb::sequence constants) {
+  for (nb::handle constant : constants) {
+    nb::object array = nb::steal(PyArray_FromAny(constant.ptr(), nullptr, 0, 0, NPY_ARRAY_CARRAY_RO, nullptr));
+    if (!array.is_valid()) throw_python();
+    auto* source = reinterpret_cast<PyArrayObject*>(array.ptr());
+    const auto bytes = static_cast<std::size_t>(PyArray_NBYTES(source));
+    Block block = acquire_block(bytes);
+    if (block.data == nullptr) cold_path("raise_out_of_memory")("constants", bytes);
+    constants_.push_back(block);
+    std::memcpy(block.data, PyArray_DATA(source), bytes);
+  }
+}
+
+void* CompiledFunction::argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept) const {
+  const ArraySpec& spec = parameters[i];
+  auto* array = reinterpret_cast<PyArrayObject*>(given);
+  const bool is_array = PyArray_CheckExact(given);
+  if (!is_array && spec.shape.empty() && store_scalar(spec, given, scalar)) return scalar;
+  if (!is_array || !fits_as_it_is(spec, array)) {
+    kept.push_back(cold_path("fit")(nb::handle(given), spec, name, i));
+    array = reinterpret_cast<PyArrayObject*>(kept.back().ptr());
+    if (!PyArray_Check(kept.back().ptr()) || !fits_as_it_is(spec, array))
+      throw std::runtime_error("arguments.fit gave an array that does not fit");
+  }
+  return PyArray_DATA(array) != nullptr ? PyArray_DATA(array) : nothing;
+}
+
+nb::object CompiledFunction::new_result(std::size_t i, void** data) const {
+  const ArraySpec& spec = results[i];
+  Block block = acquire_block(spec.bytes);
+  if (block.data == nullptr) cold_path("raise_out_of_memory")("result " + std::to_string(i), spec.bytes);
+  PyObject* owner = owner_of(block);
+  Py_INCREF(spec.dtype.ptr());  // the array takes one reference to its dtype
+  nb::object array = nb::steal(PyArray_NewFromDescr(&PyArray_Type, descr_of(spec), static_cast<int>(spec.shape.size()),
+                                                    spec.shape.data(), nullptr, block.data, NPY_ARRAY_CARRAY, nullptr));
+  if (!array.is_valid()) {
+    Py_DECREF(owner);
+    throw_python();
+  }
+  // takes the reference to the owner, also when it fails
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()), owner) < 0) throw_python();
+  *data = block.data;
+  return array;
+}
+
+// The packed call: entry i is the address of argument i, and every argument is a data pointer.
+void CompiledFunction::run(void** data, std::size_t count) const {
+  Few<void*, 64> packed(count);
+  for (std::size_t i = 0; i < count; ++i) packed[i] = &data[i];
+  nb::gil_scoped_release released;
+  FloatScope scope(program_float_state(flush_denormals));
+  reinterpret_cast<Entry>(entry)(packed.data());
+}
+
+std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, std::size_t count) const {
+  if (count != parameters.size()) cold_path("raise_wrong_count")(name, parameters, count);
+  const std::size_t total = count + constants_.size() + results.size() + 1;
+  Few<void*, 64> data(total);
+  Few<std::array<char, kScalarBytes>, 64> scalars(count);
+  std::vector<nb::object> kept;  // arrays made of arguments that could not be used as they are
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < count; ++i) data[next++] = argument(i, arguments[i], scalars[i].data(), kept);
+  for (Block constant : constants_) data[next++] = constant.data;
+  std::vector<nb::object> made;
+  made.reserve(results.size());
+  for (std::size_t i = 0; i < results.size(); ++i) made.push_back(new_result(i, &data[next++]));
+  Arena arena(arena_bytes);
+  data[next++] = arena.data();
+  run(data.data(), total);
+  return made;
+}
+
+std::string CompiledFunction::repr() const {
+  auto list = [](const std::vector<ArraySpec>& specs, bool names) {
+    std::string text;
+    for (const ArraySpec& spec : specs) {
+      if (!text.empty()) text += ", ";
+      text += (names && !spec.name.empty() ? spec.name + ": " : "") + spec.text();
+    }
+    return "(" + text + ")";
+  };
+  return "<CompiledFunction " + name + list(parameters, true) + " -> " + list(results, false) + ">";
+}
+
+// What any object with DLPack holds, as an array of its own elements where numpy has them, else of unsigned integers
+// of the same width, with DLPack's type code: numpy itself refuses bfloat16 and the 8-bit floats.
+nb::object make_array_of_dlpack(nb::handle value) {
+  auto tensor = nb::cast<nb::ndarray<nb::ro, nb::device::cpu>>(value);
+  const auto type = tensor.dtype();
+  const int type_of_width[] = {NPY_UINT8, NPY_UINT16, NPY_UINT32, NPY_UINT64, NPY_COMPLEX128};
+  if (type.lanes != 1 || type.bits < 8 || type.bits > 128 || (type.bits & (type.bits - 1)) != 0)
+    throw nb::type_error("elements of an unusual width");
+  const std::size_t width = type.bits / 8;
+  std::vector<npy_intp> shape, strides;
+  for (std::size_t i = 0; i < tensor.ndim(); ++i) {
+    shape.push_back(static_cast<npy_intp>(tensor.shape(i)));
+    strides.push_back(static_cast<npy_intp>(tensor.stride(i)) * static_cast<npy_intp>(width));
+  }
+  PyArray_Descr* descr = PyArray_DescrFromType(type_of_width[__builtin_ctzll(width)]);
+  auto* data = const_cast<void*>(tensor.data());
+  nb::object array =
+      nb::steal(PyArray_NewFromDescr(&PyArray_Type, descr, static_cast<int>(shape.size()), shape.data(),
+                                     strides.data(), data != nullptr ? data : nothing, 0, nullptr));
+  if (!array.is_valid()) throw_python();
+  using Tensor = decltype(tensor);
+  nb::capsule owner(new Tensor(tensor), [](void* held) noexcept { delete static_cast<Tensor*>(held); });
+  auto* raw = reinterpret_cast<PyArrayObject*>(array.ptr());
+  if (PyArray_SetBaseObject(raw, owner.release().ptr()) < 0) throw_python();
+  PyArray_UpdateFlags(raw, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
+  return nb::make_tuple(array, static_cast<int>(type.code));
+}
+
+}  // namespace stablexla

@@ -1,0 +1,70 @@
+// A compiled program as a Python callable: arguments in, machine code with the GIL released, arrays out.
+// What an unusual argument becomes, and what is said of a wrong one, is decided in arguments.py.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "memory_pool.h"
+
+namespace stablexla {
+
+namespace nb = nanobind;
+
+// Readies numpy's C interface; call it once, at import. Throws nb::python_error.
+void import_numpy();
+
+// Element type, shape and name of one array of a program's interface.
+class ArraySpec {
+ public:
+  ArraySpec(nb::handle dtype, nb::sequence shape, std::string name);
+
+  nb::object dtype;  // a numpy.dtype
+  std::vector<std::intptr_t> shape;
+  std::string name;
+  std::size_t bytes;
+
+  nb::tuple shape_tuple() const;
+  std::string text() const;  // float32[2,3]
+  bool operator==(const ArraySpec& other) const;
+};
+
+using Entry = void (*)(void** packed);
+
+class CompiledFunction {
+ public:
+  CompiledFunction(std::string name, std::uintptr_t entry, std::vector<ArraySpec> parameters,
+                   std::vector<ArraySpec> results, std::size_t arena_bytes, nb::sequence constants,
+                   std::map<int, int> aliases, bool flush_denormals, nb::object keep_alive);
+  ~CompiledFunction();
+  CompiledFunction(const CompiledFunction&) = delete;
+
+  // One new array for each result. Throws nb::python_error.
+  std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count) const;
+  std::string repr() const;
+
+  std::string name;
+  std::uintptr_t entry;
+  std::vector<ArraySpec> parameters, results;
+  std::size_t arena_bytes;
+  std::map<int, int> aliases;
+  bool flush_denormals;
+  nb::object keep_alive;
+
+ private:
+  void copy_constants(nb::sequence constants);
+  void* argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept) const;
+  nb::object new_result(std::size_t i, void** data) const;
+  void run(void** data, std::size_t count) const;
+
+  std::vector<Block> constants_;
+};
+
+nb::object make_array_of_dlpack(nb::handle value);
+
+}  // namespace stablexla

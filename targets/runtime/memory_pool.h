@@ -1,0 +1,26 @@
+// Memory for results and arenas: 64-byte aligned blocks that are reused by size class, from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace stablexla {
+
+struct Block {
+  void* data = nullptr;
+  std::uint32_t size_class = 0;
+};
+
+struct PoolStats {
+  std::size_t in_use_bytes, in_use_blocks, cached_bytes, cached_blocks, limit_bytes;
+  std::uint64_t reused, allocated;
+};
+
+Block acquire_block(std::size_t bytes);  // data is null when there is no memory
+void release_block(Block block);
+
+PoolStats pool_stats();
+void trim_pool();  // gives all cached memory back to the system
+void set_pool_limit(std::size_t bytes);
+
+}  // namespace stablexla

@@ -1,0 +1,137 @@
+// The Python face of the native runtime: what is bound here is declared in _runtime.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/operators.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "compiled_function.h"
+#include "memory_pool.h"
+#include "thread_pool.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using stablexla::ArraySpec;
+using stablexla::CompiledFunction;
+
+namespace {
+
+// f(*arguments): one array for one result, else a tuple. A slot of the type, as it is twice as fast as a method.
+PyObject* call(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  try {
+    if (keywords != nullptr && PyDict_GET_SIZE(keywords) != 0) {
+      PyErr_SetString(PyExc_TypeError, "a compiled program takes its arguments by position");
+      return nullptr;
+    }
+    if (!nb::inst_ready(self)) throw std::runtime_error("a compiled function that was never initialised");
+    auto* tuple = reinterpret_cast<PyTupleObject*>(arguments);
+    auto made = nb::inst_ptr<CompiledFunction>(self)->execute(
+        tuple->ob_item, static_cast<std::size_t>(PyTuple_GET_SIZE(arguments)));
+    if (made.size() == 1) return made[0].release().ptr();
+    PyObject* results = PyTuple_New(static_cast<Py_ssize_t>(made.size()));
+    if (results == nullptr) return nullptr;
+    for (std::size_t i = 0; i < made.size(); ++i)
+      PyTuple_SET_ITEM(results, static_cast<Py_ssize_t>(i), made[i].release().ptr());
+    return results;
+  } catch (nb::python_error& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
+}
+
+// A program keeps its code alive, and that may know the program: let the garbage collector see the circle.
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<CompiledFunction>(self)->keep_alive.ptr());
+  return 0;
+}
+
+// The code may go only when nobody can call it any more, which is so here: the object is unreachable.
+int clear(PyObject* self) {
+  if (nb::inst_ready(self)) nb::inst_ptr<CompiledFunction>(self)->keep_alive.reset();
+  return 0;
+}
+
+PyType_Slot function_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
+                                {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                                {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                                {0, nullptr}};
+
+nb::list execute(const CompiledFunction& self, nb::sequence given) {
+  nb::object arguments = nb::steal(PySequence_Tuple(given.ptr()));  // the caller's list may change meanwhile
+  if (!arguments.is_valid()) throw nb::python_error();
+  auto* tuple = reinterpret_cast<PyTupleObject*>(arguments.ptr());
+  nb::list results;
+  for (nb::object& array : self.execute(tuple->ob_item, static_cast<std::size_t>(PyTuple_GET_SIZE(arguments.ptr()))))
+    results.append(std::move(array));
+  return results;
+}
+
+nb::dict stats() {
+  const stablexla::PoolStats now = stablexla::pool_stats();
+  nb::dict dict;
+  dict["in_use_bytes"] = now.in_use_bytes;
+  dict["in_use_blocks"] = now.in_use_blocks;
+  dict["cached_bytes"] = now.cached_bytes;
+  dict["cached_blocks"] = now.cached_blocks;
+  dict["limit_bytes"] = now.limit_bytes;
+  dict["reused"] = now.reused;
+  dict["allocated"] = now.allocated;
+  return dict;
+}
+
+void set_num_threads(int count) {
+  if (count < 1 || count > 4096) throw nb::value_error("the number of threads is between 1 and 4096");
+  bool done;
+  {
+    nb::gil_scoped_release released;
+    done = stablexla::set_num_threads(count);
+  }
+  if (!done) throw std::runtime_error("the number of threads cannot change inside a parallel region");
+}
+
+}  // namespace
+
+NB_MODULE(_runtime, m) {
+  nb::set_leak_warnings(false);  // programs in global variables outlive the interpreter's clean-up
+  stablexla::import_numpy();
+
+  nb::class_<ArraySpec>(m, "ArraySpec")
+      .def(nb::init<nb::handle, nb::sequence, std::string>(), "dtype"_a, "shape"_a, "name"_a = "")
+      .def_ro("dtype", &ArraySpec::dtype)
+      .def_prop_ro("shape", &ArraySpec::shape_tuple)
+      .def_ro("name", &ArraySpec::name)
+      .def_ro("nbytes", &ArraySpec::bytes)
+      .def(nb::self == nb::self)
+      .def("__hash__", [](const ArraySpec& self) { return nb::hash(nb::make_tuple(self.name, self.shape_tuple())); })
+      .def("__str__", &ArraySpec::text)
+      .def("__repr__", [](const ArraySpec& self) {
+        return "<ArraySpec " + (self.name.empty() ? "" : self.name + ": ") + self.text() + ">";
+      });
+
+  nb::class_<CompiledFunction>(m, "CompiledFunction", nb::type_slots(function_slots), nb::is_weak_referenceable())
+      .def(nb::init<std::string, std::uintptr_t, std::vector<ArraySpec>, std::vector<ArraySpec>, std::size_t,
+                    nb::sequence, std::map<int, int>, bool, nb::object>(),
+           "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
+           "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none())
+      .def("execute", &execute, "arguments"_a)
+      .def_ro("name", &CompiledFunction::name)
+      .def_ro("entry", &CompiledFunction::entry)
+      .def_ro("parameters", &CompiledFunction::parameters)
+      .def_ro("results", &CompiledFunction::results)
+      .def_ro("arena_bytes", &CompiledFunction::arena_bytes)
+      .def_ro("aliases", &CompiledFunction::aliases)
+      .def_ro("flush_denormals", &CompiledFunction::flush_denormals)
+      .def("__repr__", &CompiledFunction::repr);
+
+  m.def("array_of_dlpack", &stablexla::make_array_of_dlpack, "value"_a);
+  m.def("default_num_threads", &stablexla::default_num_threads);
+  m.def("get_num_threads", &stablexla::num_threads);
+  m.def("set_num_threads", &set_num_threads, "count"_a);
+  m.def("parallel_for_address", [] { return reinterpret_cast<std::uintptr_t>(&stablexla_parallel_for); });
+  m.def("pool_stats", &stats);
+  m.def("trim_pool", &stablexla::trim_pool);
+  m.def("set_pool_limit", &stablexla::set_pool_limit, "bytes"_a);
+}

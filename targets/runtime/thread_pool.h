@@ -1,0 +1,20 @@
+// The threads that machine code runs on: one entry point, `stablexla_parallel_for`, found by its C name.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+// Calls body(ctx, lo, hi) so that the ranges [lo, hi) cover [0, n) exactly once; every lo is a multiple of `grain`.
+// Returns when all of it is done. The calling thread takes part. With one thread, for n <= grain, inside another
+// parallel region, or while another thread's region has the workers, the caller does everything itself.
+__attribute__((visibility("default"))) void stablexla_parallel_for(
+    void (*body)(void* ctx, std::int64_t lo, std::int64_t hi), void* ctx, std::int64_t n, std::int64_t grain);
+}
+
+namespace stablexla {
+
+int default_num_threads();  // CPUs that this process may run on
+int num_threads();
+bool set_num_threads(int count);  // waits for a running region; false inside one, where it can't be done
+
+}  // namespace stablexla

@@ -1,0 +1,241 @@
+"""`stablexla_parallel_for`, called as machine code calls it: by its C address, with C callbacks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from stablexla.targets import runtime
+from stablexla.targets.runtime import ArraySpec
+
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+parallel_for = ctypes.CFUNCTYPE(None, BODY, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+    runtime.parallel_for_address()
+)
+
+
+def ranges_of(n: int, grain: int) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    parallel_for(BODY(lambda _ctx, lo, hi: ranges.append((lo, hi))), None, n, grain)
+    return sorted(ranges)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 64, 1000])
+@pytest.mark.parametrize("grain", [-1, 0, 1, 3, 64, 5000])
+def test_every_index_once_in_chunks_of_the_grain(threads, count, n, grain):
+    threads(count)
+    ranges = ranges_of(n, grain)
+    assert [i for lo, hi in ranges for i in range(lo, hi)] == list(range(n))
+    step = max(grain, 1)
+    assert all(lo % step == 0 and lo < hi for lo, hi in ranges)
+    if count == 1 or n <= grain:
+        assert ranges == ([(0, n)] if n else [])
+
+
+def test_context_is_passed_on(threads):
+    threads(2)
+    seen = set()
+    parallel_for(BODY(lambda ctx, _lo, _hi: seen.add(ctx)), 4711, 10, 1)
+    assert seen == {4711}
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_threads_run_at_the_same_time(threads, count):
+    """Each chunk waits until all are being worked at: with a thread too few the barrier breaks."""
+    threads(count)
+    barrier = threading.Barrier(count, timeout=30)
+    names = set()
+
+    def body(_ctx, _lo, _hi):
+        barrier.wait()
+        names.add(threading.get_ident())
+
+    for _ in range(3):
+        names.clear()
+        parallel_for(BODY(body), None, count, 1)
+        assert len(names) == count
+        assert threading.get_ident() in names
+
+
+def test_inner_regions_run_where_they_are_met(threads):
+    threads(2)
+    pairs = []
+
+    def outer(_ctx, lo, hi):
+        me = threading.get_ident()
+        for i in range(lo, hi):
+            inner = BODY(lambda _ctx, a, b, i=i: pairs.extend((i, j, threading.get_ident() == me) for j in range(a, b)))
+            parallel_for(inner, None, 5, 1)
+
+    parallel_for(BODY(outer), None, 8, 1)
+    assert sorted(pairs) == [(i, j, True) for i in range(8) for j in range(5)]
+
+
+def test_several_callers_at_once(threads):
+    threads(3)
+    counts = np.zeros((6, 500), np.int64)
+
+    def caller(k):
+        def body(_ctx, lo, hi):
+            counts[k, lo:hi] += 1
+
+        for _ in range(20):
+            parallel_for(BODY(body), None, 500, 50)
+
+    callers = [threading.Thread(target=caller, args=(k,)) for k in range(6)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    assert (counts == 20).all()
+
+
+def test_number_of_threads(threads):
+    assert runtime.default_num_threads() == len(os.sched_getaffinity(0))
+    threads(3)
+    assert runtime.get_num_threads() == 3
+    for wrong in (0, -1, 1 << 20):
+        with pytest.raises(ValueError, match="between 1 and"):
+            runtime.set_num_threads(wrong)
+    assert runtime.get_num_threads() == 3
+
+
+def test_number_of_threads_cannot_change_inside_a_region(threads):
+    threads(2)
+    messages = []
+
+    def body(_ctx, _lo, _hi):
+        try:
+            runtime.set_num_threads(1)
+        except RuntimeError as error:
+            messages.append(str(error))
+
+    parallel_for(BODY(body), None, 2, 1)
+    assert len(messages) == 2
+    assert "inside a parallel region" in messages[0]
+
+
+FORK = """
+import ctypes, os, sys, threading
+from stablexla.targets import runtime
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+parallel_for = ctypes.CFUNCTYPE(None, BODY, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+    runtime.parallel_for_address())
+def use():
+    barrier = threading.Barrier(3, timeout=30)
+    parallel_for(BODY(lambda *_: barrier.wait()), None, 3, 1)
+runtime.set_num_threads(3)
+use()
+child = os.fork()
+if child == 0:
+    use()
+    os._exit(0 if runtime.get_num_threads() == 3 else 1)
+use()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_forked_child_has_threads_of_its_own():
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+EXIT = """
+import ctypes, threading
+from stablexla.targets import runtime
+runtime.set_num_threads(4)
+BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+ctypes.CFUNCTYPE(None, BODY, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(runtime.parallel_for_address())(
+    BODY(lambda *_: None), None, 100, 1)
+function = runtime.CompiledFunction("f", 1, [], [])
+print("done")
+"""
+
+
+def test_process_ends_quietly():
+    done = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+# A parallel loop as the CPU target writes it: the data pointers are the context, the body is a function of its own.
+PARALLEL_HALF = """
+func.func private @stablexla_parallel_for(!llvm.ptr, !llvm.ptr, i64, i64)
+llvm.func @body(%ctx: !llvm.ptr, %lo: i64, %hi: i64) {
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %half = llvm.mlir.constant(5.000000e-01 : f32) : f32
+  %from = llvm.load %ctx : !llvm.ptr -> !llvm.ptr
+  %slot = llvm.getelementptr %ctx[1] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr
+  %to = llvm.load %slot : !llvm.ptr -> !llvm.ptr
+  llvm.br ^head(%lo : i64)
+^head(%i: i64):
+  %more = llvm.icmp "slt" %i, %hi : i64
+  llvm.cond_br %more, ^loop, ^end
+^loop:
+  %p = llvm.getelementptr %from[%i] : (!llvm.ptr, i64) -> !llvm.ptr, f32
+  %x = llvm.load %p : !llvm.ptr -> f32
+  %y = llvm.fmul %x, %half : f32
+  %q = llvm.getelementptr %to[%i] : (!llvm.ptr, i64) -> !llvm.ptr, f32
+  llvm.store %y, %q : f32, !llvm.ptr
+  %next = llvm.add %i, %one : i64
+  llvm.br ^head(%next : i64)
+^end:
+  llvm.return
+}
+llvm.func @main(%a: !llvm.ptr, %r: !llvm.ptr, %arena: !llvm.ptr) {
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %two = llvm.mlir.constant(2 : i64) : i64
+  %n = llvm.mlir.constant(4096 : i64) : i64
+  %grain = llvm.mlir.constant(64 : i64) : i64
+  %ctx = llvm.alloca %two x !llvm.ptr : (i64) -> !llvm.ptr
+  %slot = llvm.getelementptr %ctx[1] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr
+  llvm.store %a, %ctx : !llvm.ptr, !llvm.ptr
+  llvm.store %r, %slot : !llvm.ptr, !llvm.ptr
+  %body = llvm.mlir.addressof @body : !llvm.ptr
+  func.call @stablexla_parallel_for(%body, %ctx, %n, %grain) : (!llvm.ptr, !llvm.ptr, i64, i64) -> ()
+  llvm.return
+}
+"""
+SPEC = ArraySpec("float32", (4096,))
+
+
+def test_jitted_code_finds_it_and_denormals_stay(make_jit, threads):
+    threads(2)
+    half = make_jit(PARALLEL_HALF, [SPEC], [SPEC])
+    tiny = np.full(4096, np.finfo(np.float32).tiny, np.float32)
+    for _ in range(20):
+        np.testing.assert_array_equal(half(tiny), tiny / np.float32(2))
+    assert half(tiny).min() > 0
+
+
+def test_denormals_are_flushed_when_asked_on_every_thread(make_jit, threads):
+    threads(2)
+    keep, flush = (make_jit(PARALLEL_HALF, [SPEC], [SPEC], flush_denormals=f) for f in (False, True))
+    tiny = np.full(4096, np.finfo(np.float32).tiny, np.float32)
+    for _ in range(20):  # in turns, so that a mode left behind in a worker would show
+        assert (flush(tiny) == 0).all()
+        assert (keep(tiny) > 0).all()
+    assert (flush(flush(tiny) + tiny / np.float32(2)) == 0).all()  # a denormal argument reads as zero
+    assert tiny[0] / np.float32(2) > 0  # and the caller's mode is as before
+
+
+def test_denormals_stay_under_a_caller_that_flushes(make_jit, threads):
+    """jitted code inside jitted code: a program that keeps denormals is called from one that flushes them."""
+    threads(2)
+    keep = make_jit(PARALLEL_HALF, [SPEC], [SPEC])
+    tiny = np.full(4096, np.finfo(np.float32).tiny, np.float32)
+    seen = []
+
+    def inner(packed):
+        seen.append(keep(tiny))
+
+    entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(inner)
+    address = ctypes.cast(entry, ctypes.c_void_p).value
+    runtime.CompiledFunction("outer", address, [], [], flush_denormals=True)()
+    assert (seen[0] > 0).all()
