@@ -1,7 +1,8 @@
 """Fits the polynomials of lowering/math_expansion: minimax by the Remez exchange, coefficients rounded one by one.
 
-`python -m benchmarks.fit_polynomials [NAME ...]` prints the coefficients and log2 of the largest weighted error; without a
-name, of all. A fit is a function g(x) on an interval with a weight w(x): the polynomial p minimises max |w (p - g)|.
+`python -m benchmarks.fit_polynomials [NAME ...]` prints the coefficients and log2 of the largest weighted error;
+without a name, of all. A fit is a function g(x) on an interval with a weight w(x): the polynomial p minimises
+max |w (p - g)|.
 """
 
 from __future__ import annotations
@@ -147,6 +148,23 @@ def scaled_erfc(center: int) -> Function:
     return function
 
 
+def inverse_erf(w: mp.mpf) -> mp.mpf:
+    """erf_inv(x) / x as a function of w = -log(1 - x**2)."""
+    x = mp.sqrt(-mp.expm1(-w))
+    return mp.erfinv(x) / x
+
+
+def shifted(f: Function, low: float, high: float, center: float, terms: int) -> Fit:
+    """f as a polynomial of x - center, in f64, with relative error."""
+    return Fit(lambda t: f(t + center), low - center, high - center, lambda t: 1 / f(t + center), terms, 64)
+
+
+def near_erf(limit: float, terms: int, width: int) -> Fit:
+    """erf(x) / x - 1 as a polynomial of x**2 up to `limit`, relative to erf."""
+    function = root_argument(lambda x: mp.erf(x) / x - 1)
+    return Fit(function, 1e-12, limit**2, root_argument(lambda x: x / mp.erf(x)), terms, width)
+
+
 def odd(f: Function, limit: float, terms: int, width: int) -> Fit:
     """f(x) = x + x**3 p(x**2) up to `limit`, with relative error."""
     return Fit(
@@ -163,7 +181,7 @@ FITS: dict[str, Fit] = {
     # exp(r) = 1 + r + r**2 p(r), relative to expm1
     "exp f32": Fit(_exp, -HALF_LN2, HALF_LN2, lambda r: r * r / mp.expm1(r), 5, 32),
     "exp f64": Fit(_exp, -HALF_LN2, HALF_LN2, lambda r: r * r / mp.expm1(r), 11, 64),
-    "exp short": Fit(_exp, -HALF_LN2, HALF_LN2, lambda r: r * r / mp.expm1(r), 7, 64),
+    "exp short": Fit(_exp, -HALF_LN2, HALF_LN2, lambda r: r * r / mp.expm1(r), 6, 64),
     # log(1 + f) = f - f**2 / 2 + f**3 p(f)
     "log f32": Fit(_log, LOG_LOW, LOG_HIGH, lambda f: f**3 / mp.log1p(f), 9, 32),
     # log((1 + s) / (1 - s)) = 2 s + s z p(z), z = s**2
@@ -192,14 +210,20 @@ FITS: dict[str, Fit] = {
     # the cube root of x from t near it: t p(t**3 / x)
     "cbrt": Fit(lambda r: 1 / mp.cbrt(r), 0.9095, 1.0995, mp.cbrt, 7, 64),
     # erf(x) = x + x p(z)
-    "erf f32": Fit(root_argument(lambda x: mp.erf(x) / x - 1), 1e-12, 0.93**2, root_argument(lambda x: x / mp.erf(x)), 6, 32),
-    "erf f64": Fit(root_argument(lambda x: mp.erf(x) / x - 1), 1e-12, 1, root_argument(lambda x: x / mp.erf(x)), 13, 64),
+    "erf f32": near_erf(0.93, 6, 32),
+    "erf f64": near_erf(1.0, 13, 64),
     # erfc(t) = exp(t p(t) - t)
     "erf far f32": Fit(lambda t: mp.log(mp.erfc(t)) / t + 1, 0.92, 4.0, lambda t: t * mp.erfc(t) / mp.erf(t), 6, 32),
     "erf far f64": Fit(lambda t: mp.log(mp.erfc(t)) / t + 1, 1, 6.0, lambda t: t * mp.erfc(t) / mp.erf(t), 18, 64),
     # erfc(x) = p(q) exp(-x**2) / (1 + 2 x), q = (x - 2) / (x + 2) and (x - 4) / (x + 4)
     "erfc short": Fit(scaled_erfc(2), -1, 0.67, lambda q: 1 / scaled_erfc(2)(q), 12, 64),
     "erfc f64": Fit(scaled_erfc(4), -1, 0.75, lambda q: 1 / scaled_erfc(4)(q), 22, 64),
+    # erf_inv(x) = x p(w - center) for small w, x p(sqrt(w) - center) for large
+    "erf_inv short": shifted(inverse_erf, 0.0, 5.0, 2.5, 12),
+    "erf_inv short tail": shifted(lambda s: inverse_erf(s * s), 2.2, 4.2, 3.2, 13),
+    "erf_inv f64": shifted(inverse_erf, 0.0, 6.25, 3.125, 25),
+    "erf_inv f64 tail": shifted(lambda s: inverse_erf(s * s), 2.5, 4.0, 3.25, 20),
+    "erf_inv f64 far tail": shifted(lambda s: inverse_erf(s * s), 4.0, 6.05, 5.0, 18),
 }
 
 

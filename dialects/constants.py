@@ -14,7 +14,7 @@ import numpy as np
 from stablexla.dialects.element_types import ElementType
 
 _BUFFER_TYPES = {"i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64", "f16", "f32", "f64"}
-_TEXT = re.compile(r"dense<(.*)> : tensor<", re.DOTALL)
+_TEXT = re.compile(r"dense<(.*)> : (?:tensor|vector)<", re.DOTALL)
 _NUMBER = re.compile(r"0x[0-9A-Fa-f]+|true|false|[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 
 

@@ -323,9 +323,12 @@ def rsqrt(x: Complex) -> Complex:
 @_unary("cbrt")
 def cbrt(x: Complex) -> Complex:
     """The third root of the principal branch: its angle is a third of x's."""
-    radius = _call("cbrt", _half_abs(x)) * 2.0 ** (1 / 3)
+    near, small = _scaled_up(x)
+    radius = _call("cbrt", _half_abs(near)) * 2.0 ** (1 / 3)
+    if small is not None:
+        radius = radius * select(small, x.re.format.real(SCALE ** (-1 / 3)), 1.0)
     angle = _call("atan2", x.im, x.re) / 3.0
-    return x.of(radius * _call("cos", angle), radius * _call("sin", angle))
+    return x.of(*_rotate(angle, radius, None))
 
 
 # ---- exponentials and logarithms ---------------------------------------------------------------------------
@@ -469,18 +472,23 @@ def sine(x: Complex) -> Complex:
     re, im = _call("sin", x.re) * cosh, _call("cos", x.re) * sinh
     if again is not None:
         re, im = re * again, im * again
-    return x.of(select(x.re.equals(0.0), x.re, re), select(x.im.equals(0.0), x.im.with_sign_of(im), im))
+    lost = abs(x.im).equals(inf) & im.is_nan()
+    im = select(lost, x.im, select(x.im.equals(0.0), x.im.with_sign_of(im), im))
+    return x.of(select(x.re.equals(0.0), x.re, re), im)
 
 
 @_unary("cosine")
 def cosine(x: Complex) -> Complex:
     """cos re cosh im - i sin re sinh im."""
     cosh, sinh, again = _cosh_sinh(x.im, x.wide)
-    re, im = _call("cos", x.re) * cosh, -(_call("sin", x.re) * sinh)
+    sin = _call("sin", x.re)
+    re, im = _call("cos", x.re) * cosh, -(sin * sinh)
     if again is not None:
         re, im = re * again, im * again
+    lost = abs(x.im).equals(inf) & re.is_nan()
     zero = x.re.equals(0.0) | x.im.equals(0.0)
-    return x.of(re, select(zero, x.re.format.real(0.0).with_sign_of(im), im))
+    sign = -(sin * x.re.format.real(1.0).with_sign_of(x.im))
+    return x.of(select(lost, inf, re), select(zero, x.re.format.real(0.0).with_sign_of(sign), im))
 
 
 @_unary("tanh")

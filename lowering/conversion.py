@@ -7,15 +7,17 @@ Small floats are only widened and narrowed here; what their codes mean stands in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import arith, complex, linalg, tensor
+from mlir.dialects import arith, complex, tensor
 
 from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.context import LoweringContext
-from stablexla.lowering.generic import PARALLEL, elementwise, empty, generic, identity, projection
+from stablexla.lowering.generic import PARALLEL, elementwise, empty, generic, identity, loop_index, projection
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.scalars import cmpf, cmpi, minimum_of
+from stablexla.lowering.small_floats import FORMATS, Special
 from stablexla.lowering.storage import constant, from_storage, normalise, to_storage, widen
 from stablexla.lowering.types import value_type
 
@@ -90,26 +92,7 @@ def _float_to_float(x: ir.Value, source: ElementType, target: ElementType) -> ir
 
 
 def _integer_to_float(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
-    """By way of f32 or f64 that holds the integer exactly, or its bits down to where they no longer decide a tie."""
-    if target.bits >= 32:
-        return _exact(x, source, value_type(target))
-    if source.bits <= 16:
-        return arith.truncf(value_type(target), _exact(x, source, ir.F32Type.get()))
-    wide, precision = (ir.F32Type.get(), 24) if source.bits == 32 else (ir.F64Type.get(), 53)
-    dropped = source.bits - precision
-    # The last bit that is kept is set when any bit below it is (rounding to odd).
-    low = arith.andi(x, constant(x.type, (1 << dropped) - 1))
-    sticky = arith.select(cmpi("ne", low, constant(x.type, 0)), constant(x.type, 1 << dropped), constant(x.type, 0))
-    odd = arith.ori(arith.andi(x, constant(x.type, -1 << dropped)), sticky)
-    if source.is_signed:
-        moved, limit = arith.addi(x, constant(x.type, 1 << precision)), 2 << precision
-    else:
-        moved, limit = x, 1 << precision
-    small = cmpi("ult", moved, constant(x.type, limit))
-    return arith.truncf(value_type(target), _exact(arith.select(small, x, odd), source, wide))
-
-
-def _exact(x: ir.Value, source: ElementType, type_: ir.Type) -> ir.Value:
+    type_ = value_type(target)
     return arith.sitofp(type_, x) if source.is_signed else arith.uitofp(type_, x)
 
 
@@ -220,7 +203,7 @@ def _split_bits(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     def split(arguments: Sequence[ir.Value]) -> list[ir.Value]:
         value = from_storage(arguments[0], source.element) if source.rank else arguments[0]
         bits = bits_of_value(value, source.element)
-        position = arith.index_cast(ir.IntegerType.get_signless(64), linalg.index(rank - 1))
+        position = arith.index_cast(ir.IntegerType.get_signless(64), loop_index(rank - 1))
         distance = arith.muli(position, constant(position.type, target.element.bits))
         shifted = arith.shrui(bits, _resize(distance, width, signed=False))
         narrow = _resize(shifted, target.element.bits, signed=False)
@@ -232,49 +215,65 @@ def _split_bits(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
 
 # ---- fewer bits of precision -----------------------------------------------------------------------------------------
 
-# exponent and mantissa bits of the formats that are reduced as they stand
-_LAYOUTS = {"bf16": (8, 7), "f16": (5, 10), "f32": (8, 23), "f64": (11, 52)}
+
+@dataclass(frozen=True)
+class Layout:
+    """Exponent and mantissa bits of a float's format."""
+
+    exponent: int
+    mantissa: int
+
+
+IEEE = {"bf16": Layout(8, 7), "f16": Layout(5, 10), "f32": Layout(8, 23), "f64": Layout(11, 52)} | {
+    name.lower(): Layout(f.exponent, f.mantissa) for name, f in FORMATS.items() if f.special is Special.IEEE
+}
+OTHERS = {"f8e8m0fnu": Layout(8, 0)} | {
+    name.lower(): Layout(f.exponent, f.mantissa) for name, f in FORMATS.items() if f.special is not Special.IEEE
+}
 
 
 @lowers("stablehlo.reduce_precision")
 def reduce_precision(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
-    """Each element rounded to what a format of fewer exponent and mantissa bits holds."""
+    """Each element rounded to what a format of fewer exponent and mantissa bits holds; more bits change nothing."""
     element = ctx.result.element
-    exponent, mantissa = (int(ctx.attributes[n]) for n in ("exponent_bits", "mantissa_bits"))
+    format = Layout(*(int(ctx.attributes[n]) for n in ("exponent_bits", "mantissa_bits")))
+    own = IEEE.get(element.name) or OTHERS[element.name]
+    if format.exponent >= own.exponent and format.mantissa >= own.mantissa:
+        return [x]
 
     def body(value: ir.Value) -> ir.Value:
-        if element.name in _LAYOUTS:
-            return reduce_value(value, *_LAYOUTS[element.name], exponent, mantissa)
-        reduced = reduce_value(widen(value, element), *_LAYOUTS["f32"], exponent, mantissa)
-        return arith.truncf(value_type(element), reduced)
+        if element.name in IEEE:
+            return reduce_value(value, own, format)
+        # No infinities: done in f32, and narrowing makes of them what the type has instead.
+        wide = Layout(format.exponent if format.exponent < own.exponent else 8, format.mantissa)
+        return arith.truncf(value_type(element), reduce_value(widen(value, element), IEEE["f32"], wide))
 
     return elementwise([x], ctx.operand_types, ctx.result_types, body)
 
 
-def reduce_value(x: ir.Value, own_exponent: int, own_mantissa: int, exponent: int, mantissa: int) -> ir.Value:
+def reduce_value(x: ir.Value, own: Layout, format: Layout) -> ir.Value:
     """Rounds the mantissa to nearest even; then makes what is too large infinite and what is too small a zero, also
-    numbers that the smaller format would have as denormals. NaN stays, but without mantissa bits it becomes infinite.
-    """
+    numbers that the smaller format would have as denormals. NaN stays."""
     width = x.type.width
     type_ = ir.IntegerType.get_signless(width)
     bits = arith.bitcast(type_, x)
-    sign = arith.andi(bits, constant(type_, 1 << (width - 1)))
-    infinity = constant(type_, ((1 << own_exponent) - 1) << own_mantissa)
+    infinity = constant(type_, ((1 << own.exponent) - 1) << own.mantissa)
     reduced = bits
-    dropped = own_mantissa - mantissa
+    dropped = own.mantissa - format.mantissa
     if dropped > 0:
         odd = arith.andi(arith.shrui(bits, constant(type_, dropped)), constant(type_, 1))
         rounded = arith.addi(bits, arith.addi(odd, constant(type_, (1 << (dropped - 1)) - 1)))
         reduced = arith.andi(rounded, constant(type_, -1 << dropped))
-    if exponent < own_exponent:
-        bias, own_bias = (1 << (exponent - 1)) - 1, (1 << (own_exponent - 1)) - 1
+    if format.exponent < own.exponent:
+        bias, own_bias = (1 << (format.exponent - 1)) - 1, (1 << (own.exponent - 1)) - 1
+        sign = arith.andi(bits, constant(type_, 1 << (width - 1)))
         field = arith.andi(reduced, infinity)
-        overflows = cmpi("ugt", field, constant(type_, (own_bias + bias) << own_mantissa))
-        underflows = cmpi("ule", field, constant(type_, (own_bias - bias) << own_mantissa))
+        overflows = cmpi("ugt", field, constant(type_, (own_bias + bias) << own.mantissa))
+        underflows = cmpi("ule", field, constant(type_, (own_bias - bias) << own.mantissa))
         reduced = arith.select(overflows, arith.ori(sign, infinity), reduced)
         reduced = arith.select(underflows, sign, reduced)
-    of_nan = bits if mantissa > 0 else arith.ori(sign, infinity)
-    return arith.bitcast(x.type, arith.select(cmpf("UNO", x, x), of_nan, reduced))
+    magnitude = arith.andi(bits, constant(type_, (1 << (width - 1)) - 1))
+    return arith.bitcast(x.type, arith.select(cmpi("ugt", magnitude, infinity), bits, reduced))
 
 
 # ---- complex numbers and their parts ---------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def constant_array(values: np.ndarray, type_: TensorType) -> ir.Value:
 def _dense(values: np.ndarray, type_: TensorType) -> ir.Value:
     """An arith.constant of integers or common floats; other floats are their bits, seen as floats."""
     stored = tensor_storage(type_)
-    if values.dtype.kind in "iuf" and not type_.element.bits < 8:
+    if values.dtype.isbuiltin == 1 and type_.element.bits >= 8 and not type_.element.is_pred:
         attribute = ir.DenseElementsAttr.get(np.ascontiguousarray(_signless(values)), type=stored)
         return arith.ConstantOp(stored, attribute).result
     bits = np.ascontiguousarray(values).view(f"i{type_.element.bytes}").reshape(type_.shape)

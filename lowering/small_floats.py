@@ -7,6 +7,7 @@ to f32, compute there and narrow.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -302,8 +303,29 @@ def _element(type_: ir.Type) -> ir.Type:
     return type_.element_type if isinstance(type_, ir.VectorType) else type_
 
 
+def convert_integer(value: ir.Value, target: ir.Type, *, signed: bool) -> ir.Value:
+    """An integer or a vector of them as elements of a small float type, rounded once."""
+    lanes = Lanes(value)
+    width = _element(value.type).width
+    if width <= 24:
+        return convert_float(_to_float(lanes, value, ir.F32Type.get(), signed), target)
+    wide, precision = (ir.F32Type.get(), 24) if width <= 32 else (ir.F64Type.get(), 53)
+    # Of a large integer the last bit that the wide type can hold is set when any below it is (rounding to odd).
+    dropped = width - precision
+    low = lanes.compare("ne", lanes.integers("andi", value, (1 << dropped) - 1), 0)
+    high = lanes.integers("andi", value, -1 << dropped)
+    odd = lanes.select(low, lanes.integers("ori", high, 1 << dropped), high)
+    from_lowest = lanes.integers("addi", value, 1 << precision) if signed else value
+    small = lanes.compare("ult", from_lowest, (2 if signed else 1) << precision)
+    return convert_float(_to_float(lanes, lanes.select(small, value, odd), wide, signed), target)
+
+
+def _to_float(lanes: Lanes, value: ir.Value, target: ir.Type, signed: bool) -> ir.Value:
+    return lanes.cast("sitofp" if signed else "uitofp", value, target)
+
+
 def expand_small_floats(module: ir.Module | ir.Operation | Any) -> None:
-    """Rewrites extf and truncf from and to floats below 32 bits (all but f16 with f32) into integer arithmetic.
+    """Rewrites conversions from and to floats below 32 bits, all but f16 with f32, into integer arithmetic.
 
     Scalars and vectors of any shape; rounding is to nearest even, once, and denormals are kept. Constants, loads,
     stores, selects and bitcasts of small floats stay: the conversion to LLVM takes them as integers.
@@ -311,7 +333,7 @@ def expand_small_floats(module: ir.Module | ir.Operation | Any) -> None:
     found: list[ir.Operation] = []
 
     def visit(operation: ir.Operation) -> ir.WalkResult:
-        if operation.name in ("arith.extf", "arith.truncf") and _is_expanded(operation):
+        if operation.name in _REWRITES and _is_expanded(operation):
             found.append(operation)
         return ir.WalkResult.ADVANCE
 
@@ -319,11 +341,29 @@ def expand_small_floats(module: ir.Module | ir.Operation | Any) -> None:
     root.walk(visit, ir.WalkOrder.PRE_ORDER)
     for operation in found:
         with root.context, operation.location, ir.InsertionPoint(operation):
-            value = convert_float(operation.operands[0], _element(operation.results[0].type))
+            value = _REWRITES[operation.name](operation.operands[0], operation.results[0].type)
         operation.results[0].replace_all_uses_with(value)
         operation.erase()
 
 
+def _from_small(name: str) -> Callable[[ir.Value, ir.Type], ir.Value]:
+    def rewrite(value: ir.Value, type_: ir.Type) -> ir.Value:
+        return _make(name, type_, [convert_float(value, ir.F32Type.get())])
+
+    return rewrite
+
+
+# Canonicalisation makes the last four of a conversion followed or preceded by extf or truncf.
+_REWRITES: dict[str, Callable[[ir.Value, ir.Type], ir.Value]] = {
+    "arith.extf": lambda value, type_: convert_float(value, _element(type_)),
+    "arith.truncf": lambda value, type_: convert_float(value, _element(type_)),
+    "arith.sitofp": lambda value, type_: convert_integer(value, _element(type_), signed=True),
+    "arith.uitofp": lambda value, type_: convert_integer(value, _element(type_), signed=False),
+    "arith.fptosi": _from_small("arith.fptosi"),
+    "arith.fptoui": _from_small("arith.fptoui"),
+}
+
+
 def _is_expanded(operation: ir.Operation) -> bool:
     source, target = (str(_element(v.type)) for v in (operation.operands[0], operation.results[0]))
-    return source in EXPANDED or target in EXPANDED or (source == "f64" and target == "f16")
+    return source in EXPANDED or target in EXPANDED or (target == "f16" and source != "f32")

@@ -8,6 +8,7 @@ from stablexla.dialects.pins import check_pins
 check_pins()
 
 from stablexla.builder import XlaBuilder
+from stablexla.compiler import compile
 from stablexla.computation import XlaComputation
 from stablexla.dialects.errors import (
     CompileError,
@@ -19,6 +20,7 @@ from stablexla.dialects.errors import (
     UnsupportedError,
     VerificationError,
 )
+from stablexla.executable import Executable
 from stablexla.op import XlaOp
 from stablexla.ops.contraction import DotDimensionNumbers, dot, dot_general
 from stablexla.ops.control import call, composite_call, conditional, optimization_barrier, while_
@@ -131,6 +133,7 @@ from stablexla.shapes import (
     bf16,
     c64,
     c128,
+    element_type,
     f4e2m1fn,
     f6e2m3fn,
     f6e3m2fn,
@@ -159,14 +162,7 @@ from stablexla.shapes import (
     u32,
     u64,
 )
-
-try:  # for the lead to make plain imports once all parts are in the tree
-    from stablexla.compiler import compile
-    from stablexla.executable import Executable
-    from stablexla.targets.options import CompileOptions
-except ImportError:
-    pass
-
+from stablexla.targets.options import CompileOptions
 
 __all__ = [
     # builder
@@ -306,6 +302,7 @@ __all__ = [
     "ELEMENT_TYPES",
     "ElementType",
     "Shape",
+    "element_type",
     "pred",
     "s2",
     "s4",

@@ -43,6 +43,9 @@ def broadcast(rule: Rule, lhs: Shape, rhs: Shape, broadcast_dimensions: Sequence
     Raises:
         ShapeError: by the rules above, through `rule`.
     """
+    if lhs.dimensions == rhs.dimensions and not broadcast_dimensions:
+        same = tuple(range(lhs.rank))
+        return Broadcast(lhs.dimensions, same, same)
     lhs_is_lower = lhs.rank < rhs.rank
     lower, higher = (lhs, rhs) if lhs_is_lower else (rhs, lhs)
     names = ("lhs", "rhs") if lhs_is_lower else ("rhs", "lhs")

@@ -229,7 +229,7 @@ class XlaBuilder:
             rule("", flat, "shape must be that of an array or of a tuple of arrays")
             if token is not None:
                 rule("C3", rule.op("token", token).shape.is_token, "token must be a token")
-        before = token or self._token or self.create_token()
+        before = token if token is not None else self._token if self._token is not None else self.create_token()
         both = Shape.tuple((shape, Shape.token()))
         made = self.emit("stablehlo.infeed", [before], both, {"infeed_config": ""})
         if token is not None:

@@ -161,11 +161,14 @@ class FunctionTable:
 
 def _meaning(function: ir.Operation) -> object:
     """Equal for functions that do the same: their text, in which big constants are told by identity."""
-    constants = []
+    constants: list[object] = []
 
     def note(op: ir.Operation) -> ir.WalkResult:
         if op.name == "stablehlo.constant":
-            constants.append(op.attributes["value"])
+            try:
+                constants.append(op.attributes["value"])
+            except TypeError:  # the bindings have no class for some element types' attributes
+                constants.append(op.get_asm())
         return ir.WalkResult.ADVANCE
 
     function.walk(note)

@@ -38,19 +38,16 @@ def as_array(value: object, wanted: object = None) -> np.ndarray[Any, Any]:
 def dense_attribute(array: np.ndarray[Any, Any], type_: ir.Type) -> ir.Attribute:
     """The dense attribute that holds `array`; `type_` is the ranked tensor type with its element type."""
     if array.dtype == np.bool_:
-        return ir.DenseElementsAttr.get(array, type=type_.element_type, shape=array.shape, context=type_.context)
+        return ir.DenseElementsAttr.get(array, type=type_.element_type, shape=type_.shape, context=type_.context)
     # MLIR takes raw bytes in its own layout, which is ml_dtypes' too: one element in at least one byte.
-    if array.dtype.kind == "V" or array.dtype.name not in _BUFFER_DTYPES:
+    if array.dtype not in _BUFFER_DTYPES:
         array = array.view(f"u{array.dtype.itemsize}")
     return ir.DenseElementsAttr.get(array, type=type_, context=type_.context)
 
 
-_BUFFER_DTYPES = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"} | {
-    "float16",
-    "float32",
-    "float64",
-    "complex64",
-    "complex128",
+# What Python's buffer protocol knows; ml_dtypes' types are not among them.
+_BUFFER_DTYPES = {np.dtype(name) for name in ("f2", "f4", "f8", "c8", "c16")} | {
+    np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)
 }
 
 

@@ -6,46 +6,25 @@ Stages are made again from the source when they are asked for, so that nobody pa
 from __future__ import annotations
 
 import difflib
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jaxlib.mlir.ir as hlo_ir
-import mlir.ir as ir
 import numpy.typing as npt
 
 from stablexla.computation import XlaComputation
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.dialects.shapes import Shape
-from stablexla.targets.cpu.calls import IMPL
 from stablexla.targets.driver import Watcher, copy_of, run_pipeline
 from stablexla.targets.inlining import NOTE
-from stablexla.targets.kernels.outline import KIND
-from stablexla.targets.pipeline import Element, Pipeline, Step
-from stablexla.targets.runtime import CompiledFunction
+from stablexla.targets.pipeline import Pipeline, Step
+from stablexla.targets.runtime import ArraySpec, CompiledFunction
 from stablexla.targets.signature import Signature
 
+if TYPE_CHECKING:
+    from stablexla.targets.kernels.summary import KernelSummary
+
 Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class KernelSummary:
-    """One kernel of a program.
-
-    Attributes:
-        name: of its function.
-        kind: which loops it has ("loop", "row", "reduce", "contraction" ...).
-        path: "emitted" when explicit vectors were written for it, "general" when MLIR's own passes made its loops.
-        items: work items of all its phases.
-        calls: places from which it is called.
-    """
-
-    name: str
-    kind: str
-    path: str
-    items: int
-    calls: int
 
 
 class Executable:
@@ -78,6 +57,16 @@ class Executable:
     def name(self) -> str:
         """The program's name."""
         return self._signature.name
+
+    @property
+    def parameters(self) -> tuple[ArraySpec, ...]:
+        """What it takes: dtype, shape and name of each array; of a tuple its leaves."""
+        return tuple(self._function.parameters)
+
+    @property
+    def results(self) -> tuple[ArraySpec, ...]:
+        """What it gives: dtype and shape of each array; of a tuple its leaves."""
+        return tuple(self._function.results)
 
     def __call__(self, *arguments: object) -> Any:
         """Runs the program.
@@ -152,7 +141,9 @@ class Executable:
     @property
     def kernels(self) -> tuple[KernelSummary, ...]:
         """The kernels that do the work, in the order in which they were made."""
-        watcher = _KernelWatcher()
+        from stablexla.targets.kernels.summary import KernelWatcher  # with all that a target needs
+
+        watcher = KernelWatcher()
         run_pipeline(self._copy_of_source(), self._until("buffers"), watcher=watcher)
         return watcher.kernels
 
@@ -180,40 +171,6 @@ class Executable:
             for number, spec in enumerate(specs)
         )
         return f"<b>{self.name}</b> for {self.target}<table>{rows}</table>"
-
-
-class _KernelWatcher(Watcher):
-    """Notes the kernels after the last pass that leaves any."""
-
-    pass_by_pass = True
-
-    def __init__(self) -> None:
-        self.kernels: tuple[KernelSummary, ...] = ()
-
-    def after_pass(self, step: Step, element: Element, module: Any) -> None:
-        functions = [op.operation for op in module.body.operations if KIND in op.operation.attributes]
-        if not element.is_python or not functions:
-            return
-        calls: Counter[str] = Counter()
-
-        def count(op: Any) -> Any:
-            if op.name == "func.call":
-                calls[ir.FlatSymbolRefAttr(op.attributes["callee"]).value] += 1
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(count)
-        self.kernels = tuple(_summary(f, calls) for f in functions)
-
-
-def _summary(function: Any, calls: Counter[str]) -> KernelSummary:
-    attributes = function.attributes
-    name = ir.StringAttr(attributes["sym_name"]).value
-    path, items = "", 0
-    if IMPL in attributes:
-        impl = ir.DictAttr(attributes[IMPL])
-        path = ir.StringAttr(impl["path"]).value
-        items = sum(ir.IntegerAttr(ir.DictAttr(phase)["items"]).value for phase in ir.ArrayAttr(impl["phases"]))
-    return KernelSummary(name, ir.StringAttr(attributes[KIND]).value, path, items, calls[name])
 
 
 class _CompositeWatcher(Watcher):

@@ -19,7 +19,7 @@ import mlir.passmanager as passmanager
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError
-from stablexla.targets.messages import close_pass, messages_of
+from stablexla.targets.messages import close_pass, messages_of, refused_passes
 from stablexla.targets.passes import Side, find_pass
 from stablexla.targets.pipeline import LOWER, Element, Pipeline, Step
 
@@ -164,9 +164,13 @@ def _run_python(module: Any, element: Element) -> Any:
 
 def _run_mlir(module: Any, elements: tuple[Element, ...]) -> None:
     manager = parse_passes(elements, side_of(module))
+    # To verify after every pass would take as long as the passes; a run that fails is repeated pass by pass.
+    manager.enable_verifier(len(elements) == 1)
     with diagnostics(module.context) as seen:
         try:
             manager.run(module.operation)
+            if len(elements) > 1:
+                module.operation.verify()
         except (ir.MLIRError, hlo_ir.MLIRError) as error:
             raise PassFailure(messages_of(error, seen)) from None
 
@@ -183,8 +187,7 @@ def parse_passes(elements: tuple[Element, ...], side: Side) -> Any:
             return hlo_passmanager.PassManager.parse(text, stablehlo_context())
         return passmanager.PassManager.parse(text, upstream_context())
     except ValueError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^")]
-        raise CompileError("; ".join(lines[:1]), diagnostics=(text,), hint=close_pass(str(error), side)) from None
+        raise CompileError(refused_passes(str(error)), hint=close_pass(str(error), side)) from None
 
 
 def check_pipeline(pipeline: Pipeline) -> None:

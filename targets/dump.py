@@ -16,8 +16,6 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
-from rich.console import Console
-from rich.table import Table
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError
@@ -152,6 +150,9 @@ class KnobWatcher(Watcher):
         """Prints the times, if they were asked for."""
         if not knobs.time:
             return
+        from rich.console import Console  # takes longer to import than all else here
+        from rich.table import Table
+
         table = Table(title=f"{self.name}: seconds by step", show_footer=True)
         table.add_column("step", footer="all")
         table.add_column("seconds", footer=f"{sum(self.times.values()):.4f}", justify="right")

@@ -64,6 +64,17 @@ def place_of(location: str) -> str:
     return f"{match[1]}:{match[2]}" + (f":  {text}" if text else "")
 
 
+def refused_passes(message: str) -> str:
+    """What MLIR says of a pipeline that it does not read, in one line.
+
+    >>> refused_passes("MLIR Textual PassPipeline Parser:1:1: error: 'cs' does not refer to a registered pass\\ncs\\n^")
+    "'cs' does not refer to a registered pass"
+    """
+    lines = [line.strip() for line in message.splitlines() if line.strip(" ^")]
+    said = [line.split("error: ", 1)[1] for line in lines if "error: " in line]
+    return said[0] if said else "; ".join(line.removeprefix("<Pass-Options-Parser>: ") for line in lines)
+
+
 def close_pass(message: str, side: Side) -> str:
     """The names of passes most like the one that MLIR does not know; "" when the message is about something else."""
     match = re.search(r"'([^']+)' does not refer to a registered pass", message)

@@ -1,15 +1,17 @@
-"""The targets by name: a pipeline, and what loads the result of it."""
+"""The targets by name: a pipeline, and what loads the result of it.
+
+A target is imported when it is first compiled for: who only builds or reads programs does not wait for it.
+"""
 
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from stablexla.dialects.errors import CompileError
-from stablexla.targets.cpu.engine import load
-from stablexla.targets.cpu.pipeline import cpu_pipeline
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Pipeline
 from stablexla.targets.signature import Signature
@@ -30,9 +32,17 @@ class Target:
     load: Callable[[Any, Signature, CompileOptions], Any]
 
 
-TARGETS = {"cpu": Target("cpu", cpu_pipeline, load)}
+def _cpu() -> Target:
+    from stablexla.targets.cpu.engine import load
+    from stablexla.targets.cpu.pipeline import cpu_pipeline
+
+    return Target("cpu", cpu_pipeline, load)
 
 
+TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu}
+
+
+@functools.cache
 def find_target(name: str) -> Target:
     """The target of that name.
 
@@ -42,4 +52,4 @@ def find_target(name: str) -> Target:
     if name not in TARGETS:
         near = difflib.get_close_matches(str(name), TARGETS, n=1) or list(TARGETS)
         raise CompileError(f"there is no target {name!r}", hint=" or ".join(f'target="{n}"' for n in near))
-    return TARGETS[name]
+    return TARGETS[name]()

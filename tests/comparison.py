@@ -38,10 +38,12 @@ def assert_same(actual: Any, expected: Any, *, ulp: float = 0, scale: float = 0)
     if actual.dtype.kind in "biu" or "int" in actual.dtype.name:
         np.testing.assert_array_equal(actual, expected)
         return
-    distance = ulp_distance(np.ascontiguousarray(actual), np.ascontiguousarray(expected))
-    wide = [a.astype(np.float64).reshape(-1) for a in (actual, expected)]
+    with np.errstate(invalid="ignore"):
+        distance = ulp_distance(np.ascontiguousarray(actual), np.ascontiguousarray(expected))
+        wide = [a.astype(np.float64).reshape(-1) for a in (actual, expected)]
     finite = np.abs(wide[1][np.isfinite(wide[1])])
-    near = np.abs(wide[0] - wide[1]) <= scale * finite.max(initial=0.0)
+    with np.errstate(invalid="ignore"):
+        near = np.abs(wide[0] - wide[1]) <= scale * finite.max(initial=0.0)
     wrong = (distance > ulp) & ~near
     if wrong.any():
         i = int(np.argmax(np.where(wrong, distance, -1)))

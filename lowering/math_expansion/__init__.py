@@ -17,6 +17,7 @@ from stablexla.lowering.math_expansion import (
     rounding,
     trigonometric,
 )
+from stablexla.lowering.math_expansion.error_function import erf_inv
 from stablexla.lowering.math_expansion.exponential import logistic
 from stablexla.lowering.math_expansion.power import integer_power
 from stablexla.lowering.math_expansion.registry import EXPANSIONS, PASS_NAME, expand_math
@@ -24,6 +25,7 @@ from stablexla.lowering.math_expansion.registry import EXPANSIONS, PASS_NAME, ex
 __all__ = [
     "EXPANSIONS",
     "PASS_NAME",
+    "erf_inv",
     "expand_math",
     "integer_power",
     "logistic",

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from stablexla.lowering.math_expansion.exponential import exp_bounded, exp_short, expm1_reduced, reduce_exponent, scale
-from stablexla.lowering.math_expansion.registry import expands
+from stablexla.lowering.math_expansion.exponential import (
+    exp_bounded,
+    exp_short,
+    expm1_reduced,
+    factors,
+    reduce_exponent,
+)
+from stablexla.lowering.math_expansion.logarithm import log, log_short
+from stablexla.lowering.math_expansion.registry import emitter, expands
 from stablexla.lowering.math_expansion.values import Real, polynomial, select, two_product
 
 # erf(x) = x + x p(x**2)
@@ -41,6 +48,41 @@ _TAIL_DOUBLE = (
     -1.1234159003671845e-05, 5.708996087068833e-06, 3.1345499507425536e-07, -8.19974907976588e-07,
     5.561129711021344e-08, 1.0151981428709616e-07, -8.220973325017812e-09, -8.441989857651864e-09,
 )  # fmt: skip
+# erf_inv(x) = x p(w - centre) with w = -log(1 - x**2); for large w, x p(sqrt(w) - centre)
+_INVERSE_SHORT = (
+    1.5014093516924656, 0.24664027578612696, -0.004177324636585837, -0.0012527048773015963,
+    0.00021826355793825311, -4.998759484266204e-06, -3.426012300056905e-06, 4.796987880414879e-07,
+    1.6457241138637542e-08, -1.1023211395613716e-08, 4.370313808751791e-10, 1.3285930654417076e-10,
+)  # fmt: skip
+_INVERSE_SHORT_TAIL = (
+    3.0336365746966845, 1.0046924523032723, 0.005973147992064479, -0.004294467308287574,
+    0.0029510869361745974, -0.0019905100246711284, 0.00107719585724629, -0.00036669532404466236,
+    -9.351942816638059e-06, 0.00010924262013547575, -5.7290231870403895e-05, -3.779799446723207e-06,
+    8.764362790998397e-06,
+)  # fmt: skip
+_INVERSE_DOUBLE = (
+    1.6536545626831027, 0.24015818242558834, -0.006033670871426996, -0.0007407025341545542,
+    0.0001867342080205296, -1.3882523394197393e-05, -1.3654691772643264e-06, 4.234788171206112e-07,
+    -2.907038989526431e-08, -4.112660642983107e-09, 1.051222566694802e-09, -5.414294621454525e-11,
+    -1.297850408211871e-11, 2.630503443934283e-12, -8.079293931204456e-14, -4.001589606446493e-14,
+    6.5333452837234554e-15, -3.987816770817081e-17, -1.2344905013137952e-16, 1.55452108678502e-17,
+    6.956836634978638e-19, -3.4876531823081747e-19, 1.653864304558767e-20, 3.2193772267133008e-21,
+    -3.001508019984146e-22,
+)  # fmt: skip
+_INVERSE_DOUBLE_TAIL = (
+    3.0838856104922208, 1.0052589676941657, 0.005370914553570906, -0.003751208508262881,
+    0.002491442097018495, -0.0016882755342539151, 0.0009532893630723815, -0.00035503783079727353,
+    2.40312631562348e-05, 6.828724856440386e-05, -4.731901568001843e-05, 1.2464434179326258e-05,
+    2.925824457679686e-06, -3.984080104538661e-06, 1.4985454805554892e-06, -3.026138654856078e-08,
+    -2.711861170427235e-07, 1.3393831685510387e-07, 6.340794828482323e-10, -1.6185981725033264e-08,
+)  # fmt: skip
+_INVERSE_DOUBLE_FAR = (
+    4.849906401408584, 1.010300464864545, -0.00013871931834478032, -0.00021503011981006736,
+    7.599527719635474e-05, -1.968177104393552e-05, 4.526061356826799e-06, -9.930267009575967e-07,
+    2.290093938025852e-07, -6.75666694273339e-08, 2.913874266202586e-08, -1.5232731339434317e-08,
+    7.626053052585414e-09, -3.4977890321880877e-09, 1.501556883460692e-09, -4.212240681176717e-10,
+    -2.5639339478867207e-11, 3.8769434914360876e-11,
+)  # fmt: skip
 
 
 def _near(a: Real) -> Real:
@@ -68,13 +110,17 @@ def erfc(x: Real) -> Real:
     # exp(-t**2) with the square as a pair
     square = two_product(t, t)
     shifted, r = reduce_exponent(-square.high, -square.low)
-    # q = (t - 4) / (t + 4) by one division for both quotients
+    fraction = expm1_reduced(r)
+    # q = (t - 4) / (t + 4) and 1 / (1 + 2 t) by one division; the second is then corrected
     over, twice = t + 4.0, t.fma(2.0, 1.0)
     inverse = 1.0 / (over * twice)
     q = (t - 4.0) * (twice * inverse)
-    front = polynomial(q, _TAIL_DOUBLE) * (over * inverse)
-    fraction = expm1_reduced(r)
-    tail = scale(fraction, shifted) * front
+    last = over * inverse
+    lost = t.fma(2.0, 1.0 - twice)
+    last = last.fma((-last).fma(twice, 1.0) - last * lost, last)
+    front = two_product(polynomial(q, _TAIL_DOUBLE), last)
+    first, second = factors(shifted)
+    tail = (front.high + front.high.fma(fraction, front.low)) * first * second
     far = select(x < 0.0, 2.0 - tail, tail)
     return select(a < 0.5, 1.0 - _near(a).with_sign_of(x), far)
 
@@ -87,3 +133,22 @@ def _erfc_short(x: Real) -> Real:
     q = (t - 2.0) * (twice * inverse)
     tail = polynomial(q, _TAIL_SHORT) * (over * inverse) * exp_short(-(t * t))
     return select(x < 0.0, 2.0 - tail, tail)
+
+
+@emitter
+def erf_inv(x: Real) -> Real:
+    """The inverse of erf: infinite at -1 and 1, NaN beyond."""
+    wide = x.to_double()
+    if x.format.width == 32:
+        w = -log_short((-wide).fma(wide, 1.0))
+        root = w.sqrt()
+        tail = polynomial(root - 3.2, _INVERSE_SHORT_TAIL)
+        factor = select(w < 5.0, polynomial(w - 2.5, _INVERSE_SHORT), tail)
+    else:
+        w = -log((1.0 - wide) * (wide + 1.0))
+        root = w.sqrt()
+        tail = polynomial(root - 3.25, _INVERSE_DOUBLE_TAIL)
+        tail = select(root < 4.0, tail, polynomial(root - 5.0, _INVERSE_DOUBLE_FAR))
+        factor = select(w < 6.25, polynomial(w - 3.125, _INVERSE_DOUBLE), tail)
+    value = wide * select(abs(wide).equals(1.0), float("inf"), factor)
+    return value.rounded_to(x.format)

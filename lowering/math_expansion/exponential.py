@@ -31,10 +31,10 @@ _EXP_DOUBLE = (
     0.00019841269885374614, 2.4801587279045512e-05, 2.755724509771516e-06, 2.755732925015196e-07,
     2.5108713660479408e-08, 2.0894110669725208e-09,
 )  # fmt: skip
-# 37 bits, for results that are rounded to f32
+# 32 bits, for results that are rounded to f32
 _EXP_SHORT = (
-    0.5000000000105743, 0.16666666754362894, 0.04166666595016225, 0.008333288975581986, 0.00138889856006759,
-    0.00019904966483067114, 2.479630383148662e-05,
+    0.5000000044386118, 0.16666666369563743, 0.04166635987868825, 0.008333389411959748, 0.0013940715674917719,
+    0.0001984596852288876,
 )  # fmt: skip
 
 
@@ -66,15 +66,20 @@ def expm1_reduced(r: Pair) -> Real:
     return r.high + square.fma(polynomial(r.high, coefficients), r.low)
 
 
-def scale(fraction: Real, shifted: Integer, halvings: int = 0) -> Real:
-    """(1 + fraction) * 2**(n - halvings), denormal and overflowing results included; `shifted` holds n + magic's bits."""
-    layout = fraction.format.layout
+def factors(shifted: Integer, halvings: int = 0) -> tuple[Real, Real]:
+    """Two normal numbers with the product 2**(n - halvings), which may be denormal or infinite; `shifted` holds n plus
+    magic's bits."""
+    layout = shifted.format.layout
     magic_bits = ((layout.bias + layout.fraction_bits) << layout.fraction_bits) | 1 << (layout.fraction_bits - 1)
     # n + 2 bias is positive, so halves of it are found without a signed shift
     exponent = shifted - (magic_bits + halvings - 2 * layout.bias)
     half = exponent >> 1
-    first = (half << layout.fraction_bits).as_real()
-    second = ((exponent - half) << layout.fraction_bits).as_real()
+    return (half << layout.fraction_bits).as_real(), ((exponent - half) << layout.fraction_bits).as_real()
+
+
+def scale(fraction: Real, shifted: Integer, halvings: int = 0) -> Real:
+    """(1 + fraction) * 2**(n - halvings), denormal and overflowing results included."""
+    first, second = factors(shifted, halvings)
     return fraction.fma(first, first) * second
 
 
@@ -97,7 +102,7 @@ def exp_bounded(x: Real) -> Real:
 
 
 def exp_short(x: Real) -> Real:
-    """exp(x) of an f64 to 37 bits, for |x| < 700."""
+    """exp(x) of an f64 to 32 bits, for |x| < 700."""
     high_ln2, low_ln2 = LN2_DOUBLE
     magic = x.format.layout.magic
     shifted = x.fma(LOG2_E, magic)
@@ -152,6 +157,20 @@ def expm1(x: Real) -> Real:
 
 @emitter
 def logistic(x: Real) -> Real:
-    """1 / (1 + exp(-x)), right for large negative x too, where the result is denormal."""
-    e = exp(-abs(x))
-    return select(x < 0.0, e, 1.0) / (e + 1.0)
+    """1 / (1 + exp(-x)) = exp(x) / (1 + exp(x)), with the exponential that is at most 1.
+
+    Its factor exp(r), the sum and the quotient are kept as pairs: each rounded by itself, their errors would add up to
+    more than 2 ULP. Of a large negative x the result is denormal.
+    """
+    shifted, r = reduce_exponent((-abs(x)).at_least(x.format.pick(-105.0, -747.0)))
+    first, second = factors(shifted)
+    one = x.format.real(1.0)
+    power = fast_two_sum(one, expm1_reduced(r))
+    total = fast_two_sum(one, power.high * first * second)
+    negative = x < 0.0
+    top = Pair(select(negative, power.high, one), select(negative, power.low, 0.0))
+    inverse = 1.0 / total.high
+    quotient = top.high * inverse
+    rest = (-quotient).fma(total.low, (-quotient).fma(total.high, top.high) + top.low)
+    value = rest.fma(inverse, quotient)
+    return value * select(negative, first, one) * select(negative, second, one)

@@ -76,7 +76,7 @@ def _angle(top: Real, bottom: Real) -> Pair:
     """atan(top / bottom) for 0 <= top <= bottom, as a part known exactly (0 or pi/4) and the rest."""
     quarter_high, quarter_low = (part / 2 for part in half_pi(top.format))
     # from a half on the difference of the two is exact
-    far = top >= bottom * 0.5
+    far = top + top >= bottom
     t = select(far, top - bottom, top) / select(far, top + bottom, bottom)
     z = t * t
     coefficients = top.format.pick(_ATAN_SINGLE, _ATAN_DOUBLE)

@@ -108,21 +108,15 @@ def _log_to_base(x: Real, of_two: tuple[float, float], of_e: tuple[float, float]
 @expands("math.log2")
 def log2(x: Real) -> Real:
     """The logarithm to base 2."""
-    of_e = x.format.pick(
-        (1.4426950216293335, 1.925963033500011e-08), (1.4426950408889634, 2.0355273740931033e-17)
-    )
+    of_e = x.format.pick((1.4426950216293335, 1.925963033500011e-08), (1.4426950408889634, 2.0355273740931033e-17))
     return _log_to_base(x, (1.0, 0.0), of_e)
 
 
 @expands("math.log10")
 def log10(x: Real) -> Real:
     """The logarithm to base 10."""
-    of_two = x.format.pick(
-        (0.301025390625, 4.605039066518657e-06), (0.3010299956640665, -8.532344317057107e-14)
-    )
-    of_e = x.format.pick(
-        (0.4342944920063019, -1.0103049952192578e-08), (0.4342944819032518, 1.098319650216765e-17)
-    )
+    of_two = x.format.pick((0.301025390625, 4.605039066518657e-06), (0.3010299956640665, -8.532344317057107e-14))
+    of_e = x.format.pick((0.4342944920063019, -1.0103049952192578e-08), (0.4342944819032518, 1.098319650216765e-17))
     return _log_to_base(x, of_two, of_e)
 
 

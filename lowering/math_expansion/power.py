@@ -87,7 +87,7 @@ def cbrt(x: Real) -> Real:
     third = ((scaled.bits() >> 32) * 0xAAAAAAAB) >> 33
     guess = ((third + _CBRT_OFFSET) << 32).as_real()
     inverse = 1.0 / scaled
-    root = guess * polynomial(guess * guess * guess * inverse, _CBRT)
+    root = guess * polynomial(guess * inverse * guess * guess, _CBRT)
     if x.format.width == 64:
         square = two_product(root, root)
         rest = (-root).fma(square.low, (-root).fma(square.high, scaled))

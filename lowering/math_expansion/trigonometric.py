@@ -1,7 +1,7 @@
 """sin, cos, tan and sincos, with arguments reduced exactly whatever their size.
 
-x = n pi/2 + r with |r| <= pi/4, r as a pair. Below a limit n pi/2 is subtracted in three parts; above it (rare, so behind
-a branch) the bits of 2/pi that matter are multiplied as integers, after Payne and Hanek.
+x = n pi/2 + r with |r| <= pi/4, r as a pair. Below a limit n pi/2 is subtracted in three parts; above it (rare, so
+behind a branch) the bits of 2/pi that matter are multiplied as integers, after Payne and Hanek.
 """
 
 from __future__ import annotations
@@ -157,7 +157,6 @@ def cosine_parts(r: Pair) -> Pair:
     lost = z.fma(-0.5, 1.0 - start)
     slope = r.high.fma(-r.low, square.low * -0.5)
     return Pair(start, (z * z).fma(polynomial(z, coefficients), lost + slope))
-
 
 
 def _turned(r: Pair, quadrant: Integer) -> Real:

@@ -51,9 +51,7 @@ class Scope:
             value = element
             if isinstance(type_, ir.VectorType):
                 value = ir.DenseElementsAttr.get_splat(type_, element)
-            made = ir.Operation.create(
-                "arith.constant", results=[type_], attributes={"value": value}, ip=self._place()
-            )
+            made = ir.Operation.create("arith.constant", results=[type_], attributes={"value": value}, ip=self._place())
             if self.anchor is None:
                 self.anchor = made
             found = self.constants[key] = made.result
@@ -453,7 +451,7 @@ def repeat_while(
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An unevaluated sum high + low of two reals, low below half a unit in the last place of high: twice the precision."""
+    """An unevaluated sum high + low of two reals: twice the precision where low is below the last place of high."""
 
     high: Real
     low: Real

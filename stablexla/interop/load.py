@@ -68,17 +68,15 @@ def _load_file(path: Path) -> ir.Module:
         data = path.read_bytes()
     except OSError as error:
         raise ParseError(f"cannot be read: {error.strerror}", file=str(path)) from None
-    return load_bytes(data, str(path))
+    if data.startswith(BYTECODE):
+        return load_bytes(data, str(path))
+    return parse_file(path, _decode(data, str(path)))
 
 
 def load_bytes(data: bytes, file: str = _BYTES) -> ir.Module:
     """As `load`, for the contents of the file of that name: bytecode, a portable artifact or text."""
     if not data.startswith(BYTECODE):
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            raise ParseError("neither MLIR text nor MLIR bytecode", file=file) from None
-        return parse_text(text, file)
+        return parse_text(_decode(data, file), file)
     context = stablehlo_context()
     with diagnostics(context) as seen:
         try:
@@ -88,6 +86,18 @@ def load_bytes(data: bytes, file: str = _BYTES) -> ir.Module:
         except (ir.MLIRError, ValueError) as error:
             said = [*messages_of(error, seen), str(error)]
             raise ParseError(said[0].removeprefix("error: "), file=file) from None
+
+
+def _decode(data: bytes, file: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ParseError("neither MLIR text nor MLIR bytecode", file=file) from None
+
+
+def parse_file(path: Path, text: str, *, side: Side = "stablehlo") -> Any:
+    """As `parse_text`, for the text of a file, whose name then stands in the locations of all operations."""
+    return _parse(lambda kind, context: kind.Module.parseFile(str(path), context), text, str(path), side)
 
 
 def parse_text(text: str, file: str = _TEXT, *, side: Side = "stablehlo") -> Any:
@@ -102,10 +112,15 @@ def parse_text(text: str, file: str = _TEXT, *, side: Side = "stablehlo") -> Any
         ParseError: it is no module.
         VerificationError: it is one that breaks a rule.
     """
-    kind, context = (ir, stablehlo_context()) if side == "stablehlo" else (upstream, upstream_context())
+    return _parse(lambda kind, context: kind.Module.parse(text, context), text, file, side)
+
+
+def _parse(parse: Callable[[Any, Any], Any], text: str, file: str, side: Side) -> Any:
+    kind: Any = ir if side == "stablehlo" else upstream
+    context = stablehlo_context() if side == "stablehlo" else upstream_context()
     with diagnostics(context) as seen:
         try:
-            return kind.Module.parse(text, context)
+            return parse(kind, context)
         except kind.MLIRError as error:
             refusal = _refusal(error, text, file, messages_of(error, seen), lambda t: kind.Module.parse(t, context))
     raise refusal
@@ -121,13 +136,13 @@ def _refusal(
     message, place = str(found[0].message), str(found[0].location)
     match = _PLACE.search(place)
     if _is_well_formed(message, text, parse):
-        where = f"{file}:{match[2]}:{match[3]}" if match and match[1] == "-" else place_of(place)
-        return VerificationError(f"{where or file}: {message}" + _excerpt(text, match))
+        where = f"{file}:{match[2]}:{match[3]}" if match and match[1] in ("-", file) else place_of(place)
+        return VerificationError(f"{where or file}: {message}" + _excerpt(text, match, file))
     hint = ""
     if file == _TEXT and "\n" not in text and text.strip().endswith((".mlir", ".mlirbc", ".txt")):
         hint = f"pathlib.Path({text.strip()!r}), if this is the name of a file"
     line, column = (int(match[2]), int(match[3])) if match else (0, 0)
-    return ParseError(message + _excerpt(text, match), file=file, line=line, column=column, hint=hint)
+    return ParseError(message + _excerpt(text, match, file), file=file, line=line, column=column, hint=hint)
 
 
 def _is_well_formed(message: str, text: str, parse: Callable[[str], object]) -> bool:
@@ -145,10 +160,10 @@ def _is_well_formed(message: str, text: str, parse: Callable[[str], object]) -> 
     return False
 
 
-def _excerpt(text: str, match: re.Match[str] | None) -> str:
+def _excerpt(text: str, match: re.Match[str] | None, file: str) -> str:
     """The line at fault with a mark below the column."""
     lines = text.splitlines()
-    if match is None or match[1] != "-" or not 1 <= int(match[2]) <= len(lines):
+    if match is None or match[1] not in ("-", file) or not 1 <= int(match[2]) <= len(lines):
         return ""
     line, column = lines[int(match[2]) - 1], int(match[3])
     start = max(0, column - 80)

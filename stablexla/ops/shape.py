@@ -380,6 +380,8 @@ def dynamic_slice(operand: XlaOp, start_indices: XlaOp | Sequence[XlaOp | int], 
         rule("C2", len(sizes) == x.shape.rank, "size_indices must have one entry for each dimension of operand")
         for place, (size, whole) in enumerate(zip(sizes, x.shape.dimensions)):
             rule("C4", 0 <= size <= whole, f"size_indices[{place}] must be from 0 to {whole}, and is {size}")
+    if not sizes:  # the scalar itself; StableHLO's text of this operation without indices does not parse
+        return x
     shape = x.shape.with_dimensions(sizes)
     return x.builder.emit("stablehlo.dynamic_slice", [x, *starts], shape, {"slice_sizes": sizes})
 

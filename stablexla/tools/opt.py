@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import shlex
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stablexla.dialects.errors import ParseError, StablexlaError
-from stablexla.interop.load import BYTECODE, load_bytes, parse_text
+from stablexla.interop.load import BYTECODE, load_bytes, parse_file, parse_text
 from stablexla.targets.driver import copy_of, run_pipeline, side_after
 from stablexla.targets.dump import Header, KnobWatcher, assembly
 from stablexla.targets.knobs import knobs
@@ -128,7 +129,9 @@ class Job:
         side: Side = self.arguments.context or _side(text, start, self.target)
         if not text and side == "stablehlo":
             return load_bytes(data, file)
-        return parse_text(text, file, side=side)
+        if self.arguments.split_input_file or file == "<stdin>":
+            return parse_text(text, file, side=side)
+        return parse_file(Path(file), text, side=side)
 
     def _header(self, file: str) -> str:
         if self.arguments.stage is None:
@@ -202,8 +205,9 @@ def _run(arguments: argparse.Namespace) -> int:
         print(list_passes() if arguments.list_passes else target)
         return 0
     for name in filter(None, (arguments.stage, arguments.from_stage)):
-        if name != "source":
-            target.index(name)
+        if name != "source" and name not in target:
+            near = difflib.get_close_matches(name, target.names, n=1) or target.names
+            raise UsageError(f"{target.name} has no step {name!r}; {' or '.join(near)}?")
     data, file = read_input(arguments.file)
     job = Job(arguments, target)
     texts, code = [], 0

@@ -9,11 +9,23 @@ import mlir.ir as ir
 from stablexla.targets.cpu.contraction_match import Contraction, match_contraction
 from stablexla.targets.cpu.contraction_output import compute_type
 from stablexla.targets.cpu.contraction_packed import PackedPlan, emit_packed
+from stablexla.targets.cpu.contraction_skinny import SkinnyPlan, emit_dots, emit_rows
 from stablexla.targets.cpu.contraction_tiles import ShortPlan, Tile, choose_tile, emit_short
 from stablexla.targets.cpu.emission import bits_of, emitting
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.target import CpuTarget
+
+# Steps of k for which sums may stay in registers: a panel of rhs then fits L1.
+SHORT_DEPTH = 512
+# Bytes of packed panels of rhs that an item keeps on its stack.
+RHS_BYTES = 128 << 10
+# Bytes of a block of lhs there.
+LHS_BYTES = 128 << 10
+# Rows of a product that is bound by reading the other matrix.
+SKINNY_ROWS = 8
+# Multiply-adds that are worth an item of their own.
+ITEM_WORK = 500_000
 
 
 @emitter("contraction")
@@ -25,7 +37,7 @@ def emit_contraction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             return None
         if math.prod(contraction.shape) == 0:
             return _emit_nothing(kernel, target)
-        return emit_short(kernel, contraction, target, plan_short(contraction, target))
+        return _emit(kernel, _Sizes(contraction, target))
 
 
 def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
@@ -35,23 +47,132 @@ def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
     return Emitted(items=1, grain=1)
 
 
-# Bytes of packed rhs beyond which every item packs its own.
-SHARED_LIMIT = 512 << 20
+class _Sizes:
+    """A contraction with the figures that the choice depends on."""
+
+    def __init__(self, contraction: Contraction, target: CpuTarget) -> None:
+        self.contraction = c = contraction
+        self.target = target
+        self.bytes = bits_of(compute_type(c)) // 8
+        self.lanes = max(1, target.vector_bits // 8 // self.bytes)
+        self.m, self.n = c.m.extent, c.n.extent
+        self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+        # Items wanted, so that threads end at about the same time, but no smaller than is worth the call.
+        work = c.batches * self.m * self.n * max(1, self.depth)
+        wanted = 4 * target.num_threads if target.num_threads > 1 else 1
+        self.items = max(1, min(wanted, work // ITEM_WORK))
 
 
-def plan_packed(c: Contraction, target: CpuTarget, depth: int = 256, rows: int = 126, columns: int = 2048) -> PackedPlan:
-    """Blocks of about 256 steps of k; lhs blocks of a quarter of L2."""
-    element = compute_type(c)
-    lanes = target.vector_bits // bits_of(element)
+def _emit(kernel: Kernel, sizes: _Sizes) -> Emitted:
+    skinny = _oriented_for_lines(sizes)
+    if skinny is not None:
+        return emit_dots(kernel, skinny.contraction, skinny.target, _plan_dots(skinny))
+    if _is_rows(sizes):
+        return emit_rows(kernel, sizes.contraction, sizes.target, _plan_rows(sizes))
+    if _is_short(sizes):
+        return emit_short(kernel, sizes.contraction, sizes.target, _plan_short(sizes))
+    return emit_packed(kernel, sizes.contraction, sizes.target, _plan_packed(sizes))
+
+
+# --- few rows ------------------------------------------------------------------------------------------------
+
+
+def _oriented_for_lines(sizes: _Sizes) -> _Sizes | None:
+    """The contraction with the small factor as lhs and the large one as rhs, if that lies along k."""
+    views = [sizes, _Sizes(sizes.contraction.swapped(), sizes.target)]
+    return next((view for view in views if _is_dots(view)), None)
+
+
+def _is_dots(sizes: _Sizes) -> bool:
+    c = sizes.contraction
+    along_k = c.k.b == 1 and c.k.extent >= 2 * sizes.lanes
+    if not along_k or sizes.m > SKINNY_ROWS or sizes.m > sizes.n:
+        return False
+    if c.k.a != 1 and (c.k_outer or sizes.m * c.k.extent * sizes.bytes > LHS_BYTES):
+        return False
+    return sizes.m <= SKINNY_ROWS // 2 or sizes.n * sizes.depth * sizes.bytes > sizes.target.l2_bytes
+
+
+def _plan_dots(sizes: _Sizes) -> SkinnyPlan:
+    width = sizes.lanes if sizes.m == 1 and sizes.n >= sizes.lanes else max(1, min(12 // sizes.m, 4, sizes.n))
+    blocks = max(1, min(math.ceil(sizes.items / sizes.contraction.batches), sizes.n // width))
+    columns = min(_balanced(sizes.n, math.ceil(sizes.n / blocks), width), 1024 * width)
+    return SkinnyPlan(columns, width)
+
+
+def _is_rows(sizes: _Sizes) -> bool:
+    c = sizes.contraction
+    large = sizes.n * sizes.depth * sizes.bytes > sizes.target.l1_bytes
+    return sizes.m <= SKINNY_ROWS and c.n.b == 1 and c.n.c == 1 and large and sizes.n >= 4 * sizes.lanes
+
+
+def _plan_rows(sizes: _Sizes) -> SkinnyPlan:
+    registers = sizes.target.num_vector_registers - 2
+    width = max(1, min(4, registers // (sizes.m + 1)))
+    # Sums of a block stay in half of L1; a row of it is long enough for the prefetch to pay.
+    most = max(width * sizes.lanes, sizes.target.l1_bytes // 2 // (sizes.m * sizes.bytes))
+    blocks = math.ceil(sizes.items / sizes.contraction.batches)
+    columns = min(most, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes))
+    return SkinnyPlan(_balanced(sizes.n, columns, width * sizes.lanes), width)
+
+
+# --- short k -------------------------------------------------------------------------------------------------
+
+
+def _is_short(sizes: _Sizes) -> bool:
+    """Whether a product is small, or one of many whose packed rhs fits the stack."""
+    c = sizes.contraction
+    if sizes.depth > SHORT_DEPTH or _lhs_spans_pages(sizes):
+        return False
+    small = sizes.m * sizes.depth + sizes.depth * sizes.n + sizes.m * sizes.n <= (800 << 10) // sizes.bytes
+    thin = sizes.depth <= 2 * sizes.lanes and c.n.b == 1
+    many = c.batches > 1 and sizes.depth * sizes.n * sizes.bytes <= RHS_BYTES
+    return small or thin or many
+
+
+def _lhs_spans_pages(sizes: _Sizes) -> bool:
+    """Whether reading lhs in place would touch too many lines: it lies along m, and k is long."""
+    c = sizes.contraction
+    return c.k.a != 1 and sizes.m > 1 and c.k.a * sizes.bytes * sizes.depth > (64 << 10)
+
+
+def _plan_short(sizes: _Sizes) -> ShortPlan:
+    c = sizes.contraction
+    tile = choose_tile(sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers)
+    width = tile.vectors * sizes.lanes
+    pack = c.n.b != 1 or _packing_pays(sizes)
+    most = max(width, RHS_BYTES // (max(1, sizes.depth) * sizes.bytes)) if pack else sizes.n
+    columns = _balanced(sizes.n, most, width)
+    blocks = math.ceil(sizes.items / (c.batches * math.ceil(sizes.n / columns)))
+    least = 8 if pack else 1
+    row_tiles = max(least, math.ceil(sizes.m // tile.rows / blocks))
+    return ShortPlan(tile, row_tiles, columns, pack)
+
+
+def _packing_pays(sizes: _Sizes) -> bool:
+    """Whether rhs, though along n, is worth a copy: many rows read it, and its own rows lie badly for the caches."""
+    c = sizes.contraction
+    row = c.k.b * sizes.bytes
+    large = sizes.depth * sizes.n * sizes.bytes > (96 << 10)
+    return sizes.m >= 48 and sizes.depth > 16 and (row % 1024 == 0 or large)
+
+
+# --- everything else -----------------------------------------------------------------------------------------
+
+
+def _plan_packed(sizes: _Sizes) -> PackedPlan:
+    """A panel of rhs in 5/8 of L1, a block of lhs in a quarter of L2."""
+    c, target = sizes.contraction, sizes.target
     tile = Tile(6, 4 if target.num_vector_registers >= 32 else 2)
-    width = tile.vectors * lanes
-    depth = _balanced(c.k.extent, depth, lanes)
-    rows = _balanced(c.m.extent, rows, tile.rows)
-    row_blocks = math.ceil(c.m.extent / rows)
-    wanted = math.ceil(4 * target.num_threads / (row_blocks * c.batches)) if target.num_threads > 1 else 1
-    columns = min(columns, max(8 * width, math.ceil(c.n.extent / wanted)))
-    columns = _balanced(c.n.extent, columns, width)
-    group = 0 if row_blocks > 1 else 4 * width
+    width = tile.vectors * sizes.lanes
+    most = max(256, target.l1_bytes * 5 // 8 // (width * sizes.bytes))
+    depth = _balanced(c.k.extent, most, sizes.lanes)
+    fitting = min(LHS_BYTES, target.l2_bytes // 4) // (depth * sizes.bytes)
+    rows = _balanced(sizes.m, max(tile.rows, fitting // tile.rows * tile.rows), tile.rows)
+    row_blocks = math.ceil(sizes.m / rows)
+    blocks = math.ceil(sizes.items / (row_blocks * c.batches))
+    columns = _balanced(sizes.n, min(2048, max(8 * width, math.ceil(sizes.n / blocks))), width)
+    group = max(1, RHS_BYTES // 2 // (depth * sizes.bytes * width)) * width if row_blocks == 1 else 0
     return PackedPlan(tile, depth, rows, columns, group)
 
 
@@ -59,9 +180,3 @@ def _balanced(extent: int, block: int, multiple: int) -> int:
     """The size of equal blocks of at most about `block`, a multiple of `multiple`."""
     blocks = max(1, math.ceil(extent / block))
     return max(1, math.ceil(extent / blocks / multiple)) * multiple
-
-
-def plan_short(c: Contraction, target: CpuTarget) -> ShortPlan:
-    lanes = target.vector_bits // bits_of(compute_type(c))
-    tile = choose_tile(c.m.extent, c.n.extent, lanes, target.num_vector_registers)
-    return ShortPlan(tile, 10**9, c.n.extent, c.n.b != 1)

@@ -96,6 +96,23 @@ class Contraction:
         return math.prod(axis.extent for axis in self.batch)
 
     @property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (result, input): an array that the epilogue reads only where the result is written."""
+        own = tuple(0 if extent == 1 else s for s, extent in zip(row_major(self.shape), self.shape, strict=True))
+        reads: dict[int, list[tuple[int, ...]]] = {}
+        for i in (i for op in self.epilogue for i in op.inputs if i.kind == "array"):
+            strides = tuple(0 if e == 1 else s for s, e in zip(i.strides, self.shape, strict=True))
+            reads.setdefault(self.kernel.inputs.index(i.value), []).append(strides)
+        fitting = [
+            number
+            for number, strides in reads.items()
+            if number not in (self.a.number, self.b.number) and all(s == own for s in strides)
+        ]
+        types = [value.type for value in self.kernel.inputs]
+        results = self.kernel.results
+        return tuple((r, n) for r, value in enumerate(results) for n in fitting if types[n] == value.type)
+
+    @property
     def epilogue_size(self) -> int:
         """Number of operations of the epilogue for one element."""
         return sum(len(op.body.operations) - 1 for op in self.epilogue)
@@ -116,7 +133,7 @@ class Contraction:
 
 def match_contraction(kernel: Kernel) -> Contraction | None:
     """The contraction that `kernel` is, or None."""
-    dots = [op for op in kernel.ops if op.name == "linalg.generic" and _is_reduction(op)]
+    dots = [op for op in kernel.ops if op.name == "linalg.generic" and _adds_up(op)]
     if len(dots) != 1 or not _starts_at_zero(dots[0]):
         return None
     operands = _match_body(dots[0], kernel)
@@ -129,8 +146,10 @@ def match_contraction(kernel: Kernel) -> Contraction | None:
 # --- the contraction itself ---------------------------------------------------------------------------
 
 
-def _is_reduction(op: ir.Operation) -> bool:
-    return any("reduction" in str(kind) for kind in op.attributes["iterator_types"])
+def _adds_up(op: ir.Operation) -> bool:
+    """Whether the result is made from what was there before (an outer product sums over no loop)."""
+    last = op.regions[0].blocks[0].arguments[-1]
+    return any(True for _ in last.uses)
 
 
 def _starts_at_zero(dot: ir.Operation) -> bool:
@@ -222,7 +241,7 @@ def _match_epilogue_op(
     arguments = list(block.arguments)
     same_shape = all(list(result.type.shape) == list(shape) for result in op.results)
     in_order = all(m == ir.AffineMap.get_identity(len(shape)) for m in maps[-outputs:])
-    write_only = not any(len(list(argument.uses)) for argument in arguments[-outputs:])
+    write_only = not any(True for argument in arguments[-outputs:] for _ in argument.uses)
     if not (same_shape and in_order and write_only and can_clone(block, indices=True)):
         return None
     inputs = []

@@ -6,6 +6,7 @@ How the sums are made is left to `contraction_tiles` and `contraction_skinny`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import mlir.ir as ir
@@ -20,6 +21,7 @@ from stablexla.targets.cpu.emission import (
     clone_body,
     constant,
     index,
+    known,
     lanes_of,
     load,
     load_lanes,
@@ -31,6 +33,7 @@ from stablexla.targets.cpu.emission import (
     steps,
     store_lanes,
     vector_of,
+    when,
 )
 from stablexla.targets.cpu.kernel import KernelArguments
 
@@ -205,24 +208,33 @@ class Scene:
         return self.results[partial_result(self.contraction)]
 
     def write_block(
-        self, buffer: Value, width: int, frame: Frame, rows: Index, columns: int, at: tuple[Index, Index], sums: Sums
+        self,
+        buffer: Value,
+        width: int,
+        frame: Frame,
+        size: tuple[Index, Index],
+        at: tuple[Index, Index],
+        sums: Sums = WHOLE,
     ) -> None:
-        """Sums lie in `buffer`, rows of `width`: writes `rows` x `columns` of them to the result from `at` on."""
-        with loop(0, rows) as r:
+        """Sums lie in `buffer`, rows of `width`: writes `size` (rows, columns) of them to the result from `at` on.
+
+        Blocks that begin at multiples of a vector's lanes may have a number of columns known only when it runs.
+        """
+        lanes = self.lanes if self.vectors else 1
+        columns = index(size[1])
+        number = known(columns)
+        rest = (self.contraction.n.extent if number is None else number) % lanes
+        whole = columns - columns % lanes
+        with loop(0, size[0]) as r:
             row = self.row(frame, r.iv + at[0])
             start = r.iv * width
-            if not self.vectors:
-                with loop(0, columns) as j:
-                    self._write_or_keep(load(buffer, start + j.iv), row, j.iv + at[1], 1, sums)
-                return
-            whole = columns // self.lanes * self.lanes
-            if whole:
-                with loop(0, whole, self.lanes) as j:
-                    value = load(buffer, start + j.iv, self.lanes)
-                    self._write_or_keep(value, row, j.iv + at[1], self.lanes, sums)
-            if columns - whole:
-                value = load_lanes(buffer, start + whole, self.lanes, columns - whole)
-                self._write_or_keep(value, row, index(at[1]) + whole, columns - whole, sums)
+            with loop(0, whole, lanes) as j:
+                value = load(buffer, start + j.iv, self.lanes if self.vectors else 0)
+                self._write_or_keep(value, row, j.iv + at[1], lanes, sums)
+            if rest:
+                with nullcontext() if number is not None else when(whole.lt(columns)):
+                    value = load_lanes(buffer, start + whole, self.lanes, rest)
+                    self._write_or_keep(value, row, whole + at[1], rest, sums)
 
     def _write_or_keep(self, value: Value, row: Row, column: Index, count: Index, sums: Sums) -> None:
         value = self.add_partial(value, row, column, count, sums)

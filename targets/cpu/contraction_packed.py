@@ -89,7 +89,9 @@ def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, pla
     phases = [(kernel.impl_name, items, grain_of(contraction, items))]
     if not plan.group:
         phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
-    return Emitted(items, phases[-1][2], scratch, phases=tuple(phases))
+    # Unfinished sums in a result would overwrite what the epilogue still has to read.
+    in_place = contraction.in_place if shape.all_k_blocks == 1 or shape.needs_partial else ()
+    return Emitted(items, phases[-1][2], scratch, in_place, phases=tuple(phases))
 
 
 class _Shape:
@@ -294,25 +296,8 @@ class _Block:
             write_tile(self.scene, tile, values, frame, (row, column), width, self.spill, sums)
         with inside.otherwise:
             spill_tile(self.scene, tile, values, self.spill)
-            rows = minimum(rows, tile.rows)
-            self._write_edge(frame, row, column, rows, columns, sums)
-
-    def _write_edge(
-        self, frame: Frame, row: Value, column: Value, rows: Value, columns: Value, sums: Sums
-    ) -> None:
-        width, beside = self.shape.width, self.c.n.extent % self.shape.width
-
-        def write(count: int) -> None:
-            self.scene.write_block(self.spill, width, frame, rows, count, (row, column), sums)
-
-        if not beside or self.c.n.extent < width:
-            write(beside or width)
-            return
-        side = branch(columns.ge(width))
-        with side.then:
-            write(width)
-        with side.otherwise:
-            write(beside)
+            size = (minimum(rows, tile.rows), minimum(columns, width))
+            self.scene.write_block(self.spill, width, frame, size, (row, column), sums)
 
 
 def _both(a: Value | None, b: Value | None) -> Value:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import TracebackType
 
 from stablexla.targets.cpu.contraction_match import Axis, Contraction
 from stablexla.targets.cpu.contraction_output import WHOLE, Frame, Scene, Sums
@@ -53,25 +54,53 @@ def unroll_of(extent: int) -> int:
     return next(u for u in (4, 3, 2, 1) if extent % u == 0)
 
 
+class OuterSums:
+    """Loops over the outer axes of k, one in the other, that carry sums: `with OuterSums(...) as nest: ...`."""
+
+    def __init__(self, axes: Sequence[Axis], at_a: Index, at_b: Index, inits: Sequence[Value] = ()) -> None:
+        self._axes, self.at_a, self.at_b = axes, index(at_a), index(at_b)
+        self._loops: list[loop] = []
+        self.sums = list(inits)
+        self.results: list[Value] = []
+
+    def __enter__(self) -> OuterSums:
+        for axis in self._axes:
+            nested = loop(0, axis.extent, 1, self.sums)
+            nested.__enter__()
+            self._loops.append(nested)
+            self.at_a, self.at_b = nested.iv * axis.a + self.at_a, nested.iv * axis.b + self.at_b
+            self.sums = nested.args
+        self.results = self.sums
+        return self
+
+    def yields(self, *sums: Value) -> None:
+        """The sums after the innermost body."""
+        self.results = list(sums)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for nested in reversed(self._loops):
+            if kind is None:
+                nested.yields(*self.results)
+            nested.__exit__(kind, error, trace)
+            self.results = nested.results if kind is None else []
+
+
 def accumulate(
     scene: Scene, tile: Tile, extent: Index, unroll: int, a: Factor, b: Factor, outer: Sequence[Axis] = ()
 ) -> list[Value]:
     """Sums of a tile, row by row, over `extent` steps of k (a multiple of `unroll`) and the outer axes of k."""
-
-    def sums(axes: Sequence[Axis], at_a: Index, at_b: Index, inits: list[Value]) -> list[Value]:
-        if axes:
-            with loop(0, axes[0].extent, 1, inits) as o:
-                next_a, next_b = o.iv * axes[0].a + at_a, o.iv * axes[0].b + at_b
-                o.yields(*sums(axes[1:], next_a, next_b, o.args))
-            return o.results
-        with loop(0, extent, unroll, inits) as k:
+    zeros = [scene.zero] * (tile.rows * tile.vectors)
+    with OuterSums(outer, 0, 0, zeros) as nest:
+        with loop(0, extent, unroll, nest.sums) as k:
             values = k.args
             for step in range(unroll):
-                values = _multiply_add(scene, tile, a(k.iv + step, at_a), b(k.iv + step, at_b), values)
+                at = k.iv + step
+                values = _multiply_add(scene, tile, a(at, nest.at_a), b(at, nest.at_b), values)
             k.yields(*values)
-        return k.results
-
-    return sums(outer, 0, 0, [scene.zero] * (tile.rows * tile.vectors))
+        nest.yields(*k.results)
+    return nest.results
 
 
 def _multiply_add(
@@ -107,7 +136,7 @@ def write_tile(
     """Writes a tile's sums to the result; of each row the first `columns` elements hold."""
     if not scene.vectors or scene.contraction.epilogue_size > INLINE_EPILOGUE:
         spill_tile(scene, tile, values, buffer)
-        scene.write_block(buffer, tile.vectors * scene.lanes, frame, tile.rows, columns, at, sums)
+        scene.write_block(buffer, tile.vectors * scene.lanes, frame, (tile.rows, columns), at, sums)
         return
     rows = [scene.row(frame, index(at[0]) + r) for r in range(tile.rows)]
     places = [
@@ -185,7 +214,7 @@ def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             short.item(*split_index(item.iv, [c.batches, column_blocks, row_blocks]))
     items = c.batches * row_blocks * column_blocks
-    return Emitted(items, grain_of(c, items))
+    return Emitted(items, grain_of(c, items), in_place=c.in_place)
 
 
 def grain_of(contraction: Contraction, items: int) -> int:
@@ -230,18 +259,18 @@ class _Short:
 
     def _pack(self, frame: Frame, first: Index, columns: Index) -> None:
         c, scene = self.c, self.scene
-        start = index(first) * c.n.b + frame.b
+        with OuterSums(self._packed_axes("b"), 0, index(first) * c.n.b + frame.b) as nest:
+            source = Source(scene.load_b, nest.at_b, c.n.b, c.k.b, columns, c.k.extent)
+            pack_panels(self.panels, source, self.packed, nest.at_a * self.width)
 
-        def pack(axes: Sequence[Axis], at: Index, depth: Index) -> None:
-            if axes:
-                inner = c.k.extent * math.prod(axis.extent for axis in axes[1:])
-                with loop(0, axes[0].extent) as o:
-                    pack(axes[1:], o.iv * axes[0].b + at, o.iv * inner + depth)
-                return
-            source = Source(scene.load_b, at, c.n.b, c.k.b, columns, c.k.extent)
-            pack_panels(self.panels, source, self.packed, index(depth) * self.width)
-
-        pack(c.k_outer, start, 0)
+    def _packed_axes(self, side: str) -> tuple[Axis, ...]:
+        """The outer axes of k: `a` is how far a turn moves in packed panels for side "b", where they follow one another."""
+        c = self.c
+        sizes = [c.k.extent * math.prod(x.extent for x in c.k_outer[n + 1 :]) for n in range(len(c.k_outer))]
+        pairs = zip(c.k_outer, sizes, strict=True)
+        if side == "b":
+            return tuple(Axis(x.extent, size, x.b) for x, size in pairs)
+        return tuple(Axis(x.extent, x.a, size) for x, size in pairs)
 
     def _column(self, frame: Frame, row_block: Index, first: Index, panel: Index, columns: int) -> None:
         """All row tiles of a block over one panel of columns."""
@@ -276,11 +305,7 @@ class _Short:
             at = (index(k) + offset) * self.width + start_packed
             return lambda v: load(self.packed, at + v * lanes, lanes)
 
-        outer = c.k_outer
-        if self.plan.pack:
-            # Packed panels hold the outer sums one after the other.
-            sizes = [c.k.extent * math.prod(x.extent for x in outer[n + 1 :]) for n in range(len(outer))]
-            outer = tuple(Axis(x.extent, x.a, size) for x, size in zip(outer, sizes, strict=True))
+        outer = self._packed_axes("a") if self.plan.pack else c.k_outer
         values = accumulate(
             scene, tile, c.k.extent, self.unroll, a, b_packed if self.plan.pack else b_in_place, outer
         )

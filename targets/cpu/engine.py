@@ -15,9 +15,10 @@ from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError
 from stablexla.targets.cpu.entry import take_entry
 from stablexla.targets.cpu.options import CpuOptions
+from stablexla.targets.knobs import knobs
 from stablexla.targets.messages import messages_of
 from stablexla.targets.options import CompileOptions
-from stablexla.targets.runtime import CompiledFunction, library_path
+from stablexla.targets.runtime import CompiledFunction, library_path, set_num_threads
 from stablexla.targets.signature import Signature
 
 STAGE = "machine code"
@@ -32,6 +33,8 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
     Raises:
         CompileError: something in the module has no translation, or it names a symbol that is nowhere defined.
     """
+    if knobs.num_threads is not None:
+        set_num_threads(knobs.num_threads)
     cpu = CpuOptions.of(options)
     entry = take_entry(module)
     if (entry.parameters, entry.results) != (len(signature.parameters), len(signature.results)):

@@ -52,6 +52,22 @@ def note_sizes(module: ir.Module) -> None:
         main.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
 
 
+@module_pass("stablexla-hide-kernels", "keeps LLVM from exporting and from inlining any function but main")
+def hide_kernels(module: ir.Module) -> None:
+    """Both cost time: a wrapper for every exported function, and a main that grows with each kernel."""
+    with module.context:
+        internal = ir.Attribute.parse("#llvm.linkage<internal>")
+        for op in module.body.operations:
+            function = op.operation
+            if function.name == "llvm.func" and function.regions[0].blocks and _name(function) != "main":
+                function.attributes["linkage"] = internal
+                function.attributes["no_inline"] = ir.UnitAttr.get()
+
+
+def _name(function: Any) -> str:
+    return str(ir.StringAttr(function.attributes["sym_name"]).value)
+
+
 def _bytes(type_: ir.MemRefType) -> int:
     return int(prod(type_.shape)) * element_bytes(type_.element_type)
 
@@ -90,8 +106,7 @@ def take_entry(module: ir.Module) -> Entry:
 
 def _find_main(module: ir.Module) -> Any:
     for op in module.body.operations:
-        attributes = op.operation.attributes
-        if "sym_name" in attributes and ir.StringAttr(attributes["sym_name"]).value == "main":
+        if "sym_name" in op.operation.attributes and _name(op.operation) == "main":
             return op.operation
     return None
 

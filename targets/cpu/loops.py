@@ -138,7 +138,7 @@ def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
 def _write_row(plan: _Plan, row: Scope, target: CpuTarget, part: Part | None) -> None:
     """The innermost loop."""
     nest, inner = plan.nest, plan.inner
-    row.prepare([store.ref for store in nest.stores], frozenset((inner,)))
+    row.prepare([store.ref for store in nest.stores], frozenset((inner,)), plan.lanes)
     for store in nest.stores:
         row.address(store)
 
@@ -151,7 +151,7 @@ def _write_row(plan: _Plan, row: Scope, target: CpuTarget, part: Part | None) ->
             here.store(store, value, store.result in plan.nontemporal)
         return []
 
-    sweep(plan.extent, plan.lanes, step, [[]] * plan.unroll, part=part)
+    sweep(plan.extent, plan.lanes, step, [[]] * plan.unroll, part)
 
 
 def _prefetch(plan: _Plan, here: Scope, target: CpuTarget) -> None:

@@ -282,16 +282,24 @@ class _Analysis:
         return found
 
     def _align(self, found: list[int], order: list[int]) -> None:
-        """Loops that no value connects with the others are the leading ones of the same extents."""
+        """Gives loops that no value connects with the others a place among them; any of the same extent is right."""
         known = [self._find(loop) for loop in order]
-        strange = [loop for loop in found if loop not in known]
-        if not strange:
-            return
-        extents = [self._extent[loop] for loop in found]
-        if len(strange) != len(found) or extents != [self._extent[x] for x in known[: len(found)]]:
-            raise _NoNest
-        for loop, other in zip(found, known, strict=False):
-            self._parent[loop] = other
+        taken = {known.index(loop) for loop in found if loop in known}
+        last = -1
+        for loop in found:
+            if loop in known:
+                last = known.index(loop)
+                continue
+            free = (
+                p
+                for p, other in enumerate(known)
+                if p > last and p not in taken and self._extent[other] == self._extent[loop]
+            )
+            last = next(free, -1)
+            if last < 0:
+                raise _NoNest
+            taken.add(last)
+            self._parent[loop] = known[last]
 
     # --- nodes ------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stablexla.targets import inlining, lowering_passes  # noqa: F401  (they register passes)
-from stablexla.targets.cpu import assign, emit, entry, parallel  # noqa: F401
+from stablexla.targets.cpu import assign, bf16_as_bits, emit, entry, parallel  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.kernels import group, outline, prepare  # noqa: F401
 from stablexla.targets.options import CompileOptions
@@ -13,23 +13,20 @@ TENSOR = frozenset({"func", "linalg", "tensor", "scf", "arith", "math", "complex
 BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm"})
 LLVM = frozenset({"llvm"})
 
+# One conversion takes what many small ones would take in as many walks; vectors and functions need their own options.
 TO_LLVM = (
+    "stablexla-note-sizes",
+    "stablexla-expand-math",
+    "stablexla-expand-small-floats",
     "func.func(convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf)",
-    "convert-vector-to-llvm{enable-x86vector=true}",
     "expand-strided-metadata",
     "lower-affine",
-    "convert-complex-to-llvm",
-    "convert-math-to-llvm",
-    "convert-ub-to-llvm",
-    "finalize-memref-to-llvm",
-    "convert-arith-to-llvm",
-    "convert-index-to-llvm",
-    "convert-cf-to-llvm",
+    "convert-vector-to-llvm{enable-x86vector=true}",
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1}",
+    "convert-to-llvm",
     "reconcile-unrealized-casts",
-    "canonicalize",
-    "cse",
     "stablexla-run-in-parallel",
+    "stablexla-hide-kernels",
 )
 
 
@@ -49,10 +46,6 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
             f"stablexla-assign-buffers{{num-threads={cpu.num_threads}}}",
             BUFFERS,
         ),
-        Step(
-            "llvm",
-            ",".join(["stablexla-note-sizes", "stablexla-expand-math", "stablexla-expand-small-floats", *TO_LLVM]),
-            LLVM,
-        ),
+        Step("llvm", ",".join(TO_LLVM), LLVM),
     ]
     return Pipeline("cpu", steps)

@@ -32,17 +32,15 @@ def sweep(
     extent: int,
     lanes: int,
     step: Step,
-    starts: Sequence[Totals] = ((),),  # type: ignore[assignment]
-    join: Callable[[Totals, Totals], Totals] | None = None,
+    starts: Sequence[Totals],
     part: Part | None = None,
-) -> Totals:
-    """Does `step` at every vector of a loop, `len(starts)` vectors a turn with totals of their own.
+) -> list[Totals]:
+    """Does `step` at every vector of a loop, `len(starts)` vectors a turn, each with totals of its own.
 
     Args:
         extent: turns of the loop.
         lanes: lanes of a vector; 0 walks in scalars.
         starts: the totals to begin with, for each vector of a turn.
-        join: makes one of two totals.
         part: walks only a piece; its bounds must be multiples of lanes * len(starts), except the loop's end.
     """
     width, unroll = max(1, lanes), len(starts)
@@ -52,22 +50,22 @@ def sweep(
     if main:
         sets = _turns(main, width, step, sets, part)
     if main == extent:
-        return _joined(sets, join)
+        return sets
     if part is None:
-        return _joined(_rest(extent, main, width, step, sets), join)
+        return _rest(extent, main, width, step, sets)
     count = len(sets[0])
-    end = branch(part.last, [v.type for v in _flat(sets)])
+    end = branch(part.last, [v.type for v in flat(sets)])
     with end.then:
-        end.yields(*_flat(_rest(extent, main, width, step, sets)))
+        end.yields(*flat(_rest(extent, main, width, step, sets)))
     with end.otherwise:
-        end.yields(*_flat(sets))
-    return _joined([end.results[u * count : (u + 1) * count] for u in range(unroll)], join)
+        end.yields(*flat(sets))
+    return [end.results[u * count : (u + 1) * count] for u in range(unroll)]
 
 
 def _turns(main: int, width: int, step: Step, sets: list[Totals], part: Part | None) -> list[Totals]:
     lo, hi = (index(0), index(main)) if part is None else (part.start, minimum(part.stop, main))
     count, unroll = len(sets[0]), len(sets)
-    with loop(lo, hi, width * unroll, _flat(sets)) as turn:
+    with loop(lo, hi, width * unroll, flat(sets)) as turn:
         out: Totals = []
         for u in range(unroll):
             out += step(turn.iv + u * width, None, turn.args[u * count : (u + 1) * count])
@@ -83,13 +81,14 @@ def _rest(extent: int, main: int, width: int, step: Step, sets: list[Totals]) ->
     return sets
 
 
-def _flat(sets: Sequence[Totals]) -> Totals:
+def flat(sets: Sequence[Totals]) -> Totals:
+    """All values, set after set."""
     return [v for totals in sets for v in totals]
 
 
-def _joined(sets: list[Totals], join: Callable[[Totals, Totals], Totals] | None) -> Totals:
-    while len(sets) > 1 and sets[0]:
-        assert join is not None
+def joined(sets: list[Totals], join: Callable[[Totals, Totals], Totals]) -> Totals:
+    """The totals of all sets as one, in a tree."""
+    while len(sets) > 1:
         pairs = [join(a, b) for a, b in zip(sets[::2], sets[1::2], strict=False)]
         sets = pairs + sets[len(pairs) * 2 :]
     return sets[0]

@@ -118,7 +118,7 @@ class Body:
         position: Callable[[int], Value],
         argument: Callable[[int], Value],
     ) -> None:
-        self._block, self._lanes = block, lanes
+        self._block, self.lanes = block, lanes
         self._position, self._argument = position, argument
         self._values: dict[ir.Value, Value | _Counter] = {}
 
@@ -127,7 +127,7 @@ class Body:
         if wanted is None:
             wanted = list(terminator_of(self._block).operands)
         for value, known_value in given.items():
-            self._values[value] = splat(known_value, self._lanes)
+            self._values[value] = splat(known_value, self.lanes)
         needed = self._needed(wanted)
         for view in self._block.operations:
             if view.operation in needed:
@@ -159,11 +159,11 @@ class Body:
         narrow = self._values.get(operation.operands[0]) if len(operation.operands) else None
         if isinstance(narrow, _Counter) and self._convert(operation, narrow):
             return
-        made = replay(operation, [self._get(v) for v in operation.operands], self._lanes)
+        made = replay(operation, [self._get(v) for v in operation.operands], self.lanes)
         self._values.update(zip(results, made, strict=True))
 
     def _index(self, dimension: int) -> Value | _Counter:
-        position = splat(self._position(dimension), self._lanes)
+        position = splat(self._position(dimension), self.lanes)
         return _Counter(position) if isinstance(position.element, ir.IntegerType) else position
 
     def _convert(self, operation: ir.Operation, counter: _Counter) -> bool:
@@ -174,7 +174,7 @@ class Body:
             self._values[result] = counter if width > 32 else _resized(counter.value, result.type)
             return True
         if operation.name in ("arith.sitofp", "arith.uitofp"):
-            made = arith.sitofp(vector_of(self._lanes, result.type), counter.value.ssa)
+            made = arith.sitofp(vector_of(self.lanes, result.type), counter.value.ssa)
             self._values[result] = Value(made)
             return True
         return False
@@ -184,10 +184,10 @@ class Body:
         if isinstance(found, _Counter):
             wide = value.type if bits_of(value.type) == 64 else ir.IntegerType.get_signless(64)
             if isinstance(wide, ir.IndexType):
-                return cast_index(found.value, vector_of(self._lanes, wide))
+                return cast_index(found.value, vector_of(self.lanes, wide))
             return _resized(found.value, wide)
         if found is None:
-            found = self._values[value] = splat(self._outside(value), self._lanes)
+            found = self._values[value] = splat(self._outside(value), self.lanes)
         return found
 
     def _outside(self, value: ir.Value) -> Value:
@@ -196,7 +196,7 @@ class Body:
         return outside_constant(value)
 
     def _constant(self, operation: ir.Operation) -> Value:
-        return splat(constant_of(operation.attributes["value"], operation.results[0].type), self._lanes)
+        return splat(constant_of(operation.attributes["value"], operation.results[0].type), self.lanes)
 
 
 def _resized(value: Value, element: ir.Type) -> Value:
@@ -244,6 +244,7 @@ class Scope:
         self.lanes = parent.lanes if inherits and parent is not None else lanes
         self.count = parent.count if inherits and parent is not None else count
         self._made: dict[Node, list[Value]] = {}
+        self._splats: dict[tuple[Node, int, int], Value] = {}
         self._addresses: dict[Load | Store, Value] = {}
 
     def inside(
@@ -274,25 +275,42 @@ class Scope:
         self._made[node] = self._make(node)
         return self._made[node][number]
 
-    def prepare(self, refs: Iterable[Ref], varying: frozenset[int]) -> None:
-        """Makes here what `refs` need and what stays the same while the loops `varying` turn."""
-        seen: set[int] = set()
-        waiting = [node for node, _ in refs]
+    def prepare(self, refs: Iterable[Ref], varying: frozenset[int], lanes: int = 0) -> None:
+        """Makes here what `refs` need and what stays the same while the loops `varying` turn.
+
+        Further in, values will be used as vectors of `lanes`.
+        """
+        seen: set[Ref] = set()
+        waiting = list(refs)
         while waiting:
-            node = waiting.pop()
-            if id(node) in seen or self._knows(node):
+            ref = waiting.pop()
+            node, number = ref
+            if ref in seen:
                 continue
-            seen.add(id(node))
+            seen.add(ref)
+            if isinstance(node, Fold) and not self._knows(node):
+                continue
             if not node.deps & varying:
-                if not isinstance(node, Scalar):
-                    self.value((node, 0))
+                value = self.value(ref)
+                if lanes and not value.lanes:
+                    self._splats[node, number, lanes] = splat(value, lanes)
             elif isinstance(node, Load):
                 self.address(node)
-            elif isinstance(node, Map) and not isinstance(node, Fold):
-                waiting += [operand for operand, _ in node.operands]
+            elif isinstance(node, Map) and not isinstance(node, Fold) and not self._knows(node):
+                waiting += node.operands
 
     def _knows(self, node: Node) -> bool:
         return node in self._made or (self._parent is not None and self._parent._knows(node))
+
+    def _spread(self, ref: Ref, lanes: int) -> Value:
+        """The value, ready for use with vectors of `lanes`."""
+        scope: Scope | None = self
+        while scope is not None and lanes:
+            found = scope._splats.get((*ref, lanes))
+            if found is not None:
+                return found
+            scope = scope._parent
+        return self.value(ref)
 
     # --- memory ---------------------------------------------------------------------------------------------
 
@@ -357,8 +375,12 @@ class Scope:
         if isinstance(node, Load):
             return [self._load(node)]
         assert not isinstance(node, Fold), "a reduction is made by a loop"
-        given = dict(zip(node.block.arguments, map(self.value, node.operands), strict=True))
-        return self.body(node).run(given)
+        body = self.body(node)
+        return body.run(self.given(node, body.lanes))
+
+    def given(self, node: Map, lanes: int) -> dict[ir.Value, Value]:
+        """The operands of a body by the arguments of its block."""
+        return {a: self._spread(ref, lanes) for a, ref in zip(node.block.arguments, node.operands, strict=False)}
 
     def body(self, node: Map, lanes: int | None = None) -> Body:
         """A node's body, to be run here; on vectors if it changes along the lanes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mlir.ir as ir
-from mlir.dialects import linalg
+from mlir.dialects import arith, linalg
 
 from stablexla.targets.kernels.classify import defining, is_generic, is_tensor, num_inputs, walk
 from stablexla.targets.passes import module_pass
@@ -16,7 +16,12 @@ def prepare_groups(module: ir.Module) -> None:
     drop_unused(main)
     for op in list(walk(main)):
         if op.name == "tensor.splat":
-            _write_out(op)
+            _write_out(op, op.operands[0])
+        elif op.name == "arith.constant" and is_tensor(op.results[0]) and op.attributes["value"].is_splat:
+            # The canonicaliser made it of a splat; as a constant it would be read from memory, element by element.
+            with op.context, op.location, ir.InsertionPoint(op):
+                element = op.results[0].type.element_type
+                _write_out(op, arith.ConstantOp(element, op.attributes["value"].get_splat_value()).result)
     for op in list(walk(main)):
         if is_generic(op) and _is_generator(op):
             _repeat_for_readers(op)
@@ -34,8 +39,8 @@ def drop_unused(main: ir.Operation) -> None:
             op.erase()
 
 
-def _write_out(op: ir.Operation) -> None:
-    """A splat as a loop that stores its scalar."""
+def _write_out(op: ir.Operation, scalar: ir.Value) -> None:
+    """A tensor of equal elements as a loop that stores its scalar."""
     result = op.results[0].type
     rank = len(result.shape)
     maps = [ir.AffineMap.get(rank, 0, []), ir.AffineMap.get_identity(rank)]
@@ -44,7 +49,7 @@ def _write_out(op: ir.Operation) -> None:
         made = ir.Operation.create(
             "linalg.generic",
             results=[result],
-            operands=[op.operands[0], empty],
+            operands=[scalar, empty],
             attributes={
                 "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
                 "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),

@@ -98,7 +98,9 @@ NB_MODULE(_runtime, m) {
   nb::set_leak_warnings(false);  // programs in global variables outlive the interpreter's clean-up
   stablexla::import_numpy();
 
-  nb::class_<ArraySpec>(m, "ArraySpec")
+  nb::class_<ArraySpec>(m, "ArraySpec",
+                        "Element type, shape and name of one array of a program's interface.\n\n"
+                        ">>> print(ArraySpec('float32', (2, 3), name='x'))\nfloat32[2,3]")
       .def(nb::init<nb::handle, nb::sequence, std::string>(), "dtype"_a, "shape"_a, "name"_a = "")
       .def_ro("dtype", &ArraySpec::dtype)
       .def_prop_ro("shape", &ArraySpec::shape_tuple)
@@ -111,12 +113,20 @@ NB_MODULE(_runtime, m) {
         return "<ArraySpec " + (self.name.empty() ? "" : self.name + ": ") + self.text() + ">";
       });
 
-  nb::class_<CompiledFunction>(m, "CompiledFunction", nb::type_slots(function_slots), nb::is_weak_referenceable())
+  nb::class_<CompiledFunction>(
+      m, "CompiledFunction", nb::type_slots(function_slots), nb::is_weak_referenceable(),
+      "Machine code as a callable: arrays in, new arrays out; one array for one result, else a tuple.\n\n"
+      "`entry` is the address of void f(void** packed), where packed[i] is the address of argument i and every\n"
+      "argument is a data pointer: parameters, constants, results, arena. Results, constants and the arena are\n"
+      "aligned to 64 bytes, parameters to their elements. The GIL is released while the code runs, and any number\n"
+      "of threads may call at once. `keep_alive` is whatever holds the code.\n\n"
+      "Raises ExecutionError for arguments that do not fit: arrays must have the parameter's dtype and shape, in any\n"
+      "layout; Python numbers are converted when the dtype can hold them.")
       .def(nb::init<std::string, std::uintptr_t, std::vector<ArraySpec>, std::vector<ArraySpec>, std::size_t,
                     nb::sequence, std::map<int, int>, bool, nb::object>(),
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
            "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none())
-      .def("execute", &execute, "arguments"_a)
+      .def("execute", &execute, "arguments"_a, "Calls the program; always a list of new arrays.")
       .def_ro("name", &CompiledFunction::name)
       .def_ro("entry", &CompiledFunction::entry)
       .def_ro("parameters", &CompiledFunction::parameters)
@@ -126,12 +136,15 @@ NB_MODULE(_runtime, m) {
       .def_ro("flush_denormals", &CompiledFunction::flush_denormals)
       .def("__repr__", &CompiledFunction::repr);
 
-  m.def("array_of_dlpack", &stablexla::make_array_of_dlpack, "value"_a);
-  m.def("default_num_threads", &stablexla::default_num_threads);
-  m.def("get_num_threads", &stablexla::num_threads);
-  m.def("set_num_threads", &set_num_threads, "count"_a);
-  m.def("parallel_for_address", [] { return reinterpret_cast<std::uintptr_t>(&stablexla_parallel_for); });
-  m.def("pool_stats", &stats);
-  m.def("trim_pool", &stablexla::trim_pool);
-  m.def("set_pool_limit", &stablexla::set_pool_limit, "bytes"_a);
+  m.def("array_of_dlpack", &stablexla::make_array_of_dlpack, "value"_a,
+        "The elements of any CPU object with DLPack, as unsigned integers of their width, and DLPack's type code.");
+  m.def("default_num_threads", &stablexla::default_num_threads, "The number of CPUs this process may run on.");
+  m.def("get_num_threads", &stablexla::num_threads, "How many threads a program may use, the caller among them.");
+  m.def("set_num_threads", &set_num_threads, "count"_a,
+        "Sets how many threads programs may use; waits for the parallel region that is running.");
+  m.def("parallel_for_address", [] { return reinterpret_cast<std::uintptr_t>(&stablexla_parallel_for); },
+        "The address of `stablexla_parallel_for(body, ctx, n, grain)`.");
+  m.def("pool_stats", &stats, "Bytes and blocks of results and arenas in use and cached, and how they came about.");
+  m.def("trim_pool", &stablexla::trim_pool, "Gives all cached memory back to the system.");
+  m.def("set_pool_limit", &stablexla::set_pool_limit, "bytes"_a, "Sets how much unused memory is kept for reuse.");
 }

@@ -1,0 +1,54 @@
+"""IREE, compiled for this processor; arguments are device arrays before time is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engines.base import Array, MissingEngineError
+from benchmarks.programs.registry import Program
+
+FLAGS = ["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O2"]
+
+
+class _Prepared:
+    def __init__(self, text: str, arguments: Sequence[Array]) -> None:
+        from iree import compiler, runtime
+
+        module = compiler.compile_str(
+            text, input_type="stablehlo", target_backends=["llvm-cpu"], extra_args=FLAGS
+        )
+        config = runtime.Config("local-task")
+        loaded = runtime.load_vm_module(runtime.VmModule.copy_buffer(config.vm_instance, module), config)
+        self._function = loaded.main
+        self._arguments = [runtime.asdevicearray(config.device, a) for a in arguments]
+
+    def _execute(self) -> list[Any]:
+        found = self._function(*self._arguments)
+        return list(found) if isinstance(found, (tuple, list)) else [found]
+
+    def run(self) -> None:
+        self._execute()
+
+    def results(self) -> list[Array]:
+        return [np.asarray(each.to_host()) for each in self._execute()]
+
+
+class _Engine:
+    name = "iree"
+
+    def __init__(self) -> None:
+        try:
+            from iree import compiler, runtime  # noqa: F401
+        except ImportError:
+            raise MissingEngineError("iree needs its packages: pip install 'stablexla[bench]'") from None
+        self.version = version("iree-base-runtime")
+
+    def prepare(self, program: Program, text: str, arguments: Sequence[Array]) -> _Prepared:
+        return _Prepared(text, arguments)
+
+
+engine = _Engine

@@ -1,0 +1,59 @@
+"""XLA:CPU through jaxlib's own client on the same text; arguments are device buffers before time is taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engines.base import Array, MissingEngineError
+from benchmarks.programs.registry import Program
+
+
+class _Prepared:
+    def __init__(self, client: Any, text: str, arguments: Sequence[Array]) -> None:
+        import jax
+        from jaxlib import xla_client
+        from jaxlib.mlir.dialects import stablehlo
+
+        artifact = stablehlo.serialize_portable_artifact_str(text, stablehlo.get_current_version())
+        devices = xla_client.DeviceList(tuple(client.local_devices()))
+        self._executable = client.compile_and_load(artifact, devices, xla_client.CompileOptions())
+        self._buffers = [jax.device_put(a) for a in arguments]
+        jax.block_until_ready(self._buffers)
+
+    def _execute(self) -> list[Any]:
+        sharded = self._executable.execute_sharded(self._buffers)
+        arrays = [each[0] for each in sharded.disassemble_into_single_device_arrays()]
+        for array in arrays:
+            array.block_until_ready()
+        return arrays
+
+    def run(self) -> None:
+        self._execute()
+
+    def results(self) -> list[Array]:
+        return [np.asarray(array) for array in self._execute()]
+
+
+class _Engine:
+    name = "xla"
+
+    def __init__(self) -> None:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        try:
+            import jax
+        except ImportError:
+            raise MissingEngineError("xla needs JAX: pip install 'stablexla[bench]'") from None
+        self._client = jax.devices("cpu")[0].client
+        self.version = f"jaxlib {version('jaxlib')}"
+
+    def prepare(self, program: Program, text: str, arguments: Sequence[Array]) -> _Prepared:
+        return _Prepared(self._client, text, arguments)
+
+
+engine = _Engine

@@ -1,0 +1,201 @@
+"""`stablexla-run`: compiles a program and runs it on given or made-up inputs; shows, saves, times, compares results."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from stablexla.compiler import compile
+from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.errors import ExecutionError
+from stablexla.executable import Executable
+from stablexla.interop.load import load, load_bytes
+from stablexla.lowering.types import TensorType
+from stablexla.targets.knobs import knobs
+from stablexla.targets.signature import Signature, signature_of
+from stablexla.tools.common import FAILED, add_compile_options, compile_options, read_input, run_tool
+from stablexla.tools.inputs import FORMS, make_input
+from stablexla.tools.oracle import ORACLES, evaluate
+
+Array = npt.NDArray[Any]
+EXAMPLES = f"""
+inputs:
+  --input SPEC is given once for each parameter, in order; those left over are random.
+  SPEC is {FORMS}.
+
+examples:
+  stablexla-run model.mlir                                  random inputs; a line for each result
+  stablexla-run model.mlir --input x.npy --input 0.5 --print
+  stablexla-run model.mlir --input random:7 --output-dir out
+  stablexla-run model.mlir --time 100                       how long a call takes
+  stablexla-run model.mlir --compare reference              check against StableHLO's interpreter
+  stablexla-run model.mlir --compare xla                    check against XLA on the CPU
+  stablexla-run model.mlir --dump dump                      write the IR of every stage
+
+exit codes: 0 it ran, and agreed if it was compared; 1 an error, or results that disagree; 2 wrong usage
+"""
+# How far results may be from an oracle's, as a part of their size: both round, and sum in an order of their own.
+TOLERANCES = {64: 1e-12, 32: 1e-5, 16: 1e-2, 8: 0.15, 6: 0.3, 4: 0.5}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stablexla-run",
+        description="Compiles a StableHLO program and runs it.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("file", help="MLIR text, bytecode or a portable artifact; - is standard input")
+    add("--input", action="append", default=[], metavar="SPEC", help="an input; see below")
+    add("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
+    add("--print", action="store_true", help="print the results in full")
+    add(
+        "--output-dir", type=Path, metavar="DIR", help="save the results as result0.npy, result1.npy ... in this folder"
+    )
+    add("--time", type=int, metavar="N", help="call it N times more and show how long a call takes")
+    add("--compare", choices=ORACLES, help="run it by this implementation as well, and compare the results")
+    add("--tolerance", type=float, metavar="T", help="difference that --compare allows, as a part of the largest value")
+    add("--dump", type=Path, metavar="DIR", help="write the IR after every step below this folder")
+    add_compile_options(parser)
+    return parser
+
+
+def _inputs(specs: Sequence[str], signature: Signature, seed: int) -> list[Array]:
+    if len(specs) > len(signature.parameters):
+        raise ExecutionError(
+            f"{signature.name}: takes {len(signature.parameters)} inputs, but {len(specs)} are given: {signature}"
+        )
+    arrays = []
+    names = signature.parameter_names or ("",) * len(signature.parameters)
+    for i, (type_, name) in enumerate(zip(signature.parameters, names, strict=True)):
+        place = f"parameter {i}" + (f" ({name})" if name else "")
+        arrays.append(make_input(specs[i] if i < len(specs) else "random", type_, seed + i, place))
+    return arrays
+
+
+def _show(results: Sequence[Array], types: Sequence[TensorType], console: Console) -> None:
+    """A line for each result."""
+    table = Table("result", "shape", "smallest", "mean", "largest", "not a number")
+    for i, (array, type_) in enumerate(zip(results, types, strict=True)):
+        table.add_row(str(i), str(type_), *_statistics(array, type_.element))
+    console.print(table)
+
+
+def _statistics(array: Array, element: ElementType) -> list[str]:
+    wide = np.abs(array) if element.is_complex else array.astype(np.float64)
+    nan = np.isnan(wide)
+    if nan.all():
+        return ["", "", "", str(nan.sum())]
+    numbers = wide[~nan]
+    with np.errstate(all="ignore"):
+        return [f"{x:.6g}" for x in (numbers.min(), numbers.mean(), numbers.max())] + [str(nan.sum())]
+
+
+def _print(results: Sequence[Array], types: Sequence[TensorType]) -> None:
+    with np.printoptions(threshold=sys.maxsize):
+        for i, (array, type_) in enumerate(zip(results, types, strict=True)):
+            print(f"result {i}: {type_}\n{array}")
+
+
+def _save(results: Sequence[Array], folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for i, array in enumerate(results):
+            np.save(folder / f"result{i}.npy", array)
+    except OSError as error:
+        raise ExecutionError(f"{folder} cannot be written: {error.strerror}") from None
+
+
+def _time(executable: Executable, inputs: Sequence[Array], calls: int, compiling: float, console: Console) -> None:
+    seconds = []
+    for _ in range(calls):
+        start = perf_counter()
+        executable.execute(inputs)
+        seconds.append(perf_counter() - start)
+    table = Table("", "milliseconds")
+    rows = {"compiling": compiling, "fastest call": min(seconds), "median call": float(np.median(seconds))}
+    for name, value in {**rows, "slowest call": max(seconds)}.items():
+        table.add_row(name, f"{value * 1e3:.4f}")
+    console.print(table)
+
+
+def _compare(
+    oracle: str,
+    actual: Sequence[Array],
+    expected: Sequence[Array],
+    types: Sequence[TensorType],
+    tolerance: float | None,
+    console: Console,
+) -> bool:
+    """Shows how far the results are from an oracle's; whether all are near enough."""
+    table = Table("result", f"largest difference from {oracle}", "allowed", "")
+    agree = True
+    for i, (ours, theirs, type_) in enumerate(zip(actual, expected, types, strict=True)):
+        difference, allowed = _difference(ours, theirs, type_.element, tolerance)
+        near = difference <= allowed
+        agree = agree and near
+        table.add_row(str(i), f"{difference:.3g}", f"{allowed:.3g}", "agrees" if near else "DIFFERS")
+    console.print(table)
+    return agree
+
+
+def _difference(ours: Array, theirs: Array, element: ElementType, tolerance: float | None) -> tuple[float, float]:
+    """The largest difference, infinite where only one is a number, and the largest that is allowed."""
+    if not (element.is_float or element.is_complex):
+        pairs = zip(ours.reshape(-1), theirs.reshape(-1), strict=True)
+        return float(max((abs(int(x) - int(y)) for x, y in pairs), default=0)), 0.0
+    kind = np.complex128 if element.is_complex else np.float64
+    a, b = ours.astype(kind).reshape(-1), theirs.astype(kind).reshape(-1)
+    with np.errstate(invalid="ignore"):
+        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+    part = TOLERANCES[element.part.bits] if tolerance is None else tolerance
+    return float(apart.max(initial=0.0)), float(part * scale)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    module = load_bytes(*read_input("-")) if arguments.file == "-" else load(Path(arguments.file))
+    signature = signature_of(module)
+    inputs = _inputs(arguments.input, signature, arguments.seed)
+    dump = {"dump": arguments.dump} if arguments.dump else {}
+    start = perf_counter()
+    with knobs.scoped(**dump):
+        executable = compile(module, target=arguments.target, options=compile_options(arguments))
+    compiling = perf_counter() - start
+    results = executable.execute(inputs)
+    console = Console()
+    if arguments.print:
+        _print(results, signature.results)
+    else:
+        _show(results, signature.results, console)
+    if arguments.output_dir:
+        _save(results, arguments.output_dir)
+    if arguments.time:
+        _time(executable, inputs, arguments.time, compiling, console)
+    if arguments.compare:
+        expected = evaluate(arguments.compare, load(module), signature, inputs)
+        if not _compare(arguments.compare, results, expected, signature.results, arguments.tolerance, console):
+            return FAILED
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The tool; returns its exit code."""
+    arguments = _parser().parse_args(argv)
+    return run_tool(lambda: _run(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,227 @@
+"""Products of a few rows with a large matrix, bound by the speed at which that matrix is read: each element once.
+
+Where the matrix lies along n, its rows are added up, times an element of lhs, into sums kept in L1 (`emit_rows`);
+where it lies along k, its lines are multiplied with those of lhs and summed in the lanes (`emit_dots`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stablexla.targets.cpu.contraction_match import Contraction
+from stablexla.targets.cpu.contraction_output import Scene
+from stablexla.targets.cpu.contraction_panels import Panels, Source, pack_panels
+from stablexla.targets.cpu.contraction_tiles import OuterSums, grain_of
+from stablexla.targets.cpu.emission import (
+    Index,
+    Value,
+    alloca,
+    bits_of,
+    emitting,
+    fma,
+    index,
+    load,
+    load_lanes,
+    loop,
+    minimum,
+    prefetch,
+    reduce_add,
+    splat,
+    split_index,
+    store,
+    transpose_registers,
+    when,
+)
+from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.target import CpuTarget
+
+# Steps of k taken together: so many pages are in use at a time.
+STEPS = 16
+# Bytes of one cache line.
+LINE = 64
+
+
+@dataclass(frozen=True)
+class SkinnyPlan:
+    """Columns of an item, and how many columns (or lines) go through registers together, in vectors (or lines)."""
+
+    columns: int
+    width: int
+
+
+def emit_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyPlan) -> Emitted:
+    """Sums rows of rhs, which lie along n."""
+    c = contraction
+    blocks = math.ceil(c.n.extent / plan.columns)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        scene = Scene(c, arguments)
+        rows = _Rows(scene, plan)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            rows.item(*split_index(item.iv, [c.batches, blocks]))
+    items = c.batches * blocks
+    return Emitted(items, grain_of(c, items), in_place=c.in_place)
+
+
+class _Rows:
+    """The code of one item of `emit_rows`: sums of all rows of lhs for a block of columns."""
+
+    def __init__(self, scene: Scene, plan: SkinnyPlan) -> None:
+        self.scene, self.plan, self.c = scene, plan, scene.contraction
+        self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes
+        self.sums = alloca(self.c.m.extent * self.stride, scene.compute)
+        most = max(1, 16 // (self.c.m.extent * plan.width))
+        self.unroll = next(u for u in (4, 2, 1) if self.c.k.extent % u == 0 and u <= most)
+
+    def item(self, batch: Index, block: Index) -> None:
+        c = self.c
+        frame = self.scene.frame(batch)
+        first = index(block) * self.plan.columns
+        columns = block_size(c.n.extent, self.plan.columns, first)
+        with loop(0, c.m.extent * self.stride, self.scene.lanes) as i:
+            store(self.scene.zero, self.sums, i.iv)
+        with OuterSums(c.k_outer, frame.a, first * c.n.b + frame.b) as nest, loop(0, c.k.extent, STEPS) as k:
+            steps = block_size(c.k.extent, STEPS, k.iv)
+            self._block(columns, steps, k.iv * c.k.a + nest.at_a, k.iv * c.k.b + nest.at_b)
+        self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
+
+    def _block(self, columns: Value, steps: Value, at_a: Value, at_b: Value) -> None:
+        """Adds `steps` rows of rhs to the sums, some vectors of columns at a time."""
+        lanes, width = self.scene.lanes, self.plan.width * self.scene.lanes
+        strips, whole = columns // width * width, columns // lanes * lanes
+        with loop(0, strips, width) as j:
+            self._strip(j.iv, steps, at_a, at_b, self.plan.width, lanes)
+        if self.plan.width > 1:
+            with loop(strips, whole, lanes) as j:
+                self._strip(j.iv, steps, at_a, at_b, 1, lanes)
+        if self.c.n.extent % lanes:
+            with when(whole.lt(columns)):
+                self._strip(whole, steps, at_a, at_b, 1, self.c.n.extent % lanes)
+
+    def _strip(self, column: Value, steps: Value, at_a: Value, at_b: Value, vectors: int, count: int) -> None:
+        scene, c = self.scene, self.c
+        rows, lanes = c.m.extent, scene.lanes
+        places = [column + (m * self.stride + v * lanes) for m in range(rows) for v in range(vectors)]
+        with loop(0, steps, self.unroll, [load(self.sums, at, lanes) for at in places]) as k:
+            sums = k.args
+            for u in range(self.unroll):
+                step = k.iv + u
+                start = step * c.k.b + at_b + column
+                strip = [scene.load_b(start + v * lanes, lanes, count) for v in range(vectors)]
+                self._prefetch(start, vectors)
+                factors = [splat(scene.load_a(step * c.k.a + at_a + m * c.m.a), lanes) for m in range(rows)]
+                pairs = [(m, v) for m in range(rows) for v in range(vectors)]
+                sums = [fma(factors[m], strip[v], s) for (m, v), s in zip(pairs, sums, strict=True)]
+            k.yields(*sums)
+        for value, at in zip(k.results, places, strict=True):
+            store(value, self.sums, at)
+
+    def _prefetch(self, start: Value, vectors: int) -> None:
+        """Asks for the same columns of the next block of rows."""
+        buffer = self.scene.inputs[self.c.b.number]
+        for at in range(0, vectors * self.scene.lanes, LINE * 8 // bits_of(buffer.type)):
+            prefetch(buffer, start + (STEPS * self.c.k.b + at))
+
+
+def emit_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyPlan) -> Emitted:
+    """Multiplies lines of lhs and rhs, which both lie along k (lhs is copied if it does not)."""
+    c = contraction
+    blocks = math.ceil(c.n.extent / plan.columns)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        scene = Scene(c, arguments)
+        dots = _Dots(scene, plan)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            dots.item(*split_index(item.iv, [c.batches, blocks]))
+    items = c.batches * blocks
+    return Emitted(items, grain_of(c, items), in_place=c.in_place)
+
+
+class _Dots:
+    """The code of one item of `emit_dots`: all rows of lhs with a block of rhs's lines."""
+
+    def __init__(self, scene: Scene, plan: SkinnyPlan) -> None:
+        self.scene, self.plan, self.c = scene, plan, scene.contraction
+        c = self.c
+        self.stride = math.ceil(min(plan.columns, c.n.extent) / plan.width) * plan.width
+        self.sums = alloca(c.m.extent * self.stride, scene.compute)
+        # Independent sums hide the latency of additions.
+        self.unroll = max(1, 8 // (c.m.extent * plan.width))
+        self.copied = c.k.a != 1
+        if self.copied:
+            self.lines = Panels(1, c.k.extent, 1)
+            self.lhs = alloca(self.lines.size(c.m.extent), scene.compute)
+
+    def item(self, batch: Index, block: Index) -> None:
+        c, width = self.c, self.plan.width
+        frame = self.scene.frame(batch)
+        first = index(block) * self.plan.columns
+        columns = block_size(c.n.extent, self.plan.columns, first)
+        if self.copied:
+            source = Source(self.scene.load_a, frame.a, c.m.a, c.k.a, c.m.extent, c.k.extent)
+            pack_panels(self.lines, source, self.lhs)
+        with loop(0, columns, width) as group:
+            lines = [minimum(first + group.iv + r, c.n.extent - 1) * c.n.b + frame.b for r in range(width)]
+            sums = self._sum(index(frame.a), lines)
+            self._keep(sums, group.iv)
+        self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
+
+    def _sum(self, at_a: Value, lines: Sequence[Value]) -> list[Value]:
+        """Vectors whose lanes add up to the products of every row of lhs with every line."""
+        c, lanes = self.c, self.scene.lanes
+        count = c.m.extent * len(lines)
+        inits = [self.scene.zero] * (count * self.unroll)
+        with OuterSums(c.k_outer, at_a, 0, inits) as nest:
+            step = lanes * self.unroll
+            with loop(0, c.k.extent // step * step, step, nest.sums) as k:
+                sums = list(k.args)
+                for u in range(self.unroll):
+                    part = self._step(k.iv + u * lanes, lanes, nest, lines, sums[u * count : (u + 1) * count])
+                    sums[u * count : (u + 1) * count] = part
+                k.yields(*sums)
+            sums = k.results
+            for at in range(c.k.extent // step * step, c.k.extent, lanes):
+                valid = min(lanes, c.k.extent - at)
+                sums[:count] = self._step(index(at), valid, nest, lines, sums[:count])
+            nest.yields(*sums)
+        sums = nest.results
+        while len(sums) > count:
+            half = len(sums) // 2
+            sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
+        return sums
+
+    def _step(
+        self, k: Value, valid: int, nest: OuterSums, lines: Sequence[Value], sums: Sequence[Value]
+    ) -> list[Value]:
+        c, scene, lanes = self.c, self.scene, self.scene.lanes
+        if self.copied:
+            starts = [k + m * self.lines.stride for m in range(c.m.extent)]
+            rows = [load_lanes(self.lhs, at, lanes, valid) for at in starts]
+        else:
+            rows = [scene.load_a(nest.at_a + k + m * c.m.a, lanes, valid) for m in range(c.m.extent)]
+        factors = [scene.load_b(line + k + nest.at_b, lanes, valid) for line in lines]
+        pairs = [(row, factor) for row in rows for factor in factors]
+        return [fma(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]
+
+    def _keep(self, sums: list[Value], group: Value) -> None:
+        """Adds up the lanes and stores the sums for the group of lines that begins at `group`."""
+        lanes, width = self.scene.lanes, self.plan.width
+        for m in range(self.c.m.extent):
+            row = sums[m * width : (m + 1) * width]
+            if width == lanes:
+                columns = transpose_registers(row)
+                while len(columns) > 1:
+                    columns = [a + b for a, b in zip(columns[::2], columns[1::2], strict=True)]
+                store(columns[0], self.sums, group + m * self.stride)
+                continue
+            for r, value in enumerate(row):
+                store(reduce_add(value), self.sums, group + (m * self.stride + r))
+
+
+def block_size(extent: int, block: int, first: Index) -> Value:
+    """How much of `extent` the block that begins at `first` has."""
+    if extent <= block:
+        return index(extent)
+    return index(block) if extent % block == 0 else minimum(index(extent) - first, block)

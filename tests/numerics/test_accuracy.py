@@ -1,0 +1,39 @@
+"""Errors of the expanded functions over their whole range. Oracles: numpy and scipy (f32), mpmath (f64)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from tests.numerics.harness import Kernel
+from tests.numerics.references import FUNCTIONS, LIMITS, Function, errors, sample
+
+
+@pytest.fixture(autouse=True)
+def _sixty_digits() -> Iterator[None]:
+    with mp.workdps(60):
+        yield
+
+
+def check(function: Function, dtype: Any, count: int) -> None:
+    arguments = sample(function, dtype, count)
+    result = Kernel(function.emit, [dtype] * function.arity)(*arguments)
+    found = errors(function, result, *arguments)
+    worst = int(np.argmax(found))
+    place = ", ".join(repr(a[worst]) for a in arguments)
+    message = f"{function.name}({place}) = {result[worst]!r}: {found[worst]} ULP"
+    assert found[worst] <= (0 if function.name == "remf" else LIMITS[np.dtype(dtype)]), message
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_f32(function: Function) -> None:
+    check(function, np.float32, 200_000)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_f64(function: Function) -> None:
+    check(function, np.float64, 6_000)

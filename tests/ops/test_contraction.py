@@ -1,0 +1,146 @@
+"""dot and dot_general. Oracles: numpy in a wider type, the reference interpreter and XLA:CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+from tests.ops.samples import sample
+from tests.programs import check, run
+
+# Sums of k products: each rounding is at most half a unit of the largest partial sum.
+SCALE = {"f32": 1e-6, "f64": 2e-15, "bf16": 8e-3, "f16": 1e-3}
+
+
+def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(1, 1, 1), (2, 3, 4), (7, 33, 5), (64, 64, 64), (65, 127, 130), (1, 200, 300), (300, 200, 1), (3, 500, 700)],
+)
+def test_matrix_products(m: int, k: int, n: int) -> None:
+    x, y = normal(m, k), normal(k, n, seed=1)
+    wanted = (x.astype(np.float64) @ y.astype(np.float64)).astype(np.float32)
+    run(lambda b, v, w: sx.dot(v, w), x, y, against=["xla"], expected=[wanted], scale=SCALE["f32"])
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
+def test_products_of_nothing(m: int, k: int, n: int) -> None:
+    """The interpreter aborts the process where there is nothing to add up; numpy knows."""
+    x, y = normal(m, k), normal(k, n)
+    run(lambda b, v, w: sx.dot(v, w), x, y, against=["xla"], expected=[x @ y])
+
+
+def test_dot_of_vectors_and_matrices() -> None:
+    u, v, m = normal(50), normal(50, seed=1), normal(50, 20, seed=2)
+    run(
+        lambda b, x, y, z: [sx.dot(x, y), sx.dot(x, z), sx.dot(sx.transpose(z, (1, 0)), y)],
+        u,
+        v,
+        m,
+        against=["interpreter", "xla"],
+        scale=SCALE["f32"],
+    )
+
+
+NUMBERS = [
+    ((4, 6, 8), (4, 8, 5), ((2,), (1,)), ((0,), (0,))),
+    ((6, 4, 8), (8, 5, 4), ((2,), (0,)), ((1,), (2,))),
+    ((3, 4, 5), (5, 4, 7), ((1, 2), (1, 0)), ((), ())),
+    ((2, 3, 4, 5), (3, 2, 5, 6), ((3,), (2,)), ((0, 1), (1, 0))),
+    ((8, 3), (8, 4), ((0,), (0,)), ((), ())),
+    ((3, 8), (4, 8), ((1,), (1,)), ((), ())),
+    ((2, 3), (4, 5), ((), ()), ((), ())),
+    ((2, 3), (2, 3), ((), ()), ((0, 1), (0, 1))),
+]
+
+
+@pytest.mark.parametrize(("lhs", "rhs", "contracting", "batch"), NUMBERS, ids=str)
+def test_dot_general(lhs: Any, rhs: Any, contracting: Any, batch: Any) -> None:
+    numbers = sx.DotDimensionNumbers(
+        lhs_contracting_dimensions=contracting[0],
+        rhs_contracting_dimensions=contracting[1],
+        lhs_batch_dimensions=batch[0],
+        rhs_batch_dimensions=batch[1],
+    )
+    x, y = normal(*lhs), normal(*rhs, seed=1)
+    run(
+        lambda b, v, w: sx.dot_general(v, w, numbers), x, y, against=["interpreter", "xla"], scale=SCALE["f32"]
+    )
+
+
+@pytest.mark.parametrize("name", ["f64", "bf16", "f16"])
+def test_other_floats(name: str) -> None:
+    dtype = sx.Shape(name, ()).element_type.dtype
+    x, y = normal(20, 40).astype(dtype), normal(40, 30, seed=1).astype(dtype)
+    wanted = (x.astype(np.longdouble) @ y.astype(np.longdouble)).astype(np.float64).astype(dtype)
+    run(lambda b, v, w: sx.dot(v, w), x, y, against=[], expected=[wanted], ulp=1, scale=SCALE[name])
+
+
+@pytest.mark.parametrize("name", ["s8", "u8", "s32", "u64"])
+def test_integers(name: str) -> None:
+    x, y = sample(name, 6 * 20).reshape(6, 20), sample(name, 20 * 9, 2).reshape(20, 9)
+    run(lambda b, v, w: sx.dot(v, w), x, y, against=[], expected=[x @ y])
+
+
+@pytest.mark.parametrize(("name", "wide"), [("s8", "s32"), ("u8", "u32"), ("bf16", "f32"), ("f16", "f32")])
+def test_preferred_element_type(name: str, wide: str) -> None:
+    if name in ("s8", "u8"):
+        x, y = sample(name, 60).reshape(6, 10), sample(name, 90, 2).reshape(10, 9)
+    else:
+        dtype = sx.Shape(name, ()).element_type.dtype
+        x, y = normal(6, 10).astype(dtype), normal(10, 9, seed=2).astype(dtype)
+    to = sx.Shape(wide, ()).element_type
+    wanted = (x.astype(np.float64) @ y.astype(np.float64)).astype(to.dtype)
+    run(
+        lambda b, v, w: sx.dot(v, w, preferred_element_type=wide),
+        x,
+        y,
+        against=[],
+        expected=[wanted],
+        scale=0 if name in ("s8", "u8") else SCALE["f32"],
+    )
+
+
+def test_complex() -> None:
+    x = (normal(5, 7) + 1j * normal(5, 7, seed=1)).astype(np.complex64)
+    y = (normal(7, 4, seed=2) + 1j * normal(7, 4, seed=3)).astype(np.complex64)
+    run(lambda b, v, w: sx.dot(v, w), x, y, against=["xla"], expected=[x @ y], scale=SCALE["f32"])
+
+
+def test_a_layer_with_its_epilogue() -> None:
+    x, w, bias = normal(33, 70), normal(70, 50, seed=1), normal(50, seed=2)
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp, m: sx.XlaOp, c: sx.XlaOp) -> sx.XlaOp:
+        return sx.max(sx.add(sx.dot(v, m), c, broadcast_dimensions=(1,)), b.constant(np.float32(0)))
+
+    run(make, x, w, bias, against=["interpreter", "xla"], scale=SCALE["f32"])
+
+
+def test_an_algorithm_that_is_not_honoured_is_refused() -> None:
+    text = """func.func public @main(%a: tensor<2x2xf32>) -> tensor<2x2xf32> {
+      %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = bf16,
+        rhs_precision_type = bf16, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1,
+        num_primitive_operations = 1, allow_imprecise_accumulation = false>
+        : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+      return %0 : tensor<2x2xf32>
+    }"""
+    with pytest.raises(sx.UnsupportedError, match=r"stablehlo.dot_general: the algorithm .*bf16"):
+        sx.compile(text)
+
+
+def test_an_algorithm_that_is_what_we_do_is_taken() -> None:
+    text = """func.func public @main(%a: tensor<2x2xf32>) -> tensor<2x2xf32> {
+      %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = f32,
+        rhs_precision_type = f32, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1,
+        num_primitive_operations = 1, allow_imprecise_accumulation = false>
+        : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+      return %0 : tensor<2x2xf32>
+    }"""
+    x = np.array([[1, 2], [3, 4]], np.float32)
+    check(text, [x], against=[], expected=[x @ x])
