@@ -1,5 +1,5 @@
 """Imports every family of lowering rules, so that each is in the registry."""
 
-from stablexla.lowering import complex_math, contraction, control, conversion, elementwise, reduction, shape
+from stablexla.lowering import complex_math, composites, contraction, control, conversion, elementwise, reduction, shape
 
-FAMILIES = (elementwise, conversion, complex_math, shape, contraction, reduction, control)
+FAMILIES = (elementwise, conversion, complex_math, composites, shape, contraction, reduction, control)

@@ -28,7 +28,7 @@ _DEVICE_TO_DEVICE = 1
 _local = threading.local()
 
 
-class _Session:
+class _Cache:
     """What the builders of one thread share: the context, types and locations that were made before."""
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ class _Session:
         return found
 
 
-def _session() -> _Session:
-    session: _Session | None = getattr(_local, "session", None)
-    if session is None:
-        session = _local.session = _Session()
-    return session
+def _cache() -> _Cache:
+    cache: _Cache | None = getattr(_local, "cache", None)
+    if cache is None:
+        cache = _local.cache = _Cache()
+    return cache
 
 
 class XlaBuilder:
@@ -64,7 +64,7 @@ class XlaBuilder:
     def __init__(self, name: str) -> None:
         self.name = name
         """The name of the computation and of its module."""
-        self._session = _session()
+        self._cache = _cache()
         self._module = ir.Module.create(ir.Location.unknown(self.context))
         self._functions = FunctionTable(self._module)
         no_type = ir.FunctionType.get([], [], self.context)
@@ -76,7 +76,7 @@ class XlaBuilder:
                 "function_type": ir.TypeAttr.get(no_type, self.context),
             },
             regions=1,
-            loc=self._session.locations.here(),
+            loc=self._cache.locations.here(),
             ip=ir.InsertionPoint(self._module.body),
         )
         self._block = ir.Block.create_at_start(self._main.regions[0])
@@ -88,7 +88,7 @@ class XlaBuilder:
     @property
     def context(self) -> ir.Context:
         """The MLIR context of all that it emits."""
-        return self._session.context
+        return self._cache.context
 
     def __repr__(self) -> str:
         return f"XlaBuilder({self.name!r})"
@@ -116,8 +116,8 @@ class XlaBuilder:
             rule("", number >= 0, "number must not be negative")
             rule("", number not in self._parameters, f"there is a parameter {number} already")
             rule("", isinstance(shape, Shape), "shape must be a Shape", 'sx.f32[2, 3] or sx.Shape("f32", (2, 3))')
-        location = self._session.locations.named(name)
-        values = tuple(self._block.add_argument(self._session.type_of(leaf), location) for leaf in shape.leaves)
+        location = self._cache.locations.named(name)
+        values = tuple(self._block.add_argument(self._cache.type_of(leaf), location) for leaf in shape.leaves)
         op = XlaOp(self, shape, values, "parameter")
         self._parameters[number] = _Parameter(op, name)
         self._last = op
@@ -145,7 +145,7 @@ class XlaBuilder:
         with checking("constant"):
             array = as_array(value, element_type)
         shape = Shape(BY_DTYPE[array.dtype], array.shape)
-        attribute = dense_attribute(array, self._session.type_of(shape))
+        attribute = dense_attribute(array, self._cache.type_of(shape))
         return self.emit("stablehlo.constant", [], shape, {"value": attribute})
 
     @operation("stablehlo.iota", NUMBER, family="constants")
@@ -272,14 +272,14 @@ class XlaBuilder:
         take and return the leaves; their blocks become the operation's. With `region_arguments` a region takes nothing,
         and reads these values in place of its parameters.
         """
-        session = self._session
+        cache = self._cache
         made = ir.Operation.create(
             name,
-            [session.type_of(leaf) for leaf in result.leaves],
+            [cache.type_of(leaf) for leaf in result.leaves],
             [value for operand in operands for value in operand.values],
             {key: self.attribute(value) for key, value in (attributes or {}).items()},
             regions=len(regions),
-            loc=session.locations.here(),
+            loc=cache.locations.here(),
             ip=self._end,
         )
         for number, computation in enumerate(regions):
@@ -402,7 +402,7 @@ class XlaBuilder:
 
     def _assemble(self, root: XlaOp, parameters: Sequence[_Parameter]) -> ir.Module:
         """A new module: copies of the private functions and of main, which returns the root."""
-        here = self._session.locations.here()
+        here = self._cache.locations.here()
         module = ir.Module.create(here)
         module.operation.attributes["sym_name"] = ir.StringAttr.get(self.name or "module", self.context)
         for function in functions(self._module):

@@ -41,7 +41,7 @@ class Rules:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What a helper found, such as a negative dimension, is told as this operation's error.
+        # What was found on the way, such as a negative dimension, is told as this operation's error.
         if isinstance(error, ShapeError) and not error.operation:
             raise self._error(error.rule, error.summary, error.hint) from None
 

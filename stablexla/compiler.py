@@ -5,6 +5,7 @@ Reading the program is in interop/, the steps and what they run in targets/; her
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
 
 import jaxlib.mlir.ir as hlo_ir
@@ -62,6 +63,8 @@ def compile(
     source = load(program)
     counts = _count(source, "replicas", num_replicas), _count(source, "partitions", num_partitions)
     signature = signature_of(source)
+    if isinstance(program, XlaComputation):
+        signature = replace(signature, parameter_names=_leaf_names(program))
     if options.pipeline is not None:
         check_pipeline(options.pipeline)
     pipeline = options.pipeline or chosen.pipeline(options)
@@ -81,6 +84,17 @@ def compile(
         num_partitions=counts[1],
         computation=program if isinstance(program, XlaComputation) else None,
     )
+
+
+def _leaf_names(computation: XlaComputation) -> tuple[str, ...]:
+    """A name for each array among the parameters; those of a tuple are numbered."""
+    names: list[str] = []
+    for name, shape in zip(computation.parameter_names, computation.parameter_shapes, strict=True):
+        if shape.is_tuple:
+            names += [f"{name}.{i}" if name else "" for i in range(shape.leaf_count)]
+        else:
+            names.append(name)
+    return tuple(names)
 
 
 def _count(module: hlo_ir.Module, what: str, given: int | None) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects.composites import kernel_for
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.targets.passes import module_pass
 
@@ -18,18 +19,18 @@ NOTE = "stablexla.composites"
 
 @module_pass(
     "stablexla-decompose-composites",
-    "turns composite operations into calls of their decompositions, except those named in keep=a/b/c",
+    "turns composite operations into calls of their decompositions, except those that have a kernel; all=true: all",
     side="stablehlo",
 )
-def decompose_composites(module: hlo_ir.Module, *, keep: str = "") -> None:
+def decompose_composites(module: hlo_ir.Module, *, all: bool = False) -> None:  # noqa: A002  (an option's name)
     """Notes on the module which way each composite went."""
-    kept = set(filter(None, keep.split("/")))
     ways: dict[str, str] = {}
     for op in _operations(module, "stablehlo.composite"):
         name = hlo_ir.StringAttr(op.attributes["name"]).value
         version = hlo_ir.IntegerAttr(op.attributes["version"]).value if "version" in op.attributes else 0
-        ways[f"{name} v{version}"] = "kernel" if name in kept else "decomposition"
-        if name not in kept:
+        kept = not all and kernel_for(name, version, [v.type for v in op.operands]) is not None
+        ways[f"{name} v{version}"] = "kernel" if kept else "decomposition"
+        if not kept:
             _call_decomposition(op)
     if ways:
         with module.context:

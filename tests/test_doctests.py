@@ -32,3 +32,9 @@ def test_examples_of(name):
     result = doctest.testmod(module, extraglobs={"sx": sx, "np": np}, optionflags=doctest.ELLIPSIS)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_examples_of_the_builders_page():
+    result = doctest.testfile(str(ROOT / "docs/builder.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert result.attempted > 10
+    assert result.failed == 0

@@ -18,9 +18,7 @@ class _Prepared:
     def __init__(self, text: str, arguments: Sequence[Array]) -> None:
         from iree import compiler, runtime
 
-        module = compiler.compile_str(
-            text, input_type="stablehlo", target_backends=["llvm-cpu"], extra_args=FLAGS
-        )
+        module = compiler.compile_str(text, input_type="stablehlo", target_backends=["llvm-cpu"], extra_args=FLAGS)
         config = runtime.Config("local-task")
         loaded = runtime.load_vm_module(runtime.VmModule.copy_buffer(config.vm_instance, module), config)
         self._function = loaded.main

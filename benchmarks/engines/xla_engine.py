@@ -43,7 +43,6 @@ class _Engine:
     name = "xla"
 
     def __init__(self) -> None:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         try:
             import jax

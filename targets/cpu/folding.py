@@ -15,6 +15,7 @@ from mlir.dialects import arith
 
 from stablexla.targets.cpu.emission import (
     Value,
+    bitcast,
     bits_of,
     cast_index,
     constant,
@@ -28,7 +29,7 @@ from stablexla.targets.cpu.emission import (
 )
 from stablexla.targets.cpu.nests import Fold, Map, terminator_of
 from stablexla.targets.cpu.selection import Selection, match_selection
-from stablexla.targets.cpu.vector_body import Scope, counted_from
+from stablexla.targets.cpu.vector_body import Body, Scope, counted_from
 
 Totals = list[Value]
 
@@ -97,7 +98,7 @@ class _One:
 
     operation: str
     added: ir.Value
-    total: ir.Value
+    total_argument: ir.Value
     result: ir.Value
 
     @property
@@ -106,9 +107,9 @@ class _One:
         return bool(bits_of(self.added.type) == 1)
 
     @property
-    def type(self) -> ir.Type:
-        """Element type of the total while it is summed up."""
-        return ir.IntegerType.get_signless(8) if self.is_pred else self.added.type
+    def types(self) -> list[ir.Type]:
+        """Element types of what is kept while it is summed up."""
+        return [ir.IntegerType.get_signless(8) if self.is_pred else self.added.type]
 
     def identity(self) -> float:
         """The total of nothing."""
@@ -116,14 +117,79 @@ class _One:
             return 1 if self.operation == "arith.andi" else 0
         return _IDENTITIES[self.operation](bits_of(self.added.type))
 
-    def apply(self, a: Value, b: Value) -> Value:
-        """The operation on two totals."""
+    def starts(self, lanes: int) -> Totals:
+        """What is kept of nothing."""
+        return [constant(self.identity(), vector_of(lanes, self.types[0]))]
+
+    def add(self, totals: Totals, value: Value) -> Totals:
+        """One value more."""
+        return [self._apply(totals[0], value)]
+
+    def join(self, a: Totals, b: Totals) -> Totals:
+        """What is kept of both."""
+        return [self._apply(a[0], b[0])]
+
+    def total(self, totals: Totals) -> Value:
+        """The total of what was kept."""
+        if not self.is_pred:
+            return totals[0]
+        return Value(arith.trunci(vector_of(totals[0].lanes, self.added.type), totals[0].ssa))
+
+    def _apply(self, a: Value, b: Value) -> Value:
         if a.known is not None and a.known == self.identity():
             return b
         if self.operation == "arith.addf":
             return _add(a, b)
         made = ir.Operation.create(self.operation, results=[a.type], operands=[a.ssa, b.ssa])
         return Value(made.results[0])
+
+
+@dataclass(frozen=True)
+class _Extreme(_One):
+    """maximumf or minimumf in three instructions a vector instead of five.
+
+    Kept are the extreme of the numbers, whether a NaN was among them, and the common sign bits: the processor's
+    instruction knows neither NaN nor the sign of zero.
+    """
+
+    @property
+    def largest(self) -> bool:
+        """Whether it is the maximum."""
+        return self.operation == "arith.maximumf"
+
+    @property
+    def types(self) -> list[ir.Type]:
+        """See _One."""
+        bits = ir.IntegerType.get_signless(bits_of(self.added.type))
+        return [self.added.type, bits, bits]
+
+    def starts(self, lanes: int) -> Totals:
+        """See _One."""
+        best, nans, signs = (vector_of(lanes, t) for t in self.types)
+        return [constant(self.identity(), best), constant(0, nans), constant(-1 if self.largest else 0, signs)]
+
+    def add(self, totals: Totals, value: Value) -> Totals:
+        """See _One. All bits set is a NaN, so that a mask once set stays set."""
+        best, nans, signs = totals
+        unordered = arith.cmpf(arith.CmpFPredicate.UNO, value.ssa, bitcast(nans, value.element).ssa)
+        bits = bitcast(value, signs.element)
+        kept = signs & bits if self.largest else signs | bits
+        return [self._better(value, best), Value(arith.extsi(nans.type, unordered)), kept]
+
+    def join(self, a: Totals, b: Totals) -> Totals:
+        """See _One."""
+        signs = a[2] & b[2] if self.largest else a[2] | b[2]
+        return [self._better(a[0], b[0]), a[1] | b[1], signs]
+
+    def total(self, totals: Totals) -> Value:
+        """See _One."""
+        best, nans, signs = totals
+        zero = bitcast(signs & (-1 << (bits_of(signs.type) - 1)), best.element)
+        best = select(best.eq(0.0), zero, best)
+        return select(nans.ne(0), constant(float("nan"), best.type), best)
+
+    def _better(self, a: Value, b: Value) -> Value:
+        return select(a.gt(b) if self.largest else a.lt(b), a, b)
 
 
 def _add(total: Value, added: Value) -> Value:
@@ -146,29 +212,50 @@ class OneByOne:
     @property
     def types(self) -> list[ir.Type]:
         """See Folding."""
-        return [part.type for part in self.parts]
+        return [t for part in self.parts for t in part.types]
+
+    def streaming(self) -> OneByOne:
+        """The same for long rows, with more kept in registers to need fewer instructions."""
+        extremes = ("arith.maximumf", "arith.minimumf")
+        parts = [
+            _Extreme(part.operation, part.added, part.total_argument, part.result)
+            if part.operation in extremes and bits_of(part.added.type) >= 32
+            else part
+            for part in self.parts
+        ]
+        return OneByOne(self.fold, tuple(parts))
 
     def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
         """See Folding."""
-        return [constant(part.identity(), vector_of(lanes, part.type)) for part in self.parts]
+        return [v for part in self.parts for v in part.starts(lanes)]
+
+    def _split(self, totals: Totals) -> list[Totals]:
+        out, first = [], 0
+        for part in self.parts:
+            out.append(totals[first : first + len(part.types)])
+            first += len(part.types)
+        return out
 
     def values(self, scope: Scope, lanes: int) -> list[Value]:
         """What is added at a place."""
         body = scope.body(self.fold, lanes)
         found = body.run(scope.given(self.fold, lanes), [part.added for part in self.parts])
         return [
-            Value(arith.extui(vector_of(lanes, part.type), v.ssa)) if part.is_pred else v
+            Value(arith.extui(vector_of(lanes, part.types[0]), v.ssa)) if part.is_pred else v
             for part, v in zip(self.parts, found, strict=True)
         ]
 
     def step(self, scope: Scope, totals: Totals) -> Totals:
         """See Folding."""
-        made = self.join(totals, self.values(scope, scope.lanes))
+        values = self.values(scope, scope.lanes)
+        kept = self._split(totals)
+        made = [v for part, t, x in zip(self.parts, kept, values, strict=True) for v in part.add(t, x)]
         return kept_by_mask(scope, made, totals)
 
     def join(self, a: Totals, b: Totals) -> Totals:
         """See Folding."""
-        return [part.apply(x, y) for part, x, y in zip(self.parts, a, b, strict=True)]
+        pairs = zip(self.parts, self._split(a), self._split(b), strict=True)
+        return [v for part, x, y in pairs for v in part.join(x, y)]
 
     def across(self, scope: Scope, totals: Totals) -> Totals:
         """See Folding."""
@@ -185,10 +272,9 @@ class OneByOne:
         lanes = totals[0].lanes
         starts = dict(zip(totals_of(self.fold), starts_of(self.fold, scope), strict=True))
         results = []
-        for part, total in zip(self.parts, totals, strict=True):
-            if part.is_pred:
-                total = Value(arith.trunci(vector_of(lanes, part.added.type), total.ssa))
-            results += scope.body(self.fold, lanes).run(starts | {part.added: total}, [part.result])
+        for part, kept in zip(self.parts, self._split(totals), strict=True):
+            given = starts | {part.added: part.total(kept)}
+            results += scope.body(self.fold, lanes).run(given, [part.result])
         return results
 
 
@@ -305,14 +391,13 @@ class ArgBest:
 
     def finish(self, scope: Scope, totals: Totals) -> list[Value]:
         """See Folding. The body itself puts the total after the start."""
-        here = scope.inside({self.loop: cast_index(totals[1], ir.IndexType.get())})
-        number = here.value((self.counter, 0))
-        value = self.selection.narrowed(totals[0])
+        lanes, place = totals[0].lanes, totals[1]
+        (number,) = Body(self.counter.block, lanes, lambda _: place, scope.argument).run({})
         given = dict(zip(totals_of(self.fold), starts_of(self.fold, scope), strict=True))
         arguments = list(self.fold.block.arguments)
-        given[arguments[self.selection.value]] = value
+        given[arguments[self.selection.value]] = self.selection.narrowed(totals[0])
         given[arguments[1 - self.selection.value]] = number
-        return scope.body(self.fold, 0).run(given)
+        return scope.body(self.fold, lanes).run(given)
 
 
 def _match_arg(fold: Fold) -> ArgBest | None:

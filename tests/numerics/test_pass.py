@@ -1,0 +1,159 @@
+"""The pass `stablexla-expand-math` on whole modules: which operations it rewrites, where, and what it leaves."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import mlir.ir as ir
+import numpy as np
+import pytest
+from mlir.dialects import vector
+
+from stablexla.dialects.contexts import upstream_context
+from stablexla.lowering.math_expansion import EXPANSIONS, expand_math
+from tests.numerics.harness import Kernel, operation
+from tests.numerics.references import FUNCTIONS, Function, unary_sample
+
+#: what becomes an instruction as it is
+NATIVE = {"math.absf", "math.copysign", "math.floor", "math.fma", "math.sqrt", "math.trunc"}
+
+
+def expanded(text: str) -> str:
+    """A module's text after the pass; the result is verified."""
+    with upstream_context():
+        module = ir.Module.parse(text)
+    expand_math(module)
+    assert module.operation.verify()
+    return str(module)
+
+
+def names(text: str) -> set[str]:
+    """The operations of `math` and the remainder that a text holds."""
+    return set(re.findall(r"\b(?:math\.\w+|arith\.remf)", text))
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64", "vector<f32>", "vector<3xf32>", "vector<2x3x4xf64>"])
+def test_nothing_but_instructions_is_left(type_: str) -> None:
+    binary = ["math.powf", "math.atan2", "arith.remf"]
+    apart = {f"math.{name}" for name in ("ipowi", "fpowi", "sincos", "isnan", "isinf", "isfinite", "isnormal")}
+    unary = sorted(set(EXPANSIONS) - set(binary) - apart)
+    lines = [f"%{k} = {name} %x : {type_}" for k, name in enumerate(unary)]
+    lines += [f"%b{k} = {name} %0, %y : {type_}" for k, name in enumerate(binary)]
+    lines.append(f"%s, %c = math.sincos %x : {type_}")
+    calls = [f"func.call @use(%{k}) : ({type_}) -> ()" for k in range(len(unary))]
+    body = "\n".join([*lines, *calls])
+    text = f"func.func private @use({type_})\nfunc.func @f(%x: {type_}, %y: {type_}) {{ {body} return }}"
+    assert names(text) >= set(unary)
+    assert names(expanded(text)) <= NATIVE
+
+
+@pytest.mark.parametrize("shape", [None, (2, 4), (4, 1, 2), (3,), (16,)], ids=str)
+@pytest.mark.parametrize("name", ["exp", "tanh", "sin", "log1p", "erfc", "cbrt"])
+def test_every_shape_gives_the_same_bits(name: str, shape: Any) -> None:
+    function: Function = FUNCTIONS[name]
+    for dtype in (np.float32, np.float64):
+        # 4095 elements: what vectors of three fill
+        x = unary_sample(dtype, 6000)[:4095]
+        expected = Kernel(function.emit, [dtype], (8,))(x)
+        result = Kernel(function.emit, [dtype], shape)(x) if shape != (3,) else _of_three(function, dtype, x)
+        assert np.array_equal(result, expected, equal_nan=True)
+
+
+def _of_three(function: Function, dtype: Any, x: Any) -> Any:
+    def emit(value: ir.Value) -> ir.Value:
+        """Lanes 0 to 2 as a vector of their own, then again with 1 to 3 for the last."""
+        three = [
+            vector.extract_strided_slice(ir.VectorType.get([3], value.type.element_type), value, [at], [3], [1])
+            for at in (0, 1)
+        ]
+        first, second = (function.emit(part) for part in three)
+        whole = vector.insert_strided_slice(first, value, [0], [1])
+        return vector.insert_strided_slice(second, whole, [1], [1])
+
+    return Kernel(emit, [dtype], (4,))(x)
+
+
+def test_nested_operations_and_shared_constants() -> None:
+    text = expanded(
+        """
+        func.func @f(%m: memref<8xf32>, %n: index, %p: i1) {
+          %c0 = arith.constant 0 : index
+          %c1 = arith.constant 1 : index
+          scf.for %i = %c0 to %n step %c1 {
+            %x = memref.load %m[%i] : memref<8xf32>
+            %y = scf.if %p -> f32 {
+              %a = math.exp %x : f32
+              scf.yield %a : f32
+            } else {
+              %b = math.sin %x : f32
+              %c = math.exp %b : f32
+              scf.yield %c : f32
+            }
+            memref.store %y, %m[%i] : memref<8xf32>
+          }
+          return
+        }
+        """
+    )
+    assert names(text) <= NATIVE
+    loop = text.index("scf.for")
+    assert "arith.constant" not in text[loop:], "constants stand at the start of the function"
+    constants = re.findall(r"arith\.constant (\S+ : \S+)", text[:loop])
+    assert len(constants) == len(set(constants)), "each constant is made once"
+
+
+def test_functions_do_not_share_constants() -> None:
+    body = "(%x: f32) -> f32 { %y = math.exp %x : f32 return %y : f32 }"
+    text = expanded(f"func.func private @declared(f32)\nfunc.func @f{body}\nfunc.func @g{body}")
+    first, second = text.split("func.func @g")
+    assert first.count("arith.constant") == second.count("arith.constant") > 5
+
+
+def test_an_operation_that_is_first_or_only_in_its_function() -> None:
+    assert "math.round " not in expanded("func.func @f(%x: f32) -> f32 { %y = math.round %x : f32 return %y : f32 }")
+    assert "math.isnan" not in expanded("func.func @f(%x: f32) -> i1 { %y = math.isnan %x : f32 return %y : i1 }")
+
+
+def test_other_types_and_native_operations_are_left_alone() -> None:
+    text = """
+      func.func @f(%x: f16, %v: vector<4xbf16>, %y: f32, %n: i32, %s: vector<[4]xf32>) {
+        %0 = math.exp %x : f16
+        %1 = math.tanh %v : vector<4xbf16>
+        %2 = math.floor %y : f32
+        %3 = math.ctlz %n : i32
+        %4 = math.exp %s : vector<[4]xf32>
+        return
+      }
+    """
+    assert names(expanded(text)) == {"math.exp", "math.tanh", "math.floor", "math.ctlz"}
+
+
+def test_expanding_twice_changes_nothing() -> None:
+    once = expanded("func.func @f(%x: vector<8xf32>) -> vector<8xf32> { %y = math.tan %x : vector<8xf32> "
+                    "return %y : vector<8xf32> }")  # fmt: skip
+    assert expanded(once) == once
+
+
+def test_sine_and_cosine_at_once() -> None:
+    def difference(x: ir.Value) -> ir.Value:
+        both = ir.Operation.create("math.sincos", results=[x.type, x.type], operands=[x])
+        return ir.Operation.create("arith.subf", results=[x.type], operands=list(both.results)).result
+
+    def apart(x: ir.Value) -> ir.Value:
+        parts = [operation(name)(x) for name in ("math.sin", "math.cos")]
+        return ir.Operation.create("arith.subf", results=[x.type], operands=parts).result
+
+    for dtype in (np.float32, np.float64):
+        x = unary_sample(dtype, 5000)
+        together, separate = (Kernel(emit, [dtype])(x) for emit in (difference, apart))
+        assert np.array_equal(together, separate, equal_nan=True)
+
+
+def test_locations_are_kept() -> None:
+    with upstream_context():
+        module = ir.Module.parse('func.func @f(%x: f32) -> f32 { %y = math.log %x : f32 loc("here") return %y : f32 }')
+    expand_math(module)
+    text = module.operation.get_asm(enable_debug_info=True)
+    assert text.count('loc("here")') + text.count("#loc") > 5
+    assert "math.log" not in text

@@ -1,0 +1,481 @@
+"""Compiling programs that come in every form, what executables can be asked, and how bad input is refused."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from io import BytesIO
+from pathlib import Path
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+import pytest
+from jaxlib.mlir.dialects import stablehlo
+
+import stablexla as sx
+from stablexla.dialects.contexts import stablehlo_context
+from stablexla.targets.cpu.engine import load as load_machine_code
+from stablexla.targets.cpu.entry import take_entry
+from stablexla.interop.load import load, parse_text
+from stablexla.targets.pipeline import Pipeline, Step
+from stablexla.targets.registry import find_target
+from stablexla.targets.runtime import pool_stats
+from stablexla.targets.signature import signature_of
+
+TEXT = """
+module @scaled_sum attributes {mhlo.num_partitions = 1 : i32} {
+  func.func public @main(%x: tensor<3x4xf32>, %scale: tensor<f32>) -> (tensor<3xf32>, tensor<3x4xi1>) {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %weights = stablehlo.constant dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf32>
+    %s = stablehlo.broadcast_in_dim %scale, dims = [] : (tensor<f32>) -> tensor<3x4xf32>
+    %w = stablehlo.broadcast_in_dim %weights, dims = [1] : (tensor<4xf32>) -> tensor<3x4xf32>
+    %0 = stablehlo.multiply %x, %s : tensor<3x4xf32>
+    %1 = func.call @plus(%0, %w) : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
+    %2 = stablehlo.reduce(%1 init: %zero) applies stablehlo.add across dimensions = [1]
+      : (tensor<3x4xf32>, tensor<f32>) -> tensor<3xf32>
+    %3 = stablehlo.compare GT, %1, %w : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xi1>
+    return %2, %3 : tensor<3xf32>, tensor<3x4xi1>
+  }
+  func.func private @plus(%a: tensor<3x4xf32>, %b: tensor<3x4xf32>) -> tensor<3x4xf32> {
+    %0 = stablehlo.add %a, %b : tensor<3x4xf32>
+    return %0 : tensor<3x4xf32>
+  }
+}
+"""
+X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+SCALE = np.float32(0.5)
+
+
+def check_scaled_sum(executable: sx.Executable) -> None:
+    """Against numpy."""
+    total = X * SCALE + np.array([1, 2, 3, 4], np.float32)
+    sums, larger = executable(X, SCALE)
+    np.testing.assert_allclose(sums, total.sum(axis=1), rtol=1e-6)
+    np.testing.assert_array_equal(larger, X * SCALE > 0)
+    assert (sums.dtype, larger.dtype) == (np.float32, np.bool_)
+
+
+def bytecode(module: ir.Module) -> bytes:
+    buffer = BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def affine() -> sx.XlaComputation:
+    b = sx.XlaBuilder("affine")
+    x = b.parameter(0, sx.Shape("f32", (2, 3)), name="x")
+    v = b.parameter(1, sx.Shape("f32", (3,)), name="v")
+    return b.build(sx.add(x, v, broadcast_dimensions=(1,)))
+
+
+class TestPrograms:
+    def test_computation(self) -> None:
+        computation = affine()
+        before = str(computation)
+        executable = sx.compile(computation)
+        x, v = np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32)
+        result = executable(x, v)
+        assert isinstance(result, np.ndarray)
+        np.testing.assert_array_equal(result, x + v)
+        results = executable.execute([x, v])
+        assert isinstance(results, list)
+        np.testing.assert_array_equal(results[0], x + v)
+        assert str(computation) == before
+
+    def test_text(self) -> None:
+        check_scaled_sum(sx.compile(TEXT))
+
+    def test_bytecode(self) -> None:
+        check_scaled_sum(sx.compile(bytecode(load(TEXT))))
+
+    def test_portable_artifact(self) -> None:
+        artifact = stablehlo.serialize_portable_artifact(load(TEXT), stablehlo.get_current_version())
+        check_scaled_sum(sx.compile(artifact))
+
+    @pytest.mark.parametrize("form", ["text", "bytecode", "artifact"])
+    def test_path(self, form: str, tmp_path: Path) -> None:
+        module = load(TEXT)
+        data = {
+            "text": TEXT.encode(),
+            "bytecode": bytecode(module),
+            "artifact": stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version()),
+        }
+        path = tmp_path / "program"
+        path.write_bytes(data[form])
+        check_scaled_sum(sx.compile(path))
+
+    def test_module_is_left_as_it_is(self) -> None:
+        module = load(TEXT)
+        before = str(module)
+        check_scaled_sum(sx.compile(module))
+        assert str(module) == before
+
+    def test_module_of_another_context(self) -> None:
+        jax = pytest.importorskip("jax")
+        lowered = jax.jit(lambda x, y: (jax.numpy.tanh(x) @ y).sum(axis=0)).lower(np.ones((2, 3)), np.ones((3, 4)))
+        executable = sx.compile(lowered.compiler_ir("stablehlo"))
+        x, y = np.full((2, 3), 0.5, np.float32), np.ones((3, 4), np.float32)
+        np.testing.assert_allclose(executable(x, y), (np.tanh(x) @ y).sum(axis=0), rtol=1e-6)
+        # jax keeps the names of parameters as locations
+        with pytest.raises(sx.ExecutionError, match=r"parameter 1 \(y\)"):
+            executable(x, x)
+
+    def test_module_may_be_nameless_and_main_unmarked(self) -> None:
+        executable = sx.compile("func.func @main(%x: tensor<2xi32>) -> tensor<2xi32> { return %x : tensor<2xi32> }")
+        np.testing.assert_array_equal(executable(np.array([3, 4], np.int32)), [3, 4])
+        assert executable.name == "main"
+
+    def test_no_results_and_no_parameters(self) -> None:
+        assert sx.compile("func.func @main() { return }").execute([]) == []
+        assert sx.compile("func.func @main() { return }")() == ()
+
+    def test_tuples_come_back_as_they_were_built(self) -> None:
+        b = sx.XlaBuilder("nested")
+        pair = b.parameter(0, sx.Shape.tuple((sx.f32[2], sx.f32[2])), name="pair")
+        x, y = pair
+        executable = sx.compile(b.build(sx.tuple((x + y, sx.tuple((x * y, sx.tuple((x,))))))))
+        x_array, y_array = np.array([1, 2], np.float32), np.array([3, 5], np.float32)
+        total, (product, (same,)) = executable((x_array, y_array))
+        np.testing.assert_array_equal(total, [4, 7])
+        np.testing.assert_array_equal(product, [3, 10])
+        np.testing.assert_array_equal(same, [1, 2])
+        leaves = executable.execute([x_array, y_array])
+        assert [leaf.tolist() for leaf in leaves] == [[4, 7], [3, 10], [1, 2]]
+        with pytest.raises(sx.ExecutionError, match=r"parameter 0 takes a tuple"):
+            executable(x_array)
+
+
+class TestExecutable:
+    def test_every_stage_is_text(self) -> None:
+        executable = sx.compile(TEXT)
+        assert executable.stages == ("source", "stablehlo", "tensor", "kernels", "buffers", "llvm")
+        assert "func.call" not in executable.ir("stablehlo")
+        assert "call @plus" in executable.ir("source")
+        assert "linalg.generic" in executable.ir("tensor")
+        assert "stablexla.kernel" in executable.ir("kernels")
+        assert "memref<12xf32>" in executable.ir("buffers")
+        assert "llvm.func @main" in executable.ir("llvm")
+        assert "loc(" not in executable.ir("tensor")
+        assert "loc(" in executable.ir("tensor", debug_info=True)
+        with pytest.raises(sx.CompileError, match="no stage 'bufers'") as caught:
+            executable.ir("bufers")
+        assert caught.value.hint == "buffers"
+
+    def test_source_stage_compiles_again(self) -> None:
+        executable = sx.compile(TEXT)
+        for stage in ("source", "stablehlo"):
+            check_scaled_sum(sx.compile(executable.ir(stage)))
+
+    def test_user_line_reaches_the_last_stages(self) -> None:
+        executable = sx.compile(affine())
+        assert "test_compile.py" in executable.ir("kernels", debug_info=True)
+
+    def test_kernels_are_listed(self) -> None:
+        kernels = sx.compile(TEXT).kernels
+        assert kernels
+        assert {k.path for k in kernels} <= {"emitted", "general"}
+        assert all(k.calls == 1 and k.items >= 1 for k in kernels)
+
+    def test_composites_tell_which_way_they_went(self) -> None:
+        text = """
+        func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+          %0 = stablehlo.composite "my.twice" %x {decomposition = @twice, version = 2 : i32}
+            : (tensor<2xf32>) -> tensor<2xf32>
+          return %0 : tensor<2xf32> }
+        func.func private @twice(%x: tensor<2xf32>) -> tensor<2xf32> {
+          %0 = stablehlo.add %x, %x : tensor<2xf32>
+          return %0 : tensor<2xf32> }"""
+        executable = sx.compile(text)
+        assert executable.composites == {"my.twice v2": "decomposition"}
+        assert sx.compile(TEXT).composites == {}
+        np.testing.assert_array_equal(executable(np.array([1, 2], np.float32)), [2, 4])
+
+    def test_says_what_it_is(self) -> None:
+        executable = sx.compile(affine())
+        assert repr(executable) == "Executable('affine', (f32[2,3], f32[3]) -> (f32[2,3]), target='cpu')"
+        assert "affine" in executable._repr_html_()
+
+    def test_own_pipeline_is_run(self) -> None:
+        cpu = find_target("cpu").pipeline(sx.CompileOptions())
+        mine = cpu.with_step("kernels", cpu["kernels"].passes + ",cse")
+        executable = sx.compile(TEXT, options=sx.CompileOptions(pipeline=mine))
+        assert executable.pipeline == mine
+        check_scaled_sum(executable)
+
+    def test_replicated_with_one_device(self) -> None:
+        executable = sx.compile(affine(), num_replicas=1, num_partitions=1)
+        x, v = np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32)
+        ((result,),) = executable.execute_replicated([[x, v]])
+        np.testing.assert_array_equal(result, x + v)
+        with pytest.raises(sx.ExecutionError, match=r"runs on 1 device\(s\), but arguments for 2"):
+            executable.execute_replicated([[x, v], [x, v]])
+
+    def test_wrong_arguments(self) -> None:
+        executable = sx.compile(affine())
+        good = np.ones((2, 3), np.float32)
+        with pytest.raises(sx.ExecutionError, match=r"affine: parameter 1 \(v\)"):
+            executable(good, np.ones(3))
+        with pytest.raises(sx.ExecutionError, match="takes 2 arguments"):
+            executable(good)
+
+
+class TestOptions:
+    @pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
+    def test_every_opt_level(self, opt_level: int) -> None:
+        check_scaled_sum(sx.compile(TEXT, options=sx.CompileOptions(opt_level=opt_level)))
+
+    @pytest.mark.parametrize("vector_bits", [128, 256, 512])
+    def test_every_vector_width(self, vector_bits: int) -> None:
+        check_scaled_sum(sx.compile(TEXT, options=sx.CompileOptions(vector_bits=vector_bits)))
+
+    def test_one_thread(self) -> None:
+        executable = sx.compile(TEXT, options=sx.CompileOptions(num_threads=1))
+        assert "stablexla_parallel_for" not in executable.ir("llvm")
+        check_scaled_sum(executable)
+
+    def test_denormals(self) -> None:
+        text = """func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+          %0 = stablehlo.add %x, %x : tensor<8xf32>
+          return %0 : tensor<8xf32> }"""
+        tiny = np.full(8, 1e-40, np.float32)
+        np.testing.assert_array_equal(sx.compile(text)(tiny), tiny + tiny)
+        flushing = sx.compile(text, options=sx.CompileOptions(flush_denormals=True))
+        np.testing.assert_array_equal(flushing(tiny), np.zeros(8, np.float32))
+        np.testing.assert_array_equal(sx.compile(text)(tiny), tiny + tiny)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"opt_level": 4}, "opt_level must be one of 0, 1, 2, 3, not 4"),
+            ({"opt_level": True}, "opt_level"),
+            ({"opt_level": "2"}, "opt_level"),
+            ({"vector_bits": 1024}, "vector_bits must be one of 128, 256, 512"),
+            ({"num_threads": 0}, "num_threads"),
+            ({"num_threads": 2.0}, "num_threads"),
+            ({"flush_denormals": 1}, "flush_denormals"),
+            ({"pipeline": "cse"}, "pipeline must be a Pipeline"),
+        ],
+    )
+    def test_bad_options_are_refused_when_made(self, options: dict[str, object], message: str) -> None:
+        with pytest.raises(sx.CompileError, match=message):
+            sx.CompileOptions(**options)  # type: ignore[arg-type]
+
+    def test_are_values(self) -> None:
+        assert sx.CompileOptions(opt_level=2) == sx.CompileOptions(opt_level=2)
+        assert hash(sx.CompileOptions()) == hash(sx.CompileOptions())
+
+
+class TestRefusals:
+    """Each kind of bad input: the right error, nothing on standard error, and the process goes on."""
+
+    @pytest.fixture(autouse=True)
+    def quiet_and_alive(self, capfd: pytest.CaptureFixture[str]):
+        executable = sx.compile(affine())
+        capfd.readouterr()
+        yield
+        captured = capfd.readouterr()
+        assert captured.err == ""
+        assert captured.out == ""
+        result = executable(np.ones((2, 3), np.float32), np.ones(3, np.float32))
+        np.testing.assert_array_equal(result, np.full((2, 3), 2, np.float32))
+
+    @pytest.mark.parametrize(
+        ("text", "line", "column"),
+        [
+            ("module { foo }", 1, 10),
+            ("func.func @main() {\n  %0 = stablehlo.nonsense : tensor<f32>\n  return\n}", 2, 8),
+            ("func.func @main() {\n  return", 2, 8),
+            ("func.func @main() -> tensor<2xf32> {\n  return %x : tensor<2xf32>\n}", 2, 10),
+            ("", 0, 0),
+        ],
+    )
+    def test_text_that_does_not_parse(self, text: str, line: int, column: int) -> None:
+        if not text:
+            with pytest.raises(sx.VerificationError, match="no function @main"):
+                sx.compile(text)
+            return
+        with pytest.raises(sx.ParseError) as caught:
+            sx.compile(text)
+        assert (caught.value.file, caught.value.line, caught.value.column) == ("<text>", line, column)
+
+    def test_file_that_does_not_parse(self, tmp_path: Path) -> None:
+        path = tmp_path / "bad.mlir"
+        path.write_text("// a comment\nfunc.func @main( {\n}\n")
+        with pytest.raises(sx.ParseError, match=r"bad\.mlir:2:17: expected") as caught:
+            sx.compile(path)
+        assert caught.value.file == str(path)
+        assert "func.func @main( {" in str(caught.value)
+
+    def test_file_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(sx.ParseError, match="No such file"):
+            sx.compile(tmp_path / "missing.mlir")
+
+    def test_file_name_given_as_text(self) -> None:
+        with pytest.raises(sx.ParseError) as caught:
+            sx.compile("model.mlir")
+        assert "pathlib.Path('model.mlir')" in caught.value.hint
+
+    @pytest.mark.parametrize("data", [b"ML\xefRnonsense", b"\xff\xfe\x00", b"ML\xefR\x0dStableHLO_v99.0.0\x00\x01"])
+    def test_bytes_that_are_no_module(self, data: bytes) -> None:
+        with pytest.raises(sx.ParseError, match="<bytes>"):
+            sx.compile(data)
+
+    def test_something_else(self) -> None:
+        with pytest.raises(sx.ParseError, match="a int is no program"):
+            sx.compile(3)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("body", "message"),
+        [
+            ('%0 = "stablehlo.add"(%x, %y) : (tensor<2xf32>, tensor<3xf32>) -> tensor<2xf32>', "stablehlo.add"),
+            ("%0 = stablehlo.reshape %y : (tensor<3xf32>) -> tensor<2xf32>", "number of output elements"),
+        ],
+    )
+    def test_module_that_does_not_verify(self, body: str, message: str) -> None:
+        text = f"""func.func @main(%x: tensor<2xf32>, %y: tensor<3xf32>) -> tensor<2xf32> {{
+          {body}
+          return %0 : tensor<2xf32> }}"""
+        with pytest.raises(sx.VerificationError, match=f"<text>:2:.*{message}"):
+            sx.compile(text)
+
+    def test_no_main(self) -> None:
+        with pytest.raises(sx.VerificationError, match="no function @main; it has @other"):
+            sx.compile("func.func @other() { return }")
+
+    def test_operation_without_lowering(self, tmp_path: Path) -> None:
+        text = """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = stablehlo.custom_call @nobody_knows(%x) : (tensor<2xf32>) -> tensor<2xf32>
+  return %0 : tensor<2xf32>
+}"""
+        path = tmp_path / "calls.mlir"
+        path.write_text(text)
+        with pytest.raises(sx.UnsupportedError, match=r"stablehlo\.custom_call") as caught:
+            sx.compile(path)
+        assert "calls.mlir" in str(caught.value)
+        assert ":2:" in str(caught.value)
+
+    def test_dynamic_shape(self) -> None:
+        with pytest.raises(sx.UnsupportedError, match="parameter 0 of main"):
+            sx.compile("func.func @main(%x: tensor<?xf32>) { return }")
+
+    def test_functions_in_a_circle(self) -> None:
+        text = """
+        func.func @main() { func.call @a() : () -> () return }
+        func.func private @a() { func.call @b() : () -> () return }
+        func.func private @b() { func.call @a() : () -> () return }"""
+        with pytest.raises(sx.UnsupportedError, match="a -> b -> a"):
+            sx.compile(text)
+
+    @pytest.mark.parametrize("counts", [{"num_replicas": 2}, {"num_partitions": 2}])
+    def test_several_devices(self, counts: dict[str, int]) -> None:
+        with pytest.raises(sx.UnsupportedError, match="not there yet"):
+            sx.compile(TEXT, **counts)  # type: ignore[arg-type]
+
+    def test_counts_of_the_module(self) -> None:
+        with pytest.raises(sx.UnsupportedError, match="num_partitions is 4"):
+            sx.compile(TEXT.replace("num_partitions = 1", "num_partitions = 4"))
+        with pytest.raises(sx.CompileError, match="num_replicas must be a number"):
+            sx.compile(TEXT, num_replicas=0)
+
+    def test_unknown_target(self) -> None:
+        with pytest.raises(sx.CompileError, match="no target 'cpux'") as caught:
+            sx.compile(TEXT, target="cpux")
+        assert caught.value.hint == 'target="cpu"'
+
+    def test_unknown_symbol(self) -> None:
+        pipeline = Pipeline("p", [Step("s", "convert-func-to-llvm")])
+        text = """
+        llvm.func @stablexla_nowhere()
+        llvm.func @main(%arena: !llvm.ptr {stablexla.role = "arena"}) {
+          llvm.call @stablexla_nowhere() : () -> ()
+          llvm.return }"""
+        module = parse_text(text, side="upstream")
+        signature = signature_of(load("func.func @main() { return }"))
+        with pytest.raises(sx.CompileError, match="stablexla_nowhere") as caught:
+            load_machine_code(module, signature, sx.CompileOptions(pipeline=pipeline))
+        assert caught.value.stage == "machine code"
+
+    def test_pipeline_that_stops_too_early(self) -> None:
+        cpu = find_target("cpu").pipeline(sx.CompileOptions())
+        with pytest.raises(sx.CompileError, match="main"):
+            sx.compile(TEXT, options=sx.CompileOptions(pipeline=cpu.up_to("tensor")))
+
+    def test_entry_of_another_form(self) -> None:
+        module = parse_text("llvm.func @main(%x: !llvm.ptr) { llvm.return }", side="upstream")
+        with pytest.raises(sx.CompileError, match="main must take"):
+            take_entry(module)
+
+
+class TestThreads:
+    def test_many_compile_at_once(self) -> None:
+        outcomes: dict[int, object] = {}
+
+        def work(number: int) -> None:
+            text = TEXT.replace("[1.0, 2.0, 3.0, 4.0]", f"[{number}.0, 0.0, 0.0, 1.0]")
+            outcomes[number] = sx.compile(text)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        gc.collect()
+        # The threads, and with them their contexts, are gone; what they compiled works on.
+        for number, executable in outcomes.items():
+            assert isinstance(executable, sx.Executable)
+            sums, _ = executable(X, SCALE)
+            np.testing.assert_allclose(sums, (X * SCALE).sum(axis=1) + number + 1, rtol=1e-6)
+            assert f"dense<[{float(number):e}," in executable.ir("source")
+            assert "llvm.func @main" in executable.ir("llvm")
+
+    def test_computation_of_another_thread(self) -> None:
+        computation = affine()
+        made: list[sx.Executable] = []
+        thread = threading.Thread(target=lambda: made.append(sx.compile(computation)))
+        thread.start()
+        thread.join()
+        x, v = np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32)
+        np.testing.assert_array_equal(made[0](x, v), x + v)
+
+    def test_many_call_one(self) -> None:
+        executable = sx.compile(TEXT)
+        wrong: list[float] = []
+
+        def work(seed: int) -> None:
+            x = np.random.default_rng(seed).standard_normal((3, 4)).astype(np.float32)
+            expected = (x * SCALE + np.array([1, 2, 3, 4], np.float32)).sum(axis=1)
+            for _ in range(50):
+                sums, _ = executable(x, SCALE)
+                if not np.allclose(sums, expected, rtol=1e-5):
+                    wrong.append(seed)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+
+def test_executables_do_not_pile_up() -> None:
+    before = pool_stats()
+    for _ in range(3):
+        check_scaled_sum(sx.compile(TEXT))
+    gc.collect()
+    after = pool_stats()
+    assert set(after) == set(before)
+
+
+def test_constants_are_not_in_the_machine_code() -> None:
+    """A big constant travels as an argument, so that compiling does not depend on its size."""
+    b = sx.XlaBuilder("big")
+    values = np.arange(1 << 16, dtype=np.float32)
+    x = b.parameter(0, sx.f32[1 << 16])
+    executable = sx.compile(b.build(x + b.constant(values)))
+    np.testing.assert_array_equal(executable(values), 2 * values)
+    assert "llvm.mlir.global" not in executable.ir("llvm", large_elements_limit=8)
+
+
+def test_context_is_the_threads_own() -> None:
+    module = load(TEXT)
+    assert module.context == stablehlo_context()
