@@ -307,7 +307,7 @@ def main() -> int:
         for program in PROGRAMS.values():
             print(f"{program.name:22} {program.summary}")
         return 0
-    console = Console(highlight=False, stderr=True)
+    console = Console(highlight=False, markup=False, stderr=True)
     programs = [PROGRAMS[name] for name in _chosen(arguments.programs, list(PROGRAMS))]
     engines = _engines(arguments.engines.split(","), console)
     names = [engine.name for engine in engines]
@@ -319,7 +319,7 @@ def main() -> int:
         ratios = (f"{name} / {OURS} {ratio:.2f}" for name in names if name != OURS and (ratio := rows[-1].ratio(name)))
         console.print(f"{program.name}: {', '.join(ratios)}")
     output = Console(highlight=False)
-    output.width = max(output.width, 120)  # wide enough when it is no terminal
+    output.width = max(output.width, 140)  # wide enough when it is no terminal
     output.print(table(rows, names))
     machine = describe_machine(engines)
     command = " ".join(["python -m benchmarks.run", *sys.argv[1:]])

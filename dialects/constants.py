@@ -63,5 +63,3 @@ def _number(text: str, element: ElementType) -> Any:
     if element.is_float:
         return np.dtype(element.dtype).type(float(text))
     return int(text)
-
-

@@ -1,7 +1,7 @@
 """The two MLIR contexts: StableHLO's (from jaxlib) and upstream's, and how their diagnostics are caught.
 
-The two share no objects. A context is made once for each thread that compiles: MLIR's Python bindings hold the GIL while
-they work, and a context that is used by one thread only needs no lock.
+The two share no objects. A context is made once for each thread that compiles: MLIR's Python bindings hold the GIL
+while they work, and a context that is used by one thread only needs no lock.
 """
 
 from __future__ import annotations
@@ -36,6 +36,21 @@ def upstream_context() -> ir.Context:
         context = _local.upstream = ir.Context()
         context.load_all_available_dialects()
     return context
+
+
+@contextmanager
+def contexts_of_their_own() -> Iterator[None]:
+    """Gives this thread two new contexts for the length of a `with` block.
+
+    A context keeps every constant that it ever saw. Those of a big program should go when the program goes.
+    """
+    kept = dict(vars(_local))
+    vars(_local).clear()
+    try:
+        yield
+    finally:
+        vars(_local).clear()
+        vars(_local).update(kept)
 
 
 def _new_stablehlo_context() -> hlo_ir.Context:
@@ -74,7 +89,9 @@ def diagnostics(context: Any) -> Iterator[list[Diagnostic]]:
 
     def note(found: Any) -> bool:
         severity = str(found.severity).rsplit(".", 1)[-1].lower()
-        seen.append(Diagnostic(severity, str(found.message), str(found.location).removeprefix("loc(").removesuffix(")")))
+        seen.append(
+            Diagnostic(severity, str(found.message), str(found.location).removeprefix("loc(").removesuffix(")"))
+        )
         seen.extend(
             Diagnostic("note", str(n.message), str(n.location).removeprefix("loc(").removesuffix(")"))
             for n in found.notes

@@ -99,7 +99,7 @@ class CompileError(StablexlaError):
         self.stage, self.diagnostics, self.reproducer = stage, diagnostics, reproducer
         details = "".join(f"\n  {line}" for text in diagnostics for line in text.splitlines())
         if reproducer:
-            details += f"\n  reproduce: {reproducer}"
+            details += f"\n  reproduce: stablexla-opt --run-reproducer {reproducer}"
         super().__init__(summary + details, hint=hint)
 
 

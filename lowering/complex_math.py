@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, log
+from math import inf, log, nan
 from typing import Any
 
 import mlir.ir as ir
@@ -36,7 +36,8 @@ BINARY: dict[str, Binary] = {}
 
 LN2 = log(2.0)
 # Beyond these a square of f64 overflows, or loses bits; SCALE brings numbers beyond them back.
-LARGE, SMALL, SCALE = 2.0**500, 2.0**-480, 2.0**600
+LARGE, SMALL, SCALE_EXPONENT = 2.0**500, 2.0**-480, 600
+SCALE = 2.0**SCALE_EXPONENT
 # Where the exponential of f64 nears an overflow or a denormal it is taken as the square of a root.
 LARGE_EXPONENT = 700.0
 
@@ -194,9 +195,10 @@ def _exponent(x: Real) -> Integer:
 
 
 def _sum_of_products(a: Real, b: Real, c: Real, d: Real) -> Real:
-    """a * b + c * d to within 2 ULP also where the products cancel (Kahan)."""
+    """a * b + c * d to within 2 ULP also where the products cancel (Kahan); with infinities as written."""
     product = two_product(c, d)
-    return a.fma(b, product.high) + product.low
+    total = a.fma(b, product.high)
+    return select(product.low.is_nan(), total, total + product.low)
 
 
 def _recover_quotient(x: Complex, y: Complex, lost: Mask, re: Real, im: Real) -> list[Real]:
@@ -293,7 +295,7 @@ def sqrt(x: Complex) -> Complex:
     near, small = _scaled_up(x)
     root = _root(near, _half_abs(near))
     if small is not None:
-        root = root.scaled(select(small, x.re.format.real(SCALE**-0.5), 1.0))
+        root = root.scaled(select(small, x.re.format.real(2.0 ** (-SCALE_EXPONENT // 2)), 1.0))
     endless = abs(x.im).equals(inf)
     infinite_re = abs(x.re).equals(inf)
     # -inf + NaN i has the root NaN + inf i; every number with an infinite imaginary part inf + inf i (or its conjugate)
@@ -313,7 +315,7 @@ def rsqrt(x: Complex) -> Complex:
     root = _root(near, half)
     result = x.of(root.re / half * 0.5, -root.im / half * 0.5)
     if small is not None:
-        result = result.scaled(select(small, x.re.format.real(SCALE**0.5), 1.0))
+        result = result.scaled(select(small, x.re.format.real(2.0 ** (SCALE_EXPONENT // 2)), 1.0))
     zero = x.re.format.real(0.0)
     endless = half.equals(inf)
     re = select(endless, zero, select(half.equals(0.0), inf, result.re))
@@ -326,7 +328,7 @@ def cbrt(x: Complex) -> Complex:
     near, small = _scaled_up(x)
     radius = _call("cbrt", _half_abs(near)) * 2.0 ** (1 / 3)
     if small is not None:
-        radius = radius * select(small, x.re.format.real(SCALE ** (-1 / 3)), 1.0)
+        radius = radius * select(small, x.re.format.real(2.0 ** (-SCALE_EXPONENT // 3)), 1.0)
     angle = _call("atan2", x.im, x.re) / 3.0
     return x.of(*_rotate(angle, radius, None))
 
@@ -428,19 +430,17 @@ def log_plus_one(x: Complex) -> Complex:
 
 @_binary("power")
 def power(x: Complex, y: Complex) -> Complex:
-    """exp(y log x). x^0 is 1, also for a zero or NaN x; 0^y is 0 when y's real part is positive, else NaN."""
+    """exp(y log x). x^0 and 1^y are 1, also with NaN; 0^y is 0 where y's real part is positive, else NaN."""
     root = logarithm(x)
     real = y.im.equals(0.0)
     radial = select(real, y.re * root.re, _sum_of_products(y.re, root.re, -y.im, root.im))
     angular = select(real, y.re * root.im, _sum_of_products(y.re, root.im, y.im, root.re))
     result = exponential(x.of(radial, angular))
+    of_zero = select((y.re > 0.0) & (abs(y.im) < inf), 0.0, y.re.format.real(nan))
     zero = x.is_zero()
-    vanishing = zero & (y.re > 0.0)
-    one = y.is_zero()
-    undefined = zero & ~vanishing
-    re = select(undefined, float("nan"), select(vanishing, 0.0, result.re))
-    im = select(undefined, float("nan"), select(vanishing, 0.0, result.im))
-    return x.of(select(one, 1.0, re), select(one, 0.0, im))
+    one = y.is_zero() | (x.re.equals(1.0) & x.im.equals(0.0))
+    re = select(one, 1.0, select(zero, of_zero, result.re))
+    return x.of(re, select(one, 0.0, select(zero, of_zero, result.im)))
 
 
 @_binary("atan2")

@@ -56,6 +56,4 @@ def elementary_function(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """The function of each element, computed in f32 or wider."""
     function = FUNCTIONS[hlo_ir.StringAttr(ctx.attributes["name"]).value]
     element = ctx.result.element
-    return elementwise(
-        [x], ctx.operand_types, ctx.result_types, lambda v: narrow(function(widen(v, element)), element)
-    )
+    return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: narrow(function(widen(v, element)), element))

@@ -66,7 +66,7 @@ class LoweringContext:
         return [tensor_type(v.type) for v in block.operations[len(block.operations) - 1].operands]
 
     def inline_region(self, region: int, arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        """Lowers a region's block at the current insertion point with its arguments bound, and returns what it returns."""
+        """Lowers a region's block at the current insertion point, its arguments bound; returns what it returns."""
         return self._walk.lower_block(self.op.regions[region].blocks[0], arguments)
 
     def function(self, name: str) -> Any:

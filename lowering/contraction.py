@@ -59,9 +59,9 @@ def contract(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, numbers: DotDim
         summed = from_storage(tensor.extract(summed, []), accumulator.element)
     if accumulator.element == element:
         return summed
-    return elementwise(
-        [summed], [accumulator], [ctx.result], lambda v: convert_value(v, accumulator.element, element)
-    )[0]
+    return elementwise([summed], [accumulator], [ctx.result], lambda v: convert_value(v, accumulator.element, element))[
+        0
+    ]
 
 
 def _at_least_1d(value: ir.Value, type_: TensorType) -> ir.Value:
@@ -90,12 +90,8 @@ def contraction_maps(
     numbers: DotDimensionNumbers, lhs_rank: int, rhs_rank: int
 ) -> tuple[list[ir.AffineMap], list[str]]:
     """Loops in the order batch, lhs free, rhs free, contracted."""
-    lhs_free = [
-        d for d in range(lhs_rank) if d not in numbers.lhs_batch and d not in numbers.lhs_contracting
-    ]
-    rhs_free = [
-        d for d in range(rhs_rank) if d not in numbers.rhs_batch and d not in numbers.rhs_contracting
-    ]
+    lhs_free = [d for d in range(lhs_rank) if d not in numbers.lhs_batch and d not in numbers.lhs_contracting]
+    rhs_free = [d for d in range(rhs_rank) if d not in numbers.rhs_batch and d not in numbers.rhs_contracting]
     batch = len(numbers.lhs_batch)
     parallel = batch + len(lhs_free) + len(rhs_free)
     total = parallel + len(numbers.lhs_contracting)

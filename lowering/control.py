@@ -50,7 +50,10 @@ def _case(ctx: LoweringContext, index: ir.Value, first: int) -> list[ir.Value]:
 
 
 def _branch(
-    ctx: LoweringContext, pred: ir.Value, then: Callable[[], Sequence[ir.Value]], other: Callable[[], Sequence[ir.Value]]
+    ctx: LoweringContext,
+    pred: ir.Value,
+    then: Callable[[], Sequence[ir.Value]],
+    other: Callable[[], Sequence[ir.Value]],
 ) -> list[ir.Value]:
     op = scf.IfOp(pred, [ssa_type(t) for t in ctx.result_types], has_else=True)
     for block, values in ((op.then_block, then), (op.else_block, other)):

@@ -130,5 +130,3 @@ def _signed(direction: str) -> str:
 
 def _unsigned(direction: str) -> str:
     return direction.lower() if direction in ("EQ", "NE") else "u" + direction.lower()
-
-

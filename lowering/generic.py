@@ -46,7 +46,7 @@ def generic(
     iterators: Sequence[str],
     body: Callable[[Sequence[ir.Value]], Sequence[ir.Value]],
 ) -> list[ir.Value]:
-    """A linalg.generic; `body` gets one element of each input and output as they are stored and returns what to store."""
+    """A linalg.generic; `body` gets an element of each input and output as stored and returns what to store."""
     op = ir.Operation.create(
         "linalg.generic",
         results=[v.type for v in outputs],
@@ -74,9 +74,7 @@ def _element(type_: ir.Type) -> ir.Type:
     return type_.element_type if isinstance(type_, ir.RankedTensorType) else type_
 
 
-def read_through(
-    value: ir.Value, map_: ir.AffineMap, *, transposes: bool = False
-) -> tuple[ir.Value, ir.AffineMap]:
+def read_through(value: ir.Value, map_: ir.AffineMap, *, transposes: bool = False) -> tuple[ir.Value, ir.AffineMap]:
     """What to read, and through which map, so that repeated values and constants are not read from memory.
 
     `map_` leads from the loops to `value`'s dimensions. A splat becomes its scalar; a broadcast its operand; with

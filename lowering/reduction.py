@@ -57,6 +57,4 @@ def reduce(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
 @lowers("stablehlo.map")
 def map_(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     """The region applied to the elements of the operands at each index."""
-    return elementwise(
-        operands, ctx.operand_types, ctx.result_types, lambda *values: ctx.inline_region(0, values)
-    )
+    return elementwise(operands, ctx.operand_types, ctx.result_types, lambda *values: ctx.inline_region(0, values))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import mlir.ir as ir
 
 if TYPE_CHECKING:
     from stablexla.lowering.context import LoweringContext
 
-Lowered = ir.Value | Sequence[ir.Value]
+Lowered: TypeAlias = ir.Value | Sequence[ir.Value]
 Rule = Callable[..., Lowered]
 
 

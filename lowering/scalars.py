@@ -1,4 +1,4 @@
-"""Arithmetic on one element at a time: what each element-wise operation of StableHLO means for floats, integers and pred.
+"""Arithmetic on one element: what each element-wise operation of StableHLO means for floats, integers and pred.
 
 Values are scalars in their computing type (floats below 32 bits already widened to f32). Complex numbers have a file of
 their own.

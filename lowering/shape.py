@@ -1,4 +1,4 @@
-"""Lowering of operations that make or move elements: constants, iota, broadcasts, reshapes, slices, pads, concatenation."""
+"""Lowering of operations that make or move elements: constants, iota, broadcasts, reshapes, slices, pads ..."""
 
 from __future__ import annotations
 
@@ -233,9 +233,7 @@ def pad(ctx: LoweringContext, x: ir.Value, padding: ir.Value) -> ir.Value:
     filled = fill(padding, result)
     placed = [
         _placed(size, extent, low, interior + 1)
-        for size, extent, low, interior in zip(
-            source.shape, result.shape, config.low, config.interior, strict=True
-        )
+        for size, extent, low, interior in zip(source.shape, result.shape, config.low, config.interior, strict=True)
     ]
     kept = [count for _, count, _ in placed]
     if 0 in kept:

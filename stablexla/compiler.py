@@ -5,20 +5,28 @@ Reading the program is in interop/, the steps and what they run in targets/; her
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from math import prod
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.computation import XlaComputation
+from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import CompileError, UnsupportedError
 from stablexla.executable import Executable
 from stablexla.interop.load import Program, load
 from stablexla.targets.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.dump import KnobWatcher
 from stablexla.targets.options import CompileOptions
-from stablexla.targets.registry import find_target
+from stablexla.targets.registry import Target, find_target
 from stablexla.targets.signature import signature_of
+
+BIG = 8 << 20
+"""Bytes of constants above which a program is compiled in contexts of its own."""
 
 
 def compile(
@@ -59,7 +67,13 @@ def compile(
     options = options or CompileOptions()
     if not isinstance(options, CompileOptions):
         raise CompileError(f"options must be CompileOptions, not {options!r}")
-    chosen = find_target(target)
+    with contexts_of_their_own() if _is_big(program) else nullcontext():
+        return _compile(program, find_target(target), num_replicas, num_partitions, options)
+
+
+def _compile(
+    program: Program, target: Target, num_replicas: int | None, num_partitions: int | None, options: CompileOptions
+) -> Executable:
     source = load(program)
     counts = _count(source, "replicas", num_replicas), _count(source, "partitions", num_partitions)
     signature = signature_of(source)
@@ -67,11 +81,11 @@ def compile(
         signature = replace(signature, parameter_names=_leaf_names(program))
     if options.pipeline is not None:
         check_pipeline(options.pipeline)
-    pipeline = options.pipeline or chosen.pipeline(options)
+    pipeline = options.pipeline or target.pipeline(options)
     watcher = KnobWatcher(signature.name, pipeline, source)
     lowered = run_pipeline(copy_of(source), pipeline, watcher=watcher, again=lambda: copy_of(source))
     start = perf_counter()
-    function = chosen.load(lowered, signature, options)
+    function = target.load(lowered, signature, options)
     watcher.times["machine code"] = perf_counter() - start
     watcher.finish()
     return Executable(
@@ -79,11 +93,33 @@ def compile(
         signature,
         function,
         pipeline,
-        target=chosen.name,
+        target=target.name,
         num_replicas=counts[0],
         num_partitions=counts[1],
         computation=program if isinstance(program, XlaComputation) else None,
     )
+
+
+def _is_big(program: Program) -> bool:
+    """Whether a program holds constants that should not stay in the thread's contexts for ever."""
+    if isinstance(program, Path):
+        return program.is_file() and program.stat().st_size > BIG
+    if isinstance(program, (str, bytes, bytearray)):
+        return len(program) > BIG
+    module = program.module if isinstance(program, XlaComputation) else program
+    return isinstance(module, hlo_ir.Module) and _constant_bytes(module) > BIG
+
+
+def _constant_bytes(module: hlo_ir.Module) -> int:
+    """Bytes of the constants at the top of the module's functions, about: four for each element."""
+    total = 0
+    for function in module.body.operations:
+        for block in function.operation.regions[0].blocks if function.operation.regions else ():
+            for op in block.operations:
+                if op.operation.name == "stablehlo.constant":
+                    type_: Any = op.operation.results[0].type
+                    total += 4 * prod(type_.shape)
+    return total
 
 
 def _leaf_names(computation: XlaComputation) -> tuple[str, ...]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jaxlib.mlir.ir as hlo_ir
 import numpy.typing as npt
 
 from stablexla.computation import XlaComputation
+from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.dialects.shapes import Shape
 from stablexla.targets.driver import Watcher, copy_of, run_pipeline
@@ -132,11 +134,12 @@ class Executable:
         if stage not in self.stages:
             near = difflib.get_close_matches(str(stage), self.stages, n=1) or self.stages
             raise CompileError(f"{self.name} has no stage {stage!r}", hint=" or ".join(near))
-        module = self._copy_of_source()
-        if stage != "source":
-            module = run_pipeline(module, self.pipeline.up_to(stage))
-        text = module.operation.get_asm(enable_debug_info=debug_info, large_elements_limit=large_elements_limit)
-        return str(text).rstrip("\n")
+        with self._contexts():
+            module = copy_of(self._source, here=True)
+            if stage != "source":
+                module = run_pipeline(module, self.pipeline.up_to(stage))
+            text = module.operation.get_asm(enable_debug_info=debug_info, large_elements_limit=large_elements_limit)
+            return str(text).rstrip("\n")
 
     @property
     def kernels(self) -> tuple[KernelSummary, ...]:
@@ -144,22 +147,26 @@ class Executable:
         from stablexla.targets.kernels.summary import KernelWatcher  # with all that a target needs
 
         watcher = KernelWatcher()
-        run_pipeline(self._copy_of_source(), self._until("buffers"), watcher=watcher)
+        self._watch(watcher, "buffers")
         return watcher.kernels
 
     @property
     def composites(self) -> dict[str, str]:
         """For each composite operation, by name and version: "kernel" or "decomposition"."""
         watcher = _CompositeWatcher()
-        run_pipeline(self._copy_of_source(), self._until("stablehlo"), watcher=watcher)
+        self._watch(watcher, "stablehlo")
         return watcher.ways
 
-    def _until(self, step: str) -> Pipeline:
-        return self.pipeline.up_to(step) if step in self.pipeline else self.pipeline
+    def _watch(self, watcher: Watcher, step: str) -> None:
+        """Runs the pipeline once more, up to a step if it has that."""
+        pipeline = self.pipeline.up_to(step) if step in self.pipeline else self.pipeline
+        with self._contexts():
+            run_pipeline(copy_of(self._source, here=True), pipeline, watcher=watcher)
 
-    def _copy_of_source(self) -> hlo_ir.Module:
-        # The source belongs to the thread that compiled; whoever asks may be another.
-        return copy_of(self._source, here=True)
+    def _contexts(self) -> AbstractContextManager[None]:
+        # The source may belong to another thread, or to contexts of its own, since it is big: what is made of it here
+        # must not stay in this thread's contexts then.
+        return nullcontext() if self._source.context == stablehlo_context() else contexts_of_their_own()
 
     def __repr__(self) -> str:
         return f"Executable({self.name!r}, {self._signature}, target={self.target!r})"

@@ -6,6 +6,7 @@ What runs them is in `driver.py`; what the passes written in Python are is in `p
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -118,6 +119,11 @@ def split(text: str) -> list[Element]:
     >>> [e.name for e in split("cse, func.func(cse,canonicalize{top-down=1}), stablexla-outline{max=2}")]
     ['cse', 'func.func', 'stablexla-outline']
     """
+    return list(_split(text))
+
+
+@functools.lru_cache(maxsize=512)
+def _split(text: str) -> tuple[Element, ...]:
     closing = {"(": ")", "{": "}", "[": "]", "<": ">"}
     parts, start, open_ = [], 0, []
     for at, c in enumerate(text):
@@ -131,7 +137,7 @@ def split(text: str) -> list[Element]:
             start = at + 1
     if open_:
         raise CompileError(f"the pipeline ends before its {open_[-1]!r}: {text[-40:]!r}")
-    return [Element(p.strip()) for p in [*parts, text[start:]] if p.strip()]
+    return tuple(Element(p.strip()) for p in [*parts, text[start:]] if p.strip())
 
 
 @dataclass(frozen=True)

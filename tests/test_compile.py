@@ -13,10 +13,11 @@ import pytest
 from jaxlib.mlir.dialects import stablehlo
 
 import stablexla as sx
+from stablexla.compiler import BIG
 from stablexla.dialects.contexts import stablehlo_context
+from stablexla.interop.load import load, parse_text
 from stablexla.targets.cpu.engine import load as load_machine_code
 from stablexla.targets.cpu.entry import take_entry
-from stablexla.interop.load import load, parse_text
 from stablexla.targets.pipeline import Pipeline, Step
 from stablexla.targets.registry import find_target
 from stablexla.targets.runtime import pool_stats
@@ -474,6 +475,26 @@ def test_constants_are_not_in_the_machine_code() -> None:
     executable = sx.compile(b.build(x + b.constant(values)))
     np.testing.assert_array_equal(executable(values), 2 * values)
     assert "llvm.mlir.global" not in executable.ir("llvm", large_elements_limit=8)
+
+
+def test_big_constants_go_with_their_program() -> None:
+    """A context never forgets a constant, so programs with much data get contexts of their own."""
+    values = np.random.default_rng(0).standard_normal(5 << 19).astype(np.float32)
+    size = "tensor<2621440xf32>"
+    text = f"""func.func @main(%x: {size}) -> {size} {{
+      %c = stablehlo.constant dense<"0x{values.tobytes().hex()}"> : {size}
+      %0 = stablehlo.add %x, %c : {size}
+      return %0 : {size} }}"""
+    before = ir.Context._get_live_count()
+    assert len(text) > BIG
+    for program in (text, ir.Module.parse(text, stablehlo_context())):
+        executable = sx.compile(program)
+        assert executable._source.context != stablehlo_context()
+        np.testing.assert_array_equal(executable(values), 2 * values)
+        assert "arith.constant" in executable.ir("tensor", large_elements_limit=8)
+        del executable
+    gc.collect()
+    assert ir.Context._get_live_count() == before
 
 
 def test_context_is_the_threads_own() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,15 @@ FILES = sorted(str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*.mlir"))
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, str]]]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
     """What lit says of every file, by its path below the folder."""
     made = tmp_path_factory.mktemp("lit")
-    command = [sys.executable, "-c", "from lit.main import main; main()", "-q", "-j2", "--no-progress-bar"]
-    command += ["--output", str(made / "results.json"), "--path", str(made), str(FOLDER)]
-    # lit keeps the outputs of tests beside them, unless it is told another place.
-    command[-1:-1] = ["-D", f"exec_root={made}"]
-    subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", "from lit.main import main; main()", "--quiet", "--workers=2"]
+    command += ["-D", f"outputs={made}", "--output", str(made / "results.json"), str(FOLDER)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (made / "results.json").exists(), done.stderr
     results = json.loads((made / "results.json").read_text())
-    yield {test["name"].split(" :: ", 1)[1]: test for test in results["tests"]}
+    return {test["name"].split(" :: ", 1)[1]: test for test in results["tests"]}
 
 
 @pytest.mark.xdist_group("lit")

@@ -168,7 +168,9 @@ class TestFailures:
 
     def test_mlir_pass_that_fails_is_found_in_its_run(self) -> None:
         # one-shot-bufferize refuses an operation on tensors that it does not know how to put into memory
-        pipeline = cpu().with_step("kernels", "canonicalize,cse,one-shot-bufferize{bufferize-function-boundaries=3},cse")
+        pipeline = cpu().with_step(
+            "kernels", "canonicalize,cse,one-shot-bufferize{bufferize-function-boundaries=3},cse"
+        )
         with pytest.raises(sx.CompileError) as caught:
             sx.compile(PROGRAM, options=sx.CompileOptions(pipeline=pipeline))
         assert "bufferize-function-boundaries" in str(caught.value)
@@ -205,9 +207,10 @@ class TestFailures:
             main.regions[0].blocks[0].operations[1].operation.operands[0] = main.regions[0].blocks[0].arguments[1]
 
         try:
+            module = parse_text(UPSTREAM, side="upstream")
+            pipeline = Pipeline("p", [Step("s", "stablexla-test-breaks")])
             with pytest.raises(sx.CompileError, match="does not verify"):
-                module = parse_text(UPSTREAM, side="upstream")
-                run_pipeline(module, Pipeline("p", [Step("s", "stablexla-test-breaks")]))
+                run_pipeline(module, pipeline)
         finally:
             del PASSES["stablexla-test-breaks"]
 
@@ -217,6 +220,7 @@ class TestKnobs:
         for knob in knobs.table().values():
             assert knob.variable.startswith("STABLEXLA_")
             assert knob.summary.endswith(".")
+            assert f"`{knob.variable}=" in (Path(__file__).parents[1] / "docs" / "pipelines.md").read_text()
 
     def test_environment_is_read_when_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("STABLEXLA_NUM_THREADS", "3")

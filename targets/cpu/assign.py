@@ -10,16 +10,21 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf
 
-from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy, bytes_of
+from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy
 from stablexla.targets.cpu.kernel import flat_type
+from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.kernels.classify import is_tensor
 from stablexla.targets.kernels.outline import KIND, remap
 from stablexla.targets.passes import module_pass
 
+# Operations that only name a place in memory.
+PLACES = ALIASES | {"tensor.empty"}
 ROLE, VALUE, PARALLEL_GRAIN = "stablexla.role", "stablexla.value", "stablexla.grain"
 
 
-@module_pass("stablexla-assign-buffers", "gives each array of main a buffer: the caller's, a constant's, or a part of the arena")
+@module_pass(
+    "stablexla-assign-buffers", "gives each array of main a buffer: the caller's, a constant's, or a part of the arena"
+)
 def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
     """Rewrites `main` and drops the kernels' functions on tensors.
 
@@ -72,7 +77,7 @@ class BufferedMain:
             self._copy(self._assignment.copies[block.operations[len(block.operations) - 1].operation])
             func.ReturnOp([])
 
-    # ---- buffers as values ---------------------------------------------------------------------------------------------
+    # ---- buffers as values -----------------------------------------------------------------------------------------
 
     def _view(self, buffer: Buffer, type_: ir.Type) -> ir.Value:
         """The buffer as a flat memref of the wanted type; made once, at the top of main."""
@@ -97,7 +102,7 @@ class BufferedMain:
                 type_ = flat_type(copy.type)
                 memref.copy(self._view(copy.source, type_), self._view(copy.target, type_))
 
-    # ---- operations ------------------------------------------------------------------------------------------------------
+    # ---- operations ------------------------------------------------------------------------------------------------
 
     def _block(self, block: ir.Block) -> None:
         operations = [v.operation for v in block.operations]
@@ -117,8 +122,8 @@ class BufferedMain:
             self._values[op.results[0]] = memref.load(self._array(op.operands[0]), [index])
         elif op.name == "tensor.from_elements":
             memref.store(self._values[op.operands[0]], self._array(op.results[0]), [self._zero])
-        elif op.name in (*ALIASES, "tensor.empty") or op.name == "arith.constant" and is_tensor(op.results[0]):
-            return  # only a place in memory
+        elif op.name in PLACES or (op.name == "arith.constant" and is_tensor(op.results[0])):
+            return
         else:
             copy = op.clone().operation
             remap(copy, self._values)
@@ -138,9 +143,7 @@ class BufferedMain:
             return
         operands = [self._array(v) if is_tensor(v) else self._values[v] for v in op.operands]
         operands += [self._array(v) for v in op.results]
-        operands += [
-            self._view(b, t) for b, t in zip(self._assignment.scratch[op], call.scratch, strict=True)
-        ]
+        operands += [self._view(b, t) for b, t in zip(self._assignment.scratch[op], call.scratch, strict=True)]
         for phase in call.phases:
             if phase.items == 0:
                 continue
@@ -182,8 +185,6 @@ class BufferedMain:
                 self._copy(self._assignment.copies[terminator])
                 scf.YieldOp([self._values[terminator.operands[i]] for i in scalars])
         self._values.update(zip([op.results[i] for i in scalars], made.results, strict=True))
-
-
 
 
 def _argument_attributes(roles: Sequence[str], constants: Sequence[ir.Attribute]) -> ir.ArrayAttr:

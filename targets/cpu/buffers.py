@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import prod
 
 import mlir.ir as ir
 
 from stablexla.targets.cpu.calls import KernelCall, call_of
+from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.kernels.classify import defining, is_tensor
 
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast"])
@@ -62,18 +62,6 @@ class Copy:
     source: Buffer
     target: Buffer
     type: ir.Type
-
-
-def bytes_of(type_: ir.Type) -> int:
-    """Bytes of a tensor or flat memref."""
-    return prod(type_.shape) * element_bytes(type_.element_type)
-
-
-def element_bytes(type_: ir.Type) -> int:
-    """Bytes of one element in memory."""
-    if isinstance(type_, ir.ComplexType):
-        return 2 * element_bytes(type_.element_type)
-    return max(1, type_.width // 8)
 
 
 def root(value: ir.Value) -> ir.Value:
@@ -307,9 +295,7 @@ class BufferAssignment:
         return all(end < found.first or found.last < start for start, end in inside)
 
     def _if(self, op: ir.Operation, block: ir.Block) -> None:
-        held = {
-            i: self._new(value, self._begin[op], block) for i, value in enumerate(op.results) if is_tensor(value)
-        }
+        held = {i: self._new(value, self._begin[op], block) for i, value in enumerate(op.results) if is_tensor(value)}
         for region in op.regions:
             branch = region.blocks[0]
             self._block(branch)

@@ -188,8 +188,8 @@ def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
 
     def cycles(tile: Tile) -> float:
         def one(r: int, v: int) -> float:
-            # Two sums a cycle, at least eight in flight; each row costs a broadcast, each vector of rhs a load.
-            return max(r * v / 2, 4.0) + 0.12 * r + 0.3 * v if r and v else 0.0
+            # Two sums a cycle, at least eight in flight; each row needs a broadcast, each vector of rhs a load.
+            return max(r * v / 2, 4.0, 0.7 * (r + v)) + 0.1 * r + 0.3 * v if r and v else 0.0
 
         down, rest = divmod(rows, tile.rows)
         across, side = divmod(math.ceil(columns / lanes), tile.vectors)

@@ -1,13 +1,10 @@
-"""The pass that gives every kernel a function on flat buffers, by the first emitter that takes it or the general path."""
+"""The pass that gives every kernel a function on flat buffers: by the first emitter that takes it, else generally."""
 
 from __future__ import annotations
 
 import mlir.ir as ir
 
-import importlib, contextlib  # TEMPORARY
-for _n in ("contraction", "loops", "rows", "reductions", "transpose"):  # TEMPORARY
-    with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module("stablexla.targets.cpu." + _n)
+from stablexla.targets.cpu import contraction, loops, reductions, rows, transpose  # noqa: F401  (they register)
 from stablexla.targets.cpu.calls import IMPL
 from stablexla.targets.cpu.emitters import EMITTERS
 from stablexla.targets.cpu.general import emit_general
@@ -15,8 +12,6 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.target import CpuTarget, host_target
 from stablexla.targets.kernels.outline import KIND
 from stablexla.targets.passes import module_pass
-
-
 
 
 @module_pass("stablexla-emit-kernels", "writes each kernel's loops on flat buffers beside its function on tensors")

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import mlir.ir as ir
 import numpy as np
 
 from stablexla.dialects.errors import CompileError
+from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.passes import module_pass
 
 PREFIX = "stablexla."
@@ -47,7 +47,7 @@ def note_sizes(module: ir.Module) -> None:
         for attributes, argument in zip(main.attributes["arg_attrs"], main.regions[0].blocks[0].arguments, strict=True):
             row = {name.name: name.attr for name in attributes}
             if ROLE in row and isinstance(argument.type, ir.MemRefType):
-                row[BYTES] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _bytes(argument.type))
+                row[BYTES] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), bytes_of(argument.type))
             rows.append(ir.DictAttr.get(row))
         main.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
 
@@ -66,19 +66,6 @@ def hide_kernels(module: ir.Module) -> None:
 
 def _name(function: Any) -> str:
     return str(ir.StringAttr(function.attributes["sym_name"]).value)
-
-
-def _bytes(type_: ir.MemRefType) -> int:
-    return int(prod(type_.shape)) * element_bytes(type_.element_type)
-
-
-def element_bytes(type_: ir.Type) -> int:
-    """Bytes of one element in memory."""
-    if isinstance(type_, ir.ComplexType):
-        return 2 * element_bytes(type_.element_type)
-    if isinstance(type_, ir.IndexType):
-        return 8
-    return max(1, int(type_.width) // 8)
 
 
 def take_entry(module: ir.Module) -> Entry:

@@ -159,5 +159,3 @@ def _insert_argument(block: ir.Block, type_: ir.Type, location: ir.Location) -> 
     argument.set_type(type_)
     # now: ..., scratch, lo, hi
     return argument
-
-

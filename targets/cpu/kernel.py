@@ -16,7 +16,6 @@ from stablexla.targets.cpu.target import CpuTarget
 from stablexla.targets.kernels.outline import KIND
 
 
-
 @dataclass(frozen=True)
 class Emitted:
     """What the caller of an emitted kernel must know.

@@ -74,9 +74,7 @@ def _replace(op: ir.Operation, name: str, struct: ir.Type) -> None:
         for i, value in enumerate(values):
             packed = _create("llvm.insertvalue", [struct], [packed, value], position=ir.DenseI64ArrayAttr.get([i]))
         ir.Operation.create("llvm.store", operands=[packed, context])
-        task = _create(
-            "llvm.mlir.addressof", [pointer], [], global_name=ir.FlatSymbolRefAttr.get(f"{name}_task")
-        )
+        task = _create("llvm.mlir.addressof", [pointer], [], global_name=ir.FlatSymbolRefAttr.get(f"{name}_task"))
         grain = _create("llvm.mlir.constant", [i64], [], value=op.attributes[PARALLEL_GRAIN])
         ir.Operation.create(
             "llvm.call",

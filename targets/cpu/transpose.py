@@ -36,9 +36,9 @@ from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.target import CpuTarget
 
-# A block: bytes along the result's lines, how many of its lines, and bytes in all when it is thinner than that.
+# A block: how many of the operand's lines, bytes of each, and bytes in all when it is thinner than that.
+BLOCK_LINES = 128
 BLOCK_BYTES = 256
-BLOCK_LINES = 64
 THIN_BYTES = 16 << 10
 # Bytes moved by one item, and what is worth another thread (about 20 microseconds).
 ITEM_BYTES = 32 << 10
@@ -280,9 +280,9 @@ def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
     along = next(axis for axis in others if axis.source == 1)
     outer = [axis for axis in others if axis is not along]
     width = bits_of(kernel.results[0].type.element_type) // 8
-    rows, columns = _block_shape(across.extent, along.extent, lanes, width)
-    extents = [*(axis.extent for axis in outer), math.ceil(along.extent / columns), math.ceil(across.extent / rows)]
     large = math.prod(axis.extent for axis in move.axes) * width > target.l2_bytes // 2
+    rows, columns = _block_shape(across.extent, along.extent, lanes, width, large)
+    extents = [*(axis.extent for axis in outer), math.ceil(along.extent / columns), math.ceil(across.extent / rows)]
     buffered = large and min(rows, columns) > lanes > 0
     function, arguments = kernel.declare()
     with emitting(function, target):
@@ -297,9 +297,9 @@ def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
     return Emitted(math.prod(extents), _grain(2 * rows * columns * width))
 
 
-def _block_shape(rows: int, columns: int, lanes: int, width: int) -> tuple[int, int]:
+def _block_shape(rows: int, columns: int, lanes: int, width: int, large: bool) -> tuple[int, int]:
     """Lines of the operand and elements of each that an item moves."""
-    tall, wide = BLOCK_BYTES // width, BLOCK_LINES
+    tall, wide = BLOCK_LINES if large else BLOCK_LINES // 2, BLOCK_BYTES // width
     thin = min(rows, columns)
     if thin <= max(1, lanes):
         tall = wide = THIN_BYTES // (width * thin)
@@ -354,7 +354,8 @@ class _Squares:
         lines = [load_lanes(self.mover.source, at, lanes, columns) for at in places]
         turned = transpose_registers([*lines, *[zero] * (lanes - rows)])[:columns]
         if self.buffered:
-            for at in places:
+            # The parts read of each line are too short for the hardware to see the next ones coming.
+            for at in places if bits_of(self.mover.source.type) > 8 else ():
                 prefetch(self.mover.source, at + lanes * self.across.source)
             for c, value in enumerate(turned):
                 store(value, self.buffer, (column + c) * self.stride + row)

@@ -36,7 +36,7 @@ class Loops:
 
 
 def is_generic(op: ir.Operation) -> bool:
-    return op.name == "linalg.generic"
+    return bool(op.name == "linalg.generic")
 
 
 def loops_of(op: ir.Operation) -> Loops:
@@ -89,9 +89,7 @@ def _is_transpose(op: ir.Operation, loops: Loops) -> bool:
     if loops.num_inputs != 1 or len(body_of(op)) != 1:
         return False
     map_ = loops.maps[0]
-    if not map_.is_permutation or map_ == ir.AffineMap.get_identity(map_.n_dims):
-        return False
-    return True
+    return bool(map_.is_permutation) and map_ != ir.AffineMap.get_identity(map_.n_dims)
 
 
 def _is_contraction(op: ir.Operation, loops: Loops) -> bool:

@@ -1,7 +1,7 @@
 """Grouping: which operations on tensors will be computed together by one kernel.
 
-Each operation gets an attribute `stablexla.group = "<kind>.<number>"`. An operation joins the group of an operand when one
-pass over the same elements can compute both, and when nothing outside the group lies between them.
+Each operation gets an attribute `stablexla.group = "<kind>.<number>"`. An operation joins the group of an operand when
+one pass over the same elements can compute both, and when nothing outside the group lies between them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ LONGEST_ROW = 1 << 15
 MOST_OPERATIONS = 48
 # Operations that stay in main: they make no pass over memory, or are control flow.
 IN_MAIN = frozenset(
-    ["tensor.collapse_shape", "tensor.expand_shape", "tensor.extract", "tensor.from_elements", "tensor.empty", "tensor.bitcast"]
+    [
+        "tensor.collapse_shape",
+        "tensor.expand_shape",
+        "tensor.extract",
+        "tensor.from_elements",
+        "tensor.empty",
+        "tensor.bitcast",
+    ]
 )
 
 
@@ -163,9 +170,7 @@ class BlockGrouping:
                 makers.extend(m for m in map(defining, _operands_inside(maker)) if m is not None)
         return False
 
-    def _may_join(
-        self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group, producers: list[Group]
-    ) -> bool:
+    def _may_join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group, producers: list[Group]) -> bool:
         if home.closed or len(home.members) >= MOST_OPERATIONS or self._outside_path(op, home):
             return False
         if loops is None:

@@ -70,10 +70,7 @@ def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
 def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable) -> None:
     inside = set(members)
     results = [
-        r
-        for op in members
-        for r in op.results
-        if any(not _within(use.owner.operation, inside) for use in r.uses)
+        r for op in members for r in op.results if any(not _within(use.owner.operation, inside) for use in r.uses)
     ]
     if not results:
         return  # nobody reads it: it is dropped with the other unused operations
@@ -129,9 +126,7 @@ def _copied_along(op: ir.Operation) -> bool:
     return op.name == "arith.constant" and not is_tensor(op.results[0])
 
 
-def _fill(
-    block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], results: list[ir.Value]
-) -> None:
+def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], results: list[ir.Value]) -> None:
     """Clones a group's operations into a kernel's block."""
     mapping: dict[ir.Value, ir.Value] = dict(zip(inputs, block.arguments, strict=True))
     with ir.InsertionPoint(block):

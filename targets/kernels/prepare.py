@@ -1,4 +1,4 @@
-"""Before grouping: what was left lazy by the lowering is written out where memory needs it, and made cheap to repeat."""
+"""Before grouping: what the lowering left lazy is written out where memory needs it, and made cheap to repeat."""
 
 from __future__ import annotations
 

@@ -3,10 +3,11 @@
 import shutil
 import sys
 from importlib.metadata import files
+from pathlib import Path
 
 import lit.formats
 
-config = globals()["config"]  # lit puts it here
+config, lit_config = globals()["config"], globals()["lit_config"]  # lit puts them here
 
 
 def _llvm_tool(name: str) -> str:
@@ -21,7 +22,9 @@ def _llvm_tool(name: str) -> str:
 config.name = "stablexla"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir"]
-config.excludes = ["Output"]
+config.test_source_root = str(Path(__file__).parent)
+# Where outputs go: `lit -D outputs=FOLDER tests/filecheck`, else a folder that git does not see.
+config.test_exec_root = lit_config.params.get("outputs", str(Path(__file__).parents[2] / "build" / "filecheck"))
 config.substitutions += [
     ("stablexla-opt", f"{sys.executable} -m stablexla.tools.opt"),
     ("stablexla-run", f"{sys.executable} -m stablexla.tools.run"),

@@ -178,7 +178,8 @@ class ProgramText:
         high = [self._random.randint(-1, 2) for _ in x.shape]
         interior = [self._random.randint(0, 1) for _ in x.shape]
         shape = tuple(
-            l + h + d + max(d - 1, 0) * i for l, h, i, d in zip(low, high, interior, x.shape, strict=True)
+            below + above + d + max(d - 1, 0) * i
+            for below, above, i, d in zip(low, high, interior, x.shape, strict=True)
         )
         if min(shape) < 1:
             return None
@@ -281,9 +282,7 @@ class ProgramText:
             return None
         x = self._random.choice(scalars)
         zero = self._emit((), "stablehlo.constant dense<1> : tensor<i32>")
-        p = self._emit(
-            (), f"stablehlo.compare GT, {x.name}, {zero.name} : (tensor<i32>, tensor<i32>) -> tensor<i1>"
-        )
+        p = self._emit((), f"stablehlo.compare GT, {x.name}, {zero.name} : (tensor<i32>, tensor<i32>) -> tensor<i1>")
         shapes = [self._random.choice(values).shape for _ in range(self._random.randint(1, 3))]
         types = ", ".join(map(tensor, shapes))
         branches = []

@@ -38,19 +38,24 @@ def _math(name: str, double: Numbers, exact: Callable[..., mp.mpf], arity: int =
 
 def _logistic(x: Array) -> Array:
     e = np.exp(-np.abs(x))
-    return np.where(x < 0, e, 1) / (1 + e)
+    result: Array = np.where(x < 0, e, 1) / (1 + e)
+    return result
 
 
 def _erf_inv(x: Array) -> Array:
-    return np.copysign(scipy.special.erfinv(x), x)  # scipy gives +0 for -0
+    result: Array = np.copysign(scipy.special.erfinv(x), x)  # scipy gives +0 for -0
+    return result
 
 
 def _rsqrt(x: Array) -> Array:
-    return 1 / np.sqrt(x)
+    result: Array = 1 / np.sqrt(x)
+    return result
 
 
 def _round(x: Array) -> Array:
-    return np.copysign(np.floor(np.abs(x)) + (np.abs(x) - np.floor(np.abs(x)) >= 0.5), x)
+    whole = np.floor(np.abs(x))
+    result: Array = np.copysign(whole + (np.abs(x) - whole >= 0.5), x)
+    return result
 
 
 def _odd(f: Callable[[mp.mpf], mp.mpf]) -> Callable[[mp.mpf], mp.mpf]:
@@ -101,12 +106,19 @@ LIMITS = {np.dtype(np.float32): 2.0, np.dtype(np.float64): 3.0}
 # ---- errors ------------------------------------------------------------------------------------------------------
 
 
+def errors_in_wide_numbers(function: Function, result: Array, *arguments: Array) -> Array:
+    """As `errors`, with the oracle in the next longer format: f64, or the C compiler's long double."""
+    wide = np.float64 if result.dtype == np.float32 else np.longdouble
+    with np.errstate(all="ignore"):
+        return _errors_against(result, function.double(*(a.astype(wide) for a in arguments)))
+
+
 def errors(function: Function, result: Array, *arguments: Array) -> Array:
     """The error of each element of `result` in ULP; infinite where a special value is wrong."""
+    if result.dtype == np.float32:
+        return errors_in_wide_numbers(function, result, *arguments)
     with np.errstate(all="ignore"):
         double = function.double(*(a.astype(np.float64) for a in arguments))
-        if result.dtype == np.float32:
-            return _errors_against(result, double)
     # zeros of double may be denormals that it lost, but far out mpmath would count their bits for long
     special = ~np.isfinite(double)
     for argument in arguments:
@@ -124,16 +136,16 @@ def _number(value: Any) -> mp.mpf:
 
 
 def _errors_against(result: Array, exact: Array) -> Array:
-    """Against f64 numbers: rounding is part of the error, other than at infinity and NaN."""
+    """Against numbers of a longer format (or special values of the same)."""
     with np.errstate(all="ignore"):
         rounded = exact.astype(result.dtype)
         finite = np.isfinite(rounded)
-        unit = np.spacing(np.abs(np.where(finite, rounded, 1))).astype(np.float64)
-        distance = np.abs(result.astype(np.float64) - exact) / unit
+        unit = np.spacing(np.abs(np.where(finite, rounded, 1))).astype(exact.dtype)
+        distance = np.abs(result.astype(exact.dtype) - exact) / unit
     same = (result == rounded) | (np.isnan(result) & np.isnan(rounded))
     wrong_zero = (result == 0) & (rounded == 0) & (np.signbit(result) != np.signbit(rounded))
     found = np.where(finite & np.isfinite(result), distance, np.where(same, 0.0, np.inf))
-    return np.where(wrong_zero, np.inf, found)
+    return np.where(wrong_zero, np.inf, found).astype(np.float64)
 
 
 def _error_of(result: float, exact: mp.mpf) -> float:
@@ -162,9 +174,9 @@ def every_exponent(dtype: Any, count: int, seed: int) -> Array:
     generator = np.random.default_rng(seed)
     bits = 8 * unsigned.itemsize
     step = (1 << bits) // count
-    return (np.arange(count, dtype=unsigned) * unsigned.type(step) + generator.integers(0, step, count, unsigned)).view(
-        dtype
-    )
+    numbers = np.arange(count, dtype=unsigned) * unsigned.type(step)
+    result: Array = (numbers + generator.integers(0, step, count, unsigned)).view(dtype)
+    return result
 
 
 def ordinary(dtype: Any, count: int, seed: int) -> Array:

@@ -1,7 +1,7 @@
 """What every conversion between element types must give, worked out from the types' lists of values.
 
-A second way to the same result: nothing here knows how the formats are laid out, only that ml_dtypes can say what number
-each code stands for.
+A second way to the same result: nothing here knows how the formats are laid out, only that ml_dtypes can say what
+number each code stands for.
 """
 
 from __future__ import annotations

@@ -69,9 +69,7 @@ def test_dot_general(lhs: Any, rhs: Any, contracting: Any, batch: Any) -> None:
         rhs_batch_dimensions=batch[1],
     )
     x, y = normal(*lhs), normal(*rhs, seed=1)
-    run(
-        lambda b, v, w: sx.dot_general(v, w, numbers), x, y, against=["interpreter", "xla"], scale=SCALE["f32"]
-    )
+    run(lambda b, v, w: sx.dot_general(v, w, numbers), x, y, against=["interpreter", "xla"], scale=SCALE["f32"])
 
 
 @pytest.mark.parametrize("name", ["f64", "bf16", "f16"])

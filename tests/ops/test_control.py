@@ -88,8 +88,11 @@ def test_conditional_of_a_predicate(flag: bool) -> None:
     x, y = np.arange(4, dtype=np.float32), np.ones((2, 2), np.float32)
     run(
         lambda b, p, v, w: sx.conditional(
-            p, v, lambda a: sx.reduce_all(a, a.builder.constant(np.float32(0)), sx.add),
-            w, lambda a: sx.reduce_all(sx.neg(a), a.builder.constant(np.float32(0)), sx.add),
+            p,
+            v,
+            lambda a: sx.reduce_all(a, a.builder.constant(np.float32(0)), sx.add),
+            w,
+            lambda a: sx.reduce_all(sx.neg(a), a.builder.constant(np.float32(0)), sx.add),
         ),
         np.array(flag),
         x,

@@ -139,7 +139,13 @@ def test_transpose_of_rank_four(order: tuple[int, ...], name: str) -> None:
 
 @pytest.mark.parametrize(
     "config",
-    [((1, 2, 0), (0, 0, 0)), ((0, 0, 2), (3, 1, 1)), ((-1, 0, 0), (0, -2, 0)), ((-2, 3, 1), (1, -4, 2)), ((0, 0, 0),) * 2],
+    [
+        ((1, 2, 0), (0, 0, 0)),
+        ((0, 0, 2), (3, 1, 1)),
+        ((-1, 0, 0), (0, -2, 0)),
+        ((-2, 3, 1), (1, -4, 2)),
+        ((0, 0, 0),) * 2,
+    ],
 )
 def test_pad(config: Any) -> None:
     x = arange(4, 5)

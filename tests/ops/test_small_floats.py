@@ -90,7 +90,7 @@ def test_too_large_and_not_a_number() -> None:
 
 
 def test_powers_of_two_round_to_the_nearest() -> None:
-    """Between 2^-127 and 1.5 * 2^-127 ml_dtypes and XLA:CPU give 2^-126; the reference interpreter gives the nearest."""
+    """Between 2^-127 and 1.5 * 2^-127 ml_dtypes and XLA:CPU give 2^-126; the reference interpreter the nearest."""
     x = np.array([1.25, 1.49, 1.5, 0.01, 3, 5, 6], np.float32) * np.float32(2.0**-127)
     exponents = converted(x, "f8e8m0fnu").view(np.uint8)
     assert exponents.tolist() == [0, 0, 1, 0, 2, 2, 3]

@@ -1,0 +1,222 @@
+"""Writes docs/ops.md from the registries: every operation of the builder and of StableHLO, and how far each has come.
+
+Run as `python docs/make_ops_table.py`; with `--check` it writes nothing, and says what is missing or out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jaxlib.mlir.dialects import _stablehlo_ops_gen
+
+import stablexla as sx
+import stablexla.lowering.families
+from stablexla.dialects.composites import COMPOSITES
+from stablexla.lowering.registry import RULES
+from stablexla.ops.registry import REGISTRY, Operation
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/ops.md"
+
+# What the builder can write down and nothing can run yet. The list is checked: an entry goes when its lowering comes.
+NOT_LOWERED = {
+    "create_token": "tokens order effects, and there is no operation with effects yet",
+    "infeed": "there are no device queues yet",
+    "partition_id": "a program runs on one device",
+    "recv": "a program runs on one device",
+    "replica_id": "a program runs on one device",
+}
+# What an operation emits in its other form.
+EMITS_ALSO = {"conditional": "stablehlo.if"}
+# Operations that have no operand and no array as their result.
+NO_TYPES = ("create_token", "partition_id", "replica_id")
+TESTS = ("tests/ops", "tests/test_builder.py")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of one of the builder's operations.
+
+    Attributes:
+        lowering: how it is lowered, or "" when it is not.
+        built: the test files that build it.
+        run: the test files that run it.
+    """
+
+    operation: Operation
+    lowering: str
+    built: tuple[Path, ...]
+    run: tuple[Path, ...]
+
+    @property
+    def gaps(self) -> list[str]:
+        """What is missing, each as "clamp: no lowering"."""
+        name = self.operation.name
+        found = []
+        if not self.lowering and name not in NOT_LOWERED:
+            found.append(f"{name}: no lowering")
+        if self.lowering and name in NOT_LOWERED:
+            found.append(f"{name}: has a lowering, and is in NOT_LOWERED")
+        if not self.built and not self.run:
+            found.append(f"{name}: no test")
+        elif not self.run and name not in NOT_LOWERED:
+            found.append(f"{name}: no test that runs it")
+        return found
+
+
+def lowering_of(emits: str) -> str:
+    """How an operation of that name is lowered, in Markdown; "" when it is not."""
+    if emits in RULES:
+        return _link(f"lowering/{RULES[emits].family}.py")
+    if emits in COMPOSITES:
+        return _link(f"lowering/{COMPOSITES[emits].rule.__module__.rpartition('.')[2]}.py")
+    if emits.startswith("chlo."):
+        return "to StableHLO"
+    return {"": "none needed", "func.call": "inlined"}.get(emits, "")
+
+
+def _link(path: str) -> str:
+    return f"[{Path(path).stem}](../{path})"
+
+
+# ---- which tests speak of which operations ---------------------------------------------------------------------------
+
+
+def words_of(file: Path) -> set[str]:
+    """Names of the builder's operations that a test file speaks of: `sx.abs`, `b.iota`, or "abs" by itself."""
+    found, endings = set(), set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in ("sx", "b", "builder")
+        ):
+            found.add(node.attr)
+        elif isinstance(node, ast.JoinedStr):
+            endings |= set(_ending(node))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return (found | {f"{word}{ending}" for word in found for ending in endings}) & set(REGISTRY)
+
+
+def _ending(node: ast.JoinedStr) -> Iterator[str]:
+    """The end of f"{direction}_total_order"."""
+    last = node.values[-1]
+    if isinstance(last, ast.Constant) and isinstance(last.value, str) and last.value.startswith("_"):
+        yield last.value
+
+
+def test_files() -> dict[Path, set[str]]:
+    """The files of tests, with the operations that each speaks of."""
+    files = [file for place in TESTS for file in [ROOT / place, *sorted((ROOT / place).glob("test_*.py"))]]
+    return {file.relative_to(ROOT): words_of(file) for file in files if file.is_file()}
+
+
+def rows() -> list[Row]:
+    """All operations of the builder by family."""
+    files = test_files()
+
+    def tests(operation: Operation, build: bool) -> tuple[Path, ...]:
+        """Those of the operation's own family when there are any."""
+        named = [f for f, words in files.items() if operation.name in words and _builds(f) == build]
+        return tuple(f for f in named if operation.family in f.stem) or tuple(named)
+
+    order = {operation.family: None for operation in REGISTRY.values()}
+    by_family = sorted(REGISTRY.values(), key=lambda o: (list(order).index(o.family), o.name))
+    return [Row(o, lowering_of(o.emits), tests(o, True), tests(o, False)) for o in by_family]
+
+
+def _builds(file: Path) -> bool:
+    return file.stem.endswith(("_build", "_builder"))
+
+
+def gaps() -> list[str]:
+    """What is missing, as the completeness test reports it."""
+    stale = [f"{name}: no such operation" for name in NOT_LOWERED if name not in REGISTRY]
+    return stale + [gap for row in rows() for gap in row.gaps]
+
+
+# ---- the page -------------------------------------------------------------------------------------------------------
+
+
+def page() -> str:
+    """The text of docs/ops.md."""
+    found = rows()
+    ready = sum(bool(row.lowering) for row in found)
+    lowered = [name for name in stablehlo_operations() if name in RULES]
+    parts = [
+        "# Operations\n\nMade by `python docs/make_ops_table.py` from the registries; don't edit.",
+        f"## The builder's operations\n\n{ready} of {len(found)} can be run. *built* and *run* are the test files that "
+        "build an operation, and those that run it and compare with an oracle. Element types are those that the "
+        f"builder takes: {', '.join(f'`{t.name}`' for t in sx.ELEMENT_TYPES)}.",
+        *(_family(family, found) for family in dict.fromkeys(row.operation.family for row in found)),
+        f"## StableHLO's operations\n\n{len(lowered)} of {len(stablehlo_operations())} have a lowering, for programs "
+        "from other producers as well.",
+        _stablehlo_table(lowered, found),
+        "Without one, so far: " + ", ".join(f"`{n}`" for n in stablehlo_operations() if n not in RULES) + ".",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _family(family: str, found: Sequence[Row]) -> str:
+    body = []
+    for row in (r for r in found if r.operation.family == family):
+        operation = row.operation
+        name = f"b.{operation.name}" if family == "constants" else f"sx.{operation.name}"
+        lowering = row.lowering or f"not yet: {NOT_LOWERED.get(operation.name, '')}"
+        emits = f"`{operation.emits}`" if operation.emits else ""
+        body.append([f"`{name}`", emits, lowering, _files(row.built), _files(row.run), _types(operation)])
+    head = ["operation", "emits", "lowering", "built", "run", "element types"]
+    return f"### {family}\n\n{_table(head, body)}"
+
+
+def _files(files: Iterable[Path]) -> str:
+    return ", ".join(f"[{f.stem.removeprefix('test_').removesuffix('_build')}](../{f})" for f in files)
+
+
+def _types(operation: Operation) -> str:
+    return "" if operation.name in NO_TYPES else operation.types_in_words
+
+
+def _stablehlo_table(names: Sequence[str], found: Sequence[Row]) -> str:
+    body = []
+    for name in names:
+        operations = [r.operation for r in found if name in (r.operation.emits, EMITS_ALSO.get(r.operation.name))]
+        types = max((o.types_in_words for o in operations), key=len, default="")
+        body.append([f"`{name}`", lowering_of(name), ", ".join(f"`{o.name}`" for o in operations), types])
+    return _table(["operation", "lowering", "builder", "element types"], body)
+
+
+def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *body]]
+    return "\n".join(lines)
+
+
+def stablehlo_operations() -> list[str]:
+    """The names of all operations of the StableHLO dialect, as jaxlib has it."""
+    classes = vars(_stablehlo_ops_gen).values()
+    names = {c.OPERATION_NAME for c in classes if hasattr(c, "OPERATION_NAME")}
+    return sorted(names - {"stablehlo.return"})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when something is missing")
+    if not parser.parse_args().check:
+        PAGE.write_text(page())
+        return 0
+    found = gaps()
+    if not PAGE.exists() or PAGE.read_text() != page():
+        found.append("docs/ops.md is not what docs/make_ops_table.py makes")
+    for gap in found:
+        print(gap)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""How many bytes arrays take."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import mlir.ir as ir
+
+
+def bytes_of(type_: Any) -> int:
+    """Bytes of a tensor or a memref of static shape."""
+    return int(prod(type_.shape)) * element_bytes(type_.element_type)
+
+
+def element_bytes(type_: Any) -> int:
+    """Bytes of one element in memory; nothing takes less than one."""
+    if isinstance(type_, ir.ComplexType):
+        return 2 * element_bytes(type_.element_type)
+    if isinstance(type_, ir.IndexType):
+        return 8
+    return max(1, int(type_.width) // 8)

@@ -1,0 +1,251 @@
+"""The command line: what it prints, where it writes, its exit codes, and errors with file, line and column."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stablexla.dialects.element_types import ELEMENT_TYPES, element_type
+from stablexla.dialects.errors import ExecutionError
+from stablexla.lowering.types import TensorType
+from stablexla.tools import opt, run
+from stablexla.tools.inputs import make_input, random_array
+
+PROGRAM = """module @affine {
+  func.func public @main(%x: tensor<2x3xf32>, %v: tensor<3xf32>) -> (tensor<2x3xf32>, tensor<2x3xi1>) {
+    %0 = stablehlo.broadcast_in_dim %v, dims = [1] : (tensor<3xf32>) -> tensor<2x3xf32>
+    %1 = stablehlo.add %x, %0 : tensor<2x3xf32>
+    %2 = stablehlo.compare GT, %1, %x : (tensor<2x3xf32>, tensor<2x3xf32>) -> tensor<2x3xi1>
+    return %1, %2 : tensor<2x3xf32>, tensor<2x3xi1>
+  }
+}
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "affine.mlir"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+class TestOpt:
+    def test_prints_what_it_reads(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert opt.main([program]) == 0
+        captured = capfd.readouterr()
+        assert "module @affine" in captured.out
+        assert "stablehlo.add" in captured.out
+        assert captured.err == ""
+
+    def test_prints_locations_when_asked(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert opt.main([program, "--mlir-print-debuginfo"]) == 0
+        assert f'"{program}":4:10' in capfd.readouterr().out
+
+    def test_writes_a_file(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        out = tmp_path / "out.mlir"
+        assert opt.main([program, "--stage=tensor", "-o", str(out)]) == 0
+        assert out.read_text().startswith("// stage tensor: stablexla-opt ")
+        assert "linalg.generic" in out.read_text()
+        assert capfd.readouterr().out == ""
+
+    def test_bytecode_is_read(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        from jaxlib.mlir.dialects import stablehlo
+
+        from stablexla.interop.load import load
+
+        path = tmp_path / "affine.mlirbc"
+        path.write_bytes(stablehlo.serialize_portable_artifact(load(PROGRAM), stablehlo.get_current_version()))
+        assert opt.main([str(path)]) == 0
+        assert "stablehlo.add" in capfd.readouterr().out
+
+    def test_prints_after_every_pass(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert opt.main([program, "--pass-pipeline=builtin.module(cse,symbol-dce)", "-mlir-print-ir-after-all"]) == 0
+        printed = capfd.readouterr().err
+        assert [printed.count(f"after {name}\n") for name in ("cse", "symbol-dce")] == [1, 1]
+
+    def test_passes_of_both_sides_in_one_pipeline(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        passes = "builtin.module(cse,stablexla-lower-to-tensor,func.func(linalg-fuse-elementwise-ops),cse)"
+        assert opt.main([program, f"--pass-pipeline={passes}"]) == 0
+        out = capfd.readouterr().out
+        assert "stablehlo" not in out
+        assert "arith.addf" in out
+
+    def test_lists(self, capfd: pytest.CaptureFixture[str]) -> None:
+        assert opt.main(["--list-passes"]) == 0
+        assert "stablexla-lower-to-tensor\n    lowers StableHLO" in capfd.readouterr().out
+        assert opt.main(["--print-pipeline", "--vector-bits=128"]) == 0
+        printed = capfd.readouterr().out
+        assert printed.startswith("// cpu\nstablehlo: builtin.module(")
+        assert "vector-bits=128" in printed
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("module { foo }\n", "1:10: custom op 'foo' is unknown"),
+            ("func.func @main() {\n  %0 = arith.nonsense : f32\n}\n", "2:8: custom op 'arith.nonsense' is unknown"),
+            (
+                'func.func @main(%x: tensor<2xf32>) {\n  "stablehlo.add"(%x, %x) : '
+                "(tensor<2xf32>, tensor<2xf32>) -> tensor<3xf32>\n  return\n}\n",
+                "2:3: 'stablehlo.add' op",
+            ),
+        ],
+    )
+    def test_bad_input(self, text: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "bad.mlir"
+        path.write_text(text)
+        assert opt.main([str(path)]) == 1
+        captured = capfd.readouterr()
+        assert captured.err.startswith(f"error: {path}:{message}")
+        assert captured.out == ""
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--pass-pipeline=builtin.module(cze)"], "'cze' does not refer to a registered pass"),
+            (["--pass-pipeline=builtin.module(cse"], "the pipeline ends before its ')'"),
+            (["--pass-pipeline=stablexla-nothing"], "there is no pass 'stablexla-nothing'"),
+        ],
+    )
+    def test_bad_passes(
+        self, arguments: list[str], message: str, program: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        assert opt.main([program, *arguments]) == 1
+        assert message in capfd.readouterr().err
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["--stage=tensr"],
+            ["--stage=tensor", "--from-stage=llvm"],
+            ["--run-reproducer"],
+        ],
+    )
+    def test_wrong_usage(self, arguments: list[str], program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert opt.main([program, *arguments]) == 2
+        assert capfd.readouterr().err.startswith("stablexla-opt: ")
+
+    def test_unknown_option(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as caught:
+            opt.main([program, "--nothing"])
+        assert caught.value.code == 2
+        assert "--nothing" in capfd.readouterr().err
+
+    @pytest.mark.parametrize("tool", ["opt", "run"])
+    def test_help_teaches(self, tool: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", f"stablexla.tools.{tool}", "--help"], capture_output=True, text=True
+        )
+        assert done.returncode == 0
+        assert "examples:" in done.stdout
+        assert "exit codes:" in done.stdout
+
+    def test_standard_input_and_exit_code_of_the_process(self) -> None:
+        command = [sys.executable, "-m", "stablexla.tools.opt", "-", "--stage=tensor"]
+        done = subprocess.run(command, input=PROGRAM, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("// stage tensor: stablexla-opt '<stdin>'")
+        done = subprocess.run(command, input="nonsense", capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: <stdin>:1:1:")
+
+    def test_parts_keep_their_line_numbers(self) -> None:
+        data = b"first\n// -----\nsecond\nthird\n// -----\n"
+        assert opt.split_input(data) == [b"first\n", b"\n\nsecond\nthird\n", b"\n" * 5]
+
+
+class TestRun:
+    def test_shows_a_line_for_each_result(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program]) == 0
+        captured = capfd.readouterr()
+        assert "f32[2,3]" in captured.out
+        assert "pred[2,3]" in captured.out
+        assert captured.err == ""
+
+    def test_takes_inputs_of_every_kind(self, program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        np.save(tmp_path / "x.npy", np.full((2, 3), 0.5, np.float32))
+        arguments = ["--input", str(tmp_path / "x.npy"), "--input", "[1, 2, 3]", "--output-dir", str(tmp_path / "out")]
+        assert run.main([program, *arguments, "--print"]) == 0
+        expected = np.array([[1.5, 2.5, 3.5]] * 2, np.float32)
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / "result0.npy"), expected)
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / "result1.npy"), np.ones((2, 3), bool))
+        printed = capfd.readouterr().out
+        assert "result 0: f32[2,3]\n[[1.5 2.5 3.5]" in printed
+
+    def test_random_inputs_depend_on_the_seed_alone(self, program: str, tmp_path: Path) -> None:
+        for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+            assert run.main([program, "--seed", seed, "--output-dir", str(tmp_path / name)]) == 0
+        a, b, c = (np.load(tmp_path / name / "result0.npy") for name in "abc")
+        np.testing.assert_array_equal(a, b)
+        assert (a != c).any()
+
+    def test_times(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        assert run.main([program, "--time", "3"]) == 0
+        out = capfd.readouterr().out
+        assert "median call" in out
+        assert "compiling" in out
+
+    def test_dumps(self, program: str, tmp_path: Path) -> None:
+        assert run.main([program, "--dump", str(tmp_path / "dump")]) == 0
+        assert len(list((tmp_path / "dump").glob("affine-*/*.mlir"))) == 6
+
+    @pytest.mark.parametrize("oracle", ["reference", "xla"])
+    def test_compares(self, oracle: str, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        if oracle == "xla":
+            pytest.importorskip("jax")
+        assert run.main([program, "--compare", oracle]) == 0
+        assert capfd.readouterr().out.count("agrees") == 2
+
+    def test_results_that_differ_end_with_1(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
+        # No result is within a negative tolerance.
+        assert run.main([program, "--compare", "reference", "--tolerance=-1"]) == 1
+        out = capfd.readouterr().out
+        assert out.count("DIFFERS") == 1
+        assert out.count("agrees") == 1
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--input", "missing.npy"], "parameter 0: missing.npy cannot be read"),
+            (["--input", "[1, 2]"], r"parameter 0 takes f32[2,3], but [1, 2] has the shape [2]"),
+            (["--input", "banana"], "parameter 0: 'banana' is no input"),
+            (["--input", "random:x"], "the seed is a number"),
+            (["--input", "0"] * 3, "takes 2 inputs, but 3 are given"),
+        ],
+    )
+    def test_bad_inputs(
+        self, arguments: list[str], message: str, program: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run.main([program, *arguments]) == 1
+        captured = capfd.readouterr()
+        assert captured.err.startswith("error: ")
+        assert message in captured.err
+
+    def test_bad_program(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "bad.mlir"
+        path.write_text("module { foo }")
+        assert run.main([str(path)]) == 1
+        assert capfd.readouterr().err.startswith(f"error: {path}:1:10: custom op 'foo' is unknown")
+        assert run.main([str(tmp_path / "missing.mlir")]) == 1
+        assert "cannot be read" in capfd.readouterr().err
+
+
+class TestInputs:
+    @pytest.mark.parametrize("name", [t.name for t in ELEMENT_TYPES])
+    @pytest.mark.parametrize("spec", ["random", "zeros", "ones", "iota", "1"])
+    def test_every_element_type(self, name: str, spec: str) -> None:
+        type_ = TensorType(element_type(name), (3, 5))
+        array = make_input(spec, type_, 3, "parameter 0")
+        assert (array.dtype, array.shape) == (type_.element.dtype, (3, 5))
+
+    def test_random_numbers_fit_small_types(self) -> None:
+        for name, low, high in (("s2", -2, 1), ("u2", 0, 3), ("s4", -8, 7), ("u4", 0, 10), ("s8", -10, 10)):
+            array = random_array(TensorType(element_type(name), (400,)), 0).astype(int)
+            assert (array.min(), array.max()) == (low, high)
+
+    def test_floats_for_integers_are_refused(self) -> None:
+        with pytest.raises(ExecutionError, match="is not of integers"):
+            make_input("1.5", TensorType(element_type("s32"), ()), 0, "parameter 0")
