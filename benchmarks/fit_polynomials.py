@@ -219,11 +219,12 @@ FITS: dict[str, Fit] = {
     "erfc short": Fit(scaled_erfc(2), -1, 0.67, lambda q: 1 / scaled_erfc(2)(q), 12, 64),
     "erfc f64": Fit(scaled_erfc(4), -1, 0.75, lambda q: 1 / scaled_erfc(4)(q), 22, 64),
     # erf_inv(x) = x p(w - center) for small w, x p(sqrt(w) - center) for large
+    # (centres at which the first coefficient is nearly an f64 are the better ones)
     "erf_inv short": shifted(inverse_erf, 0.0, 5.0, 2.5, 12),
     "erf_inv short tail": shifted(lambda s: inverse_erf(s * s), 2.2, 4.2, 3.2, 13),
     "erf_inv f64": shifted(inverse_erf, 0.0, 6.25, 3.125, 25),
-    "erf_inv f64 tail": shifted(lambda s: inverse_erf(s * s), 2.5, 4.0, 3.25, 20),
-    "erf_inv f64 far tail": shifted(lambda s: inverse_erf(s * s), 4.0, 6.05, 5.0, 18),
+    "erf_inv f64 tail": shifted(lambda s: inverse_erf(s * s), 2.5, 4.0, 3.171875, 20),
+    "erf_inv f64 far tail": shifted(lambda s: inverse_erf(s * s), 4.0, 6.05, 5.119140625, 20),
 }
 
 

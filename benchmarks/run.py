@@ -199,7 +199,7 @@ def table(rows: Sequence[Row], names: Sequence[str]) -> Table:
     """For a terminal; ratios below a half are red, those below one yellow."""
     made = Table(title="time of a call: best round (median)")
     for number, heading in enumerate(headings(names)):
-        made.add_column(heading, justify="right" if number else "left", no_wrap=number == 0)
+        made.add_column(heading, justify="right" if number else "left", no_wrap=number <= len(names))
     for row in rows:
         texts = cells(row, names)
         for place in range(len(texts) - len(_others(names)), len(texts)):

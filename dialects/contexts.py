@@ -1,7 +1,8 @@
 """The two MLIR contexts: StableHLO's (from jaxlib) and upstream's, and how their diagnostics are caught.
 
 The two share no objects. A context is made once for each thread that compiles: MLIR's Python bindings hold the GIL
-while they work, and a context that is used by one thread only needs no lock.
+while they work, and a context that is used by one thread only needs no lock. Nor does it have threads of its own: they
+would not be there in a forked child, which would wait for them, and they made no compilation faster.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-from jaxlib.mlir.dialects import chlo, stablehlo
+from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
 _local = threading.local()
 _passes_registered = False
@@ -34,6 +35,7 @@ def upstream_context() -> ir.Context:
     context = getattr(_local, "upstream", None)
     if context is None:
         context = _local.upstream = ir.Context()
+        context.enable_multithreading(False)
         context.load_all_available_dialects()
     return context
 
@@ -58,8 +60,10 @@ def _new_stablehlo_context() -> hlo_ir.Context:
     registry = hlo_ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
     context = hlo_ir.Context()
+    context.enable_multithreading(False)
     context.append_dialect_registry(registry)
     context.load_all_available_dialects()
+    sdy.register_dialect(context)
     stablehlo.register_dialect(context)
     chlo.register_dialect(context)
     global _passes_registered

@@ -27,9 +27,7 @@ Array = npt.NDArray[Any]
 WIDTHS = (64, 128, 64, 10)  # pixels, two hidden layers, classes
 BATCH = 32
 MOMENTUM = 0.9
-LAYER_SHAPES = tuple(
-    sx.Shape.tuple((sx.f32[inputs, outputs], sx.f32[outputs])) for inputs, outputs in pairwise(WIDTHS)
-)
+LAYER_SHAPES = tuple(sx.Shape.tuple((sx.f32[inputs, outputs], sx.f32[outputs])) for inputs, outputs in pairwise(WIDTHS))
 NETWORK = sx.Shape.tuple(LAYER_SHAPES)
 
 

@@ -21,15 +21,16 @@ def mlp(weights: Any, x: jax.Array) -> jax.Array:
     return jax.nn.softmax(hidden @ w2 + b2)
 
 
-def main() -> None:
+def text() -> str:
+    """The file."""
+
     def array(*shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, jnp.float32)
 
     weights = (array(64, 32), array(32)), (array(32, 10), array(10))
-    text = jax.jit(mlp).lower(weights, array(8, 64)).as_text()
     head = f"// Written by JAX {jax.__version__}: make_mlp_jax.py, beside this file, says of which Python function.\n"
-    FILE.write_text(head + text)
+    return head + str(jax.jit(mlp).lower(weights, array(8, 64)).as_text())
 
 
 if __name__ == "__main__":
-    main()
+    FILE.write_text(text())

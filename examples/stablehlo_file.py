@@ -28,7 +28,8 @@ def mlp_in_numpy(w1: Array, b1: Array, w2: Array, b2: Array, x: Array) -> Array:
     hidden = hidden / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))
     logits = hidden @ w2 + b2
     exponentials = np.exp(logits - logits.max(1, keepdims=True))
-    return exponentials / exponentials.sum(1, keepdims=True)
+    probabilities: Array = exponentials / exponentials.sum(1, keepdims=True)
+    return probabilities
 
 
 def random_arguments(executable: sx.Executable, seed: int) -> list[Array]:

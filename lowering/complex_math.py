@@ -34,7 +34,6 @@ Binary = Callable[[ir.Value, ir.Value, ElementType], ir.Value]
 UNARY: dict[str, Unary] = {}
 BINARY: dict[str, Binary] = {}
 
-LN2 = log(2.0)
 # Beyond these a square of f64 overflows, or loses bits; SCALE brings numbers beyond them back.
 LARGE, SMALL, SCALE_EXPONENT = 2.0**500, 2.0**-480, 600
 SCALE = 2.0**SCALE_EXPONENT

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import mlir.ir as ir
-from mlir.dialects import arith, linalg, tensor
+from mlir.dialects import arith, tensor
 
 from stablexla.dialects.attributes import DotAlgorithm, DotDimensionNumbers
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering import complex_math
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.conversion import convert_value
-from stablexla.lowering.generic import PARALLEL, REDUCTION, elementwise, empty, generic, projection, read_all
+from stablexla.lowering.generic import PARALLEL, REDUCTION, Output, elementwise, generic, projection, read_all
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.shape import constant_value
 from stablexla.lowering.storage import from_storage, to_storage
@@ -53,8 +53,7 @@ def contract(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, numbers: DotDim
         return [to_storage(multiply_add(x, y, total, accumulator.element), accumulator.element)]
 
     zero = to_storage(constant_value(0, accumulator.element), accumulator.element)
-    start = linalg.fill(zero, outs=[empty(accumulator)])
-    summed = generic(inputs, [start], maps, iterators, body)[0]
+    summed = generic(inputs, [Output(accumulator, zero)], maps, iterators, body)[0]
     if not accumulator.rank:
         summed = from_storage(tensor.extract(summed, []), accumulator.element)
     if accumulator.element == element:

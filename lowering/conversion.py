@@ -14,7 +14,7 @@ from mlir.dialects import arith, complex, tensor
 
 from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.context import LoweringContext
-from stablexla.lowering.generic import PARALLEL, elementwise, empty, generic, identity, loop_index, projection
+from stablexla.lowering.generic import PARALLEL, Output, elementwise, generic, identity, loop_index, projection
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.scalars import cmpf, cmpi, minimum_of
 from stablexla.lowering.small_floats import FORMATS, Special
@@ -28,9 +28,7 @@ from stablexla.lowering.types import value_type
 def convert(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """Each element as the nearest one of another type."""
     source, target = ctx.operand_types[0].element, ctx.result.element
-    return elementwise(
-        [x], ctx.operand_types, ctx.result_types, lambda v: convert_value(v, source, target)
-    )
+    return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: convert_value(v, source, target))
 
 
 def convert_value(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
@@ -161,9 +159,7 @@ def value_of_bits(bits: ir.Value, element: ElementType) -> ir.Value:
     if element.is_complex:
         half = element.bits // 2
         high = arith.shrui(bits, constant(bits.type, half))
-        return _complex(
-            *(value_of_bits(_resize(b, half, signed=False), element.part) for b in (bits, high))
-        )
+        return _complex(*(value_of_bits(_resize(b, half, signed=False), element.part) for b in (bits, high)))
     if element.is_float:
         return arith.bitcast(value_type(element), bits)
     return _resize(bits, value_type(element).width, signed=element.is_signed)
@@ -188,7 +184,7 @@ def _join_bits(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     maps = [ir.AffineMap.get(rank, 0, [*dimensions, ir.AffineConstantExpr.get(i)]) for i in range(count)]
     return generic(
         [x] * count,
-        [empty(target)],
+        [Output(target)],
         [*maps, identity(rank)],
         [PARALLEL] * rank,
         lambda arguments: [to_storage(join(arguments[:count]), target.element)],
@@ -210,7 +206,7 @@ def _split_bits(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
         return [to_storage(value_of_bits(narrow, target.element), target.element)]
 
     maps = [projection(rank, range(source.rank)), identity(rank)]
-    return generic([x], [empty(target)], maps, [PARALLEL] * rank, split)
+    return generic([x], [Output(target)], maps, [PARALLEL] * rank, split)
 
 
 # ---- fewer bits of precision -----------------------------------------------------------------------------------------
@@ -289,9 +285,7 @@ def make_complex(ctx: LoweringContext, real: ir.Value, imaginary: ir.Value) -> l
 def real(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """The real part; that of a real number is the number."""
     element = ctx.operand_types[0].element
-    return elementwise(
-        [x], ctx.operand_types, ctx.result_types, lambda v: complex.re(v) if element.is_complex else v
-    )
+    return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: complex.re(v) if element.is_complex else v)
 
 
 @lowers("stablehlo.imag")

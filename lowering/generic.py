@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import mlir.ir as ir
 from mlir.dialects import arith, linalg, tensor
@@ -10,6 +11,7 @@ from mlir.dialects import arith, linalg, tensor
 from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.storage import from_storage, to_storage
 from stablexla.lowering.types import TensorType, tensor_storage
+from stablexla.lowering.unit_dimensions import read_reshaped, with_dimensions, without
 
 Body = Callable[..., ir.Value | Sequence[ir.Value]]
 PARALLEL, REDUCTION = "parallel", "reduction"
@@ -39,31 +41,115 @@ def fill(value: ir.Value, type_: TensorType) -> ir.Value:
     return tensor.splat(tensor_storage(type_), to_storage(value, type_.element), [])
 
 
+@dataclass(frozen=True)
+class Output:
+    """What a linalg.generic makes: its type, and for loops that reduce the stored scalar that they start from."""
+
+    type: TensorType
+    start: ir.Value | None = None
+
+    def initial(self, shape: tuple[int, ...]) -> ir.Value:
+        """The tensor to begin with, under the shape that is left without dimensions of size 1."""
+        made = empty(self.type.with_shape(shape))
+        return made if self.start is None else linalg.fill(self.start, outs=[made])
+
+
 def generic(
     inputs: Sequence[ir.Value],
-    outputs: Sequence[ir.Value],
+    outputs: Sequence[Output],
     maps: Sequence[ir.AffineMap],
     iterators: Sequence[str],
     body: Callable[[Sequence[ir.Value]], Sequence[ir.Value]],
+    mark: str = "",
 ) -> list[ir.Value]:
-    """A linalg.generic; `body` gets an element of each input and output as stored and returns what to store."""
+    """A linalg.generic over the loops that run more than once.
+
+    Args:
+        maps: from the loops to the dimensions of each input and output.
+        body: gets an element of each input and output as stored and returns what to store.
+        mark: an attribute for the operation.
+    """
+    nest = _Nest(inputs, outputs, maps, iterators)
+    starts = [o.initial(shape) for o, shape in zip(outputs, nest.output_shapes, strict=True)]
     op = ir.Operation.create(
         "linalg.generic",
-        results=[v.type for v in outputs],
-        operands=[*inputs, *outputs],
+        results=[v.type for v in starts],
+        operands=[*nest.inputs, *starts],
         attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-            "iterator_types": ir.ArrayAttr.get([_iterator(kind) for kind in iterators]),
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in nest.maps]),
+            "iterator_types": ir.ArrayAttr.get([_iterator(kind) for kind in nest.iterators]),
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), len(outputs)]),
         },
         regions=1,
     )
-    elements = [_element(v.type) for v in (*inputs, *outputs)]
+    if mark:
+        op.attributes[mark] = ir.UnitAttr.get()
+    elements = [_element(v.type) for v in (*nest.inputs, *starts)]
     location = ir.Location.current
     block = op.regions[0].blocks.append(*elements, arg_locs=[location] * len(elements))
     with ir.InsertionPoint(block):
         linalg.YieldOp(list(body(list(block.arguments))))
-    return list(op.results)
+    nest.renumber(block)
+    return [with_dimensions(r, o.type.shape) for r, o in zip(op.results, outputs, strict=True)]
+
+
+class _Nest:
+    """The loops of a linalg.generic, without those that run once: they hide that two nests are over the same
+    elements."""
+
+    def __init__(
+        self,
+        inputs: Sequence[ir.Value],
+        outputs: Sequence[Output],
+        maps: Sequence[ir.AffineMap],
+        iterators: Sequence[str],
+    ) -> None:
+        shapes = [list(v.type.shape) if isinstance(v.type, ir.RankedTensorType) else [] for v in inputs]
+        shapes += [list(o.type.shape) for o in outputs]
+        self._kept = self._loops_to_keep(shapes, maps, iterators)
+        self.iterators = [iterators[d] for d in self._kept]
+        zero = ir.AffineConstantExpr.get(0)
+        places = {d: ir.AffineDimExpr.get(i) for i, d in enumerate(self._kept)}
+        substitution = ir.AffineMap.get(len(self._kept), 0, [places.get(d, zero) for d in range(len(iterators))])
+        self.inputs: list[ir.Value] = []
+        self.maps: list[ir.AffineMap] = []
+        self.output_shapes: list[tuple[int, ...]] = []
+        for i, (shape, map_) in enumerate(zip(shapes, maps, strict=True)):
+            exprs = [e.compose(substitution) for e in map_.results]
+            dropped = [k for k, (e, n) in enumerate(zip(exprs, shape, strict=True)) if n == 1 and e == zero]
+            left = [e for k, e in enumerate(exprs) if k not in dropped]
+            self.maps.append(ir.AffineMap.get(len(self._kept), 0, left))
+            if i < len(inputs):
+                self.inputs.append(without(inputs[i], dropped))
+            else:
+                self.output_shapes.append(tuple(n for k, n in enumerate(shape) if k not in dropped))
+
+    @staticmethod
+    def _loops_to_keep(
+        shapes: Sequence[Sequence[int]], maps: Sequence[ir.AffineMap], iterators: Sequence[str]
+    ) -> list[int]:
+        once = {
+            e.position
+            for shape, map_ in zip(shapes, maps, strict=True)
+            for e, n in zip(map_.results, shape, strict=True)
+            if n == 1 and isinstance(e, ir.AffineDimExpr)
+        }
+        longer = [d for d in range(len(iterators)) if d not in once]
+        if REDUCTION in iterators and all(iterators[d] != REDUCTION for d in longer):
+            longer = sorted([*longer, iterators.index(REDUCTION)])
+        return longer
+
+    def renumber(self, block: ir.Block) -> None:
+        """Lets linalg.index in the body name the loops that are left."""
+        for view in list(block.operations):
+            if view.operation.name != "linalg.index":
+                continue
+            loop = ir.IntegerAttr(view.operation.attributes["dim"]).value
+            with ir.InsertionPoint(view):
+                index = arith.constant(ir.IndexType.get(), 0) if loop not in self._kept else None
+                index = loop_index(self._kept.index(loop)) if index is None else index
+            view.operation.results[0].replace_all_uses_with(index)
+            view.operation.erase()
 
 
 def _iterator(kind: str) -> ir.Attribute:
@@ -91,6 +177,9 @@ def read_through(value: ir.Value, map_: ir.AffineMap, *, transposes: bool = Fals
         if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
             scalar = arith.ConstantOp(value.type.element_type, attribute.get_splat_value()).result
             return scalar, ir.AffineMap.get(map_.n_dims, 0, [])
+    reshaped = read_reshaped(op, map_)
+    if reshaped is not None:
+        return read_through(op.operands[0], reshaped, transposes=transposes)
     if BROADCAST in op.attributes or (transposes and TRANSPOSE in op.attributes):
         inner = ir.AffineMapAttr(op.attributes["indexing_maps"][0]).value
         composed = [e.compose(map_) for e in inner.results]
@@ -145,7 +234,7 @@ def elementwise(
         ]
         return [to_storage(v, t.element) for v, t in zip(_sequence(body(*values)), results, strict=True)]
 
-    outputs = [empty(t) for t in results]
+    outputs = [Output(t) for t in results]
     return generic(inputs, outputs, [*maps, *[identity(rank)] * len(results)], [PARALLEL] * rank, stored_body)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import mlir.ir as ir
-from mlir.dialects import linalg, tensor
+from mlir.dialects import tensor
 
 from stablexla.dialects.attributes import integers
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.generic import (
     PARALLEL,
     REDUCTION,
+    Output,
     elementwise,
-    empty,
     generic,
     identity,
     projection,
@@ -44,11 +44,8 @@ def reduce(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     inputs, input_maps = read_all(operands[:count], [identity(source.rank)] * count)
     kept = projection(source.rank, [d for d in range(source.rank) if d not in dimensions])
     iterators = [REDUCTION if d in dimensions else PARALLEL for d in range(source.rank)]
-    starts = [
-        linalg.fill(to_storage(v, t.element), outs=[empty(t)])
-        for v, t in zip(operands[count:], ctx.result_types, strict=True)
-    ]
-    folded = generic(inputs, starts, [*input_maps, *[kept] * count], iterators, body)
+    outputs = [Output(t, to_storage(v, t.element)) for v, t in zip(operands[count:], ctx.result_types, strict=True)]
+    folded = generic(inputs, outputs, [*input_maps, *[kept] * count], iterators, body)
     if ctx.result_types[0].rank:
         return folded
     return [from_storage(tensor.extract(v, []), e) for v, e in zip(folded, sums, strict=True)]

@@ -17,6 +17,7 @@ from stablexla.lowering.generic import (
     BROADCAST,
     PARALLEL,
     TRANSPOSE,
+    Output,
     elementwise,
     empty,
     fill,
@@ -31,6 +32,7 @@ from stablexla.lowering.scalars import cmpi
 from stablexla.lowering.storage import constant as scalar_constant
 from stablexla.lowering.storage import from_storage, narrow, to_storage
 from stablexla.lowering.types import TensorType, tensor_storage, value_type
+from stablexla.lowering.unit_dimensions import differ_only_in_units, with_dimensions, without
 
 
 @lowers("stablehlo.constant")
@@ -115,7 +117,7 @@ def iota(ctx: LoweringContext) -> list[ir.Value]:
         return [to_storage(value, element)]
 
     rank = ctx.result.rank
-    return generic([], [empty(ctx.result)], [identity(rank)], [PARALLEL] * rank, body)
+    return generic([], [Output(ctx.result)], [identity(rank)], [PARALLEL] * rank, body)
 
 
 @lowers("stablehlo.broadcast_in_dim")
@@ -146,12 +148,9 @@ def broadcast(x: ir.Value, source: TensorType, result: TensorType, dimensions: S
 
 def _copy_through(x: ir.Value, map_: ir.AffineMap, result: TensorType, mark: str = "") -> ir.Value:
     """A tensor whose element at i is x's at map_(i); `mark` says that consumers may read x through the map."""
-    made = generic(
-        [x], [empty(result)], [map_, identity(result.rank)], [PARALLEL] * result.rank, lambda arguments: [arguments[0]]
-    )[0]
-    if mark:
-        made.owner.attributes[mark] = ir.UnitAttr.get()
-    return made
+    rank = result.rank
+    maps = [map_, identity(rank)]
+    return generic([x], [Output(result)], maps, [PARALLEL] * rank, lambda arguments: [arguments[0]], mark)[0]
 
 
 @lowers("stablehlo.reshape")
@@ -174,6 +173,9 @@ def reshaped(x: ir.Value, source: TensorType, result: TensorType) -> ir.Value:
         return x
     if isinstance(x.owner, ir.OpView | ir.Operation) and x.owner.operation.name == "tensor.splat":
         return tensor.splat(tensor_storage(result), x.owner.operation.operands[0], [])
+    if differ_only_in_units(source.shape, result.shape):
+        squeezed = without(x, [d for d, n in enumerate(source.shape) if n == 1])
+        return with_dimensions(squeezed, result.shape)
     flat = tensor_storage(source.with_shape((prod(source.shape),)))
     if source.rank > 1:
         x = tensor.collapse_shape(flat, x, [list(range(source.rank))])
@@ -210,6 +212,8 @@ def slice_(ctx: LoweringContext, x: ir.Value) -> ir.Value:
     """Every strides[d]-th element from start_indices[d] on, before limit_indices[d]."""
     if not ctx.result.rank:
         return x
+    if not ctx.result.size:
+        return empty(ctx.result)
     starts, strides = (integers(ctx.attributes[name]) for name in ("start_indices", "strides"))
     source = ctx.operand_types[0].shape
     cut = [e != r for e, r in zip(source, ctx.result.shape, strict=True)]

@@ -157,9 +157,7 @@ def decode(lanes: Lanes, code: ir.Value, format: SmallFloat) -> ir.Value:
     return lanes.integers("ori", bits, lanes.integers("shli", sign, 32 - format.width))
 
 
-def _decode_special(
-    lanes: Lanes, code: ir.Value, shifted: ir.Value, finite: ir.Value, format: SmallFloat
-) -> ir.Value:
+def _decode_special(lanes: Lanes, code: ir.Value, shifted: ir.Value, finite: ir.Value, format: SmallFloat) -> ir.Value:
     if format.special is Special.IEEE:
         special = lanes.compare("uge", shifted, format.infinity << (MANTISSA - format.mantissa))
         return lanes.select(special, lanes.integers("ori", shifted, INFINITY), finite)
@@ -204,9 +202,7 @@ def _round_to_even(lanes: Lanes, bits: ir.Value, dropped: int) -> ir.Value:
     return lanes.integers("shrui", lanes.integers("addi", half, odd), dropped)
 
 
-def _encode_special(
-    lanes: Lanes, magnitude: ir.Value, sign: ir.Value, code: ir.Value, format: SmallFloat
-) -> ir.Value:
+def _encode_special(lanes: Lanes, magnitude: ir.Value, sign: ir.Value, code: ir.Value, format: SmallFloat) -> ir.Value:
     """Puts the sign in, and what stands for too large numbers and NaN. The code of a NaN is larger than any finite."""
     if format.special is Special.ONE_NAN:
         return lanes.integers("ori", lanes.integers("minui", code, format.sign - 1), sign)
@@ -269,6 +265,7 @@ def convert_float(value: ir.Value, target: ir.Type) -> ir.Value:
 
 
 def _to_f32(lanes: Lanes, value: ir.Value, source: ir.Type) -> ir.Value:
+    """The value as f32, or as it is where it is an f64."""
     name = str(source)
     if name in ("f32", "f64"):
         return value
@@ -283,6 +280,7 @@ def _to_f32(lanes: Lanes, value: ir.Value, source: ir.Type) -> ir.Value:
 
 
 def _from_f32(lanes: Lanes, value: ir.Value, target: ir.Type) -> ir.Value:
+    """An f32, or an f64 for a target that is no small float, as the target."""
     name = str(target)
     if name in ("f32", "f64", "f16"):
         source = _element(value.type)

@@ -79,9 +79,9 @@ def _compile(
     signature = signature_of(source)
     if isinstance(program, XlaComputation):
         signature = replace(signature, parameter_names=_leaf_names(program))
+    pipeline = target.pipeline(options) if options.pipeline is None else options.pipeline
     if options.pipeline is not None:
-        check_pipeline(options.pipeline)
-    pipeline = options.pipeline or target.pipeline(options)
+        check_pipeline(pipeline)
     watcher = KnobWatcher(signature.name, pipeline, source)
     lowered = run_pipeline(copy_of(source), pipeline, watcher=watcher, again=lambda: copy_of(source))
     start = perf_counter()

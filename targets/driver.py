@@ -20,7 +20,7 @@ import mlir.passmanager as passmanager
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.targets.messages import close_pass, messages_of, refused_passes
-from stablexla.targets.passes import Side, find_pass
+from stablexla.targets.passes import ModulePass, Side, find_pass
 from stablexla.targets.pipeline import LOWER, Element, Pipeline, Step
 
 
@@ -135,11 +135,7 @@ def _run_step(module: Any, step: Step, watcher: Watcher) -> Any:
 def _run_python(module: Any, element: Element) -> Any:
     found = find_pass(element.name)
     run = found.bind(element.options)
-    if found.side != side_of(module):
-        raise CompileError(
-            f"{found.name} works on a module of {found.side}'s context, and this one is of {side_of(module)}'s",
-            hint=f"passes before {LOWER} work on StableHLO, those after it on upstream's dialects",
-        )
+    _check_side(found, side_of(module))
     with diagnostics(module.context) as seen:
         try:
             # A pass finds its module's context entered, and unknown as the location of what it makes.
@@ -160,6 +156,14 @@ def _run_python(module: Any, element: Element) -> Any:
                 [f"{element.name} left a module that does not verify", *messages_of(error, seen)]
             ) from None
     return made
+
+
+def _check_side(found: ModulePass, side: Side) -> None:
+    if found.side != side:
+        raise CompileError(
+            f"{found.name} works on a module of {found.side}'s context, and this one is of {side}'s",
+            hint=f"passes before {LOWER} work on StableHLO, those after it on upstream's dialects",
+        )
 
 
 def _run_mlir(module: Any, elements: tuple[Element, ...]) -> None:
@@ -191,17 +195,19 @@ def parse_passes(elements: tuple[Element, ...], side: Side) -> Any:
 
 
 def check_pipeline(pipeline: Pipeline) -> None:
-    """Reads every pass of a pipeline without running any.
+    """Reads every pass of a pipeline that begins with StableHLO, without running any.
 
     Raises:
         CompileError: a pass or an option that does not exist, in the step that the error names.
     """
-    side: Side = "stablehlo" if any(e.name == LOWER for s in pipeline for e in s.elements) else "upstream"
+    side: Side = "stablehlo"
     for number, step in enumerate(pipeline):
         try:
             for is_python, elements in step.runs():
                 if is_python:
-                    find_pass(elements[0].name).bind(elements[0].options)
+                    found = find_pass(elements[0].name)
+                    found.bind(elements[0].options)
+                    _check_side(found, side)
                     side = "upstream" if elements[0].name == LOWER else side
                 else:
                     parse_passes(elements, side)

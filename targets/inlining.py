@@ -22,7 +22,7 @@ NOTE = "stablexla.composites"
     "turns composite operations into calls of their decompositions, except those that have a kernel; all=true: all",
     side="stablehlo",
 )
-def decompose_composites(module: hlo_ir.Module, *, all: bool = False) -> None:  # noqa: A002  (an option's name)
+def decompose_composites(module: hlo_ir.Module, *, all: bool = False) -> None:
     """Notes on the module which way each composite went."""
     ways: dict[str, str] = {}
     for op in _operations(module, "stablehlo.composite"):
@@ -82,8 +82,8 @@ def _inline_in(name: str, functions: dict[str, Any], done: set[str], callers: tu
         raise UnsupportedError(f"functions call each other in a circle: {circle}", operation="func.call")
     for call in _operations(functions[name], "func.call"):
         callee = _callee(call)
-        if callee not in functions or not functions[callee].regions[0].blocks:
-            raise UnsupportedError(f"there is no body for @{callee}", operation="func.call")
+        if callee not in functions or len(functions[callee].regions[0].blocks) != 1:
+            raise UnsupportedError(f"@{callee} has no body, or one of several blocks", operation="func.call")
         _inline_in(callee, functions, done, (*callers, name))
         _inline(call, functions[callee])
     done.add(name)

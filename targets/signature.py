@@ -45,11 +45,16 @@ def signature_of(module: hlo_ir.Module) -> Signature:
     """Reads the signature of a module.
 
     Raises:
-        VerificationError: there is no function `main`.
-        UnsupportedError: a parameter or result that is no array of known extents.
+        VerificationError: there is no function `main`, or it has no body.
+        UnsupportedError: several blocks, or a parameter or result that is no array of known extents.
     """
     main = main_of(module)
-    block = main.regions[0].blocks[0]
+    blocks = list(main.regions[0].blocks)
+    if not blocks:
+        raise VerificationError("the function @main has no body")
+    if len(blocks) > 1:
+        raise UnsupportedError("branches between the blocks of a function have no lowering", operation="@main")
+    block = blocks[0]
     terminator = block.operations[len(block.operations) - 1].operation
     return Signature(
         module_name(module),

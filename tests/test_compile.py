@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import threading
 from io import BytesIO
 from pathlib import Path
@@ -359,6 +361,33 @@ class TestRefusals:
         with pytest.raises(sx.UnsupportedError, match="parameter 0 of main"):
             sx.compile("func.func @main(%x: tensor<?xf32>) { return }")
 
+    def test_main_without_a_body(self) -> None:
+        with pytest.raises(sx.VerificationError, match="no body"):
+            sx.compile("func.func private @main(%x: tensor<4xf32>) -> tensor<4xf32>")
+
+    def test_function_without_a_body(self) -> None:
+        text = """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+          %0 = func.call @elsewhere(%x) : (tensor<2xf32>) -> tensor<2xf32>
+          return %0 : tensor<2xf32> }
+        func.func private @elsewhere(tensor<2xf32>) -> tensor<2xf32>"""
+        with pytest.raises(sx.UnsupportedError, match="@elsewhere has no body"):
+            sx.compile(text)
+
+    def test_branches_between_blocks(self) -> None:
+        text = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+          cf.br ^end(%x : tensor<4xf32>)
+        ^end(%y: tensor<4xf32>):
+          return %y : tensor<4xf32> }"""
+        with pytest.raises(sx.UnsupportedError, match="branches between"):
+            sx.compile(text)
+
+    @pytest.mark.parametrize(
+        "steps", [[], [Step("s", "cse")], [Step("s", "stablexla-inline-calls,stablexla-lower-to-tensor")]]
+    )
+    def test_pipeline_that_leads_nowhere(self, steps: list[Step]) -> None:
+        with pytest.raises(sx.CompileError, match="main"):
+            sx.compile(TEXT, options=sx.CompileOptions(pipeline=Pipeline("short", steps)))
+
     def test_functions_in_a_circle(self) -> None:
         text = """
         func.func @main() { func.call @a() : () -> () return }
@@ -408,6 +437,25 @@ class TestRefusals:
 
 
 class TestThreads:
+    @pytest.mark.filterwarnings("ignore:os.fork")
+    def test_forked_child_compiles_and_runs(self) -> None:
+        check_scaled_sum(sx.compile(TEXT))
+        child = os.fork()
+        if child == 0:
+            try:
+                check_scaled_sum(sx.compile(TEXT.replace("4.0]", "4.000]")))
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        finished = []
+        waiting = threading.Thread(target=lambda: finished.append(os.waitpid(child, 0)[1]))
+        waiting.start()
+        waiting.join(timeout=60)
+        if not finished:
+            os.kill(child, signal.SIGKILL)
+            waiting.join()
+        assert finished == [0]
+
     def test_many_compile_at_once(self) -> None:
         outcomes: dict[int, object] = {}
 

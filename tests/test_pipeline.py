@@ -145,6 +145,8 @@ class TestPasses:
         assert near in caught.value.hint
 
     def test_pass_of_the_other_side_is_refused(self) -> None:
+        with pytest.raises(sx.CompileError, match="step 2 'tensor': stablexla-group works on a module of upstream's"):
+            sx.compile(PROGRAM, options=sx.CompileOptions(pipeline=cpu().with_step("tensor", "cse,stablexla-group")))
         with pytest.raises(sx.CompileError, match="works on a module of upstream's context"):
             run_pipeline(load(PROGRAM), Pipeline("p", [Step("s", "stablexla-group")]))
 

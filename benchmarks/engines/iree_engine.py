@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
@@ -30,8 +31,7 @@ def _compile(text: str) -> bytes:
 
 class _Prepared:
     def __init__(self, text: str, arguments: Sequence[Array]) -> None:
-        from iree import runtime
-
+        runtime = import_module("iree.runtime")
         module = _compile(text)
         config = runtime.Config("local-task")
         loaded = runtime.load_vm_module(runtime.VmModule.copy_buffer(config.vm_instance, module), config)
@@ -54,8 +54,7 @@ class _Engine:
 
     def __init__(self) -> None:
         try:
-            from iree import runtime  # noqa: F401
-
+            import_module("iree.runtime")
             version("iree-base-compiler")
         except ImportError:
             raise MissingEngineError("iree needs its packages: pip install 'stablexla[bench]'") from None

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 import stablexla as sx
 from benchmarks.programs.registry import Array, add
 
@@ -13,7 +15,7 @@ def add_sum(name: str, summary: str, axes: Sequence[int]) -> None:
         return sx.reduce(x, x.builder.constant(0.0), sx.add, axes)
 
     def numpy(x: Array) -> Array:
-        return x.sum(tuple(axes))
+        return np.asarray(x.sum(tuple(axes)))
 
     # Positive and negative numbers cancel, so that the order of a long sum shows.
     add(name, summary, [sx.f32[256, 256, 256]], build, numpy=numpy, tolerance=1e-3)

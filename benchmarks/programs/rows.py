@@ -17,7 +17,8 @@ def softmax(x: sx.XlaOp) -> sx.XlaOp:
 
 def softmax_in_numpy(x: Array) -> Array:
     exponentials = np.exp(x - x.max(1, keepdims=True))
-    return exponentials / exponentials.sum(1, keepdims=True)
+    probabilities: Array = exponentials / exponentials.sum(1, keepdims=True)
+    return probabilities
 
 
 def layer_norm(x: sx.XlaOp, scale: sx.XlaOp, offset: sx.XlaOp) -> sx.XlaOp:
@@ -30,7 +31,8 @@ def layer_norm(x: sx.XlaOp, scale: sx.XlaOp, offset: sx.XlaOp) -> sx.XlaOp:
 
 def layer_norm_in_numpy(x: Array, scale: Array, offset: Array) -> Array:
     centred = x - x.mean(1, keepdims=True)
-    return centred / np.sqrt((centred * centred).mean(1, keepdims=True) + np.float32(1e-5)) * scale + offset
+    normal: Array = centred / np.sqrt((centred * centred).mean(1, keepdims=True) + np.float32(1e-5))
+    return normal * scale + offset
 
 
 def row_sums(x: sx.XlaOp) -> sx.XlaOp:

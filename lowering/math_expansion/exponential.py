@@ -83,12 +83,6 @@ def scale(fraction: Real, shifted: Integer, halvings: int = 0) -> Real:
     return fraction.fma(first, first) * second
 
 
-def scale_normal(fraction: Real, shifted: Integer) -> Real:
-    """As `scale`, where the result is a normal number."""
-    factor = power_of_shifted(shifted)
-    return fraction.fma(factor, factor)
-
-
 def power_of_shifted(shifted: Integer, halvings: int = 0) -> Real:
     """2**(n - halvings) for `shifted` = n + magic's bits, a normal number. The low bits of magic's bits are zero."""
     layout = shifted.format.layout
@@ -96,19 +90,25 @@ def power_of_shifted(shifted: Integer, halvings: int = 0) -> Real:
 
 
 def exp_bounded(x: Real) -> Real:
-    """exp(x) where neither x nor the result is special."""
-    shifted, r = reduce_exponent(x)
-    return scale_normal(expm1_reduced(r), shifted)
+    """exp(x) to about one unit in the last place, where neither x nor the result is special."""
+    return _exp_plain(x, x.format.pick(_EXP_SINGLE, _EXP_DOUBLE))
 
 
 def exp_short(x: Real) -> Real:
     """exp(x) of an f64 to 32 bits, for |x| < 700."""
-    high_ln2, low_ln2 = LN2_DOUBLE
+    return _exp_plain(x, _EXP_SHORT)
+
+
+def _exp_plain(x: Real, coefficients: tuple[float, ...]) -> Real:
+    """exp(x) without the low part of r, where the result is a normal number."""
+    high_ln2, low_ln2 = ln2(x.format)
     magic = x.format.layout.magic
     shifted = x.fma(LOG2_E, magic)
     n = shifted - magic
     r = n.fma(-low_ln2, n.fma(-high_ln2, x))
-    return scale_normal((r * r).fma(polynomial(r, _EXP_SHORT), r), shifted.bits())
+    fraction = (r * r).fma(polynomial(r, coefficients), r)
+    factor = power_of_shifted(shifted.bits())
+    return fraction.fma(factor, factor)
 
 
 def exp_halved(x: Real, halvings: int = 0) -> Real:

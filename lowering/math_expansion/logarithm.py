@@ -5,7 +5,7 @@ x = 2**k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), so that k is 0 around x = 1
 
 from __future__ import annotations
 
-from stablexla.lowering.math_expansion.exponential import LN2_DOUBLE, ln2
+from stablexla.lowering.math_expansion.exponential import LN2_DOUBLE
 from stablexla.lowering.math_expansion.registry import expands
 from stablexla.lowering.math_expansion.values import (
     Integer,
@@ -35,6 +35,10 @@ _LOG_PAIR = (
     0.3999999999999998, 0.2857142857144385, 0.22222222217785373, 0.18181818844667058, 0.15384558375732338,
     0.1333626672899597, 0.11675732283883625, 0.11982178017472636,
 )  # fmt: skip
+
+# ln 2 with a high part so short that its product with an exponent is exact
+_LN2_SINGLE = (0.69317626953125, -2.9088971132296138e-05)
+_LN2_DOUBLE = (0.6931471805601177, -1.7239444525614835e-13)
 
 _SQRT_HALF_BITS = {32: 0x3F3504F3, 64: 0x3FE6A09E667F3BCD}
 
@@ -85,13 +89,18 @@ def log_short(x: Real) -> Real:
     return select(x < 0.0, float("nan"), value)
 
 
+def _combine(k: Real, f: Real, rest: Real) -> Real:
+    """k ln 2 + f + rest, rounded once but for small parts."""
+    high, low = k.format.pick(_LN2_SINGLE, _LN2_DOUBLE)
+    total = fast_two_sum(k * high, f)
+    return total.high + (total.low + k.fma(low, rest))
+
+
 @expands("math.log")
 def log(x: Real) -> Real:
     """The natural logarithm."""
     k, f, _ = split(x)
-    high_ln2, low_ln2 = ln2(x.format)
-    value = k.fma(high_ln2, f) + k.fma(low_ln2, log_minus(f))
-    return log_of_special(x, value)
+    return log_of_special(x, _combine(k, f, log_minus(f)))
 
 
 def _log_to_base(x: Real, of_two: tuple[float, float], of_e: tuple[float, float]) -> Real:
@@ -132,9 +141,7 @@ def log1p(x: Real) -> Real:
     # 2**-k; it reaches 0 only where nothing is lost
     inverse = (exponent.format.integer(layout.bias << layout.fraction_bits) - exponent).at_least(0).as_real()
     whole = fast_two_sum(f, lost * inverse)
-    high_ln2, low_ln2 = ln2(x.format)
-    tail = k.fma(low_ln2, log_minus(whole.high) + whole.low)
-    value = k.fma(high_ln2, whole.high) + tail
+    value = _combine(k, whole.high, log_minus(whole.high) + whole.low)
     value = select(x < float("inf"), value, x)
     value = select(x.equals(-1.0), -float("inf"), value)
     value = select(x < -1.0, float("nan"), value)

@@ -9,7 +9,7 @@ import mlir.ir as ir
 from stablexla.targets.cpu.contraction_match import Contraction, match_contraction
 from stablexla.targets.cpu.contraction_output import compute_type
 from stablexla.targets.cpu.contraction_packed import PackedPlan, emit_packed
-from stablexla.targets.cpu.contraction_skinny import SkinnyPlan, emit_dots, emit_rows
+from stablexla.targets.cpu.contraction_skinny import SkinnyPlan, emit_dots, emit_rows, row_groups
 from stablexla.targets.cpu.contraction_tiles import ShortPlan, Tile, choose_tile, emit_short
 from stablexla.targets.cpu.emission import bits_of, emitting
 from stablexla.targets.cpu.emitters import emitter
@@ -18,12 +18,12 @@ from stablexla.targets.cpu.target import CpuTarget
 
 # Steps of k for which sums may stay in registers: a panel of rhs then fits L1.
 SHORT_DEPTH = 512
-# Bytes of packed panels of rhs that an item keeps on its stack.
+# Bytes on an item's stack: all of rhs packed, a block of lhs, or beside that block some columns of rhs.
 RHS_BYTES = 128 << 10
-# Bytes of a block of lhs there.
-LHS_BYTES = 128 << 10
+LHS_BYTES = 176 << 10
+GROUP_BYTES = 64 << 10
 # Rows of a product that is bound by reading the other matrix.
-SKINNY_ROWS = 8
+SKINNY_ROWS = 16
 # Multiply-adds that are worth an item of their own.
 ITEM_WORK = 500_000
 
@@ -88,13 +88,12 @@ def _is_dots(sizes: _Sizes) -> bool:
     along_k = c.k.b == 1 and c.k.extent >= 2 * sizes.lanes
     if not along_k or sizes.m > SKINNY_ROWS or sizes.m > sizes.n:
         return False
-    if c.k.a != 1 and (c.k_outer or sizes.m * c.k.extent * sizes.bytes > LHS_BYTES):
-        return False
-    return sizes.m <= SKINNY_ROWS // 2 or sizes.n * sizes.depth * sizes.bytes > sizes.target.l2_bytes
+    return c.k.a == 1 or (not c.k_outer and sizes.m * c.k.extent * sizes.bytes <= LHS_BYTES)
 
 
 def _plan_dots(sizes: _Sizes) -> SkinnyPlan:
-    width = sizes.lanes if sizes.m == 1 and sizes.n >= sizes.lanes else max(1, min(12 // sizes.m, 4, sizes.n))
+    wide = sizes.m == 1 and sizes.n >= sizes.lanes
+    width = sizes.lanes if wide else min(12 // row_groups(sizes.m, 4)[0], 4, sizes.n)
     blocks = max(1, min(math.ceil(sizes.items / sizes.contraction.batches), sizes.n // width))
     columns = min(_balanced(sizes.n, math.ceil(sizes.n / blocks), width), 1024 * width)
     return SkinnyPlan(columns, width)
@@ -107,13 +106,14 @@ def _is_rows(sizes: _Sizes) -> bool:
 
 
 def _plan_rows(sizes: _Sizes) -> SkinnyPlan:
-    registers = sizes.target.num_vector_registers - 2
-    width = max(1, min(4, registers // (sizes.m + 1)))
-    # Sums of a block stay in half of L1; a row of it is long enough for the prefetch to pay.
-    most = max(width * sizes.lanes, sizes.target.l1_bytes // 2 // (sizes.m * sizes.bytes))
-    blocks = math.ceil(sizes.items / sizes.contraction.batches)
-    columns = min(most, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes))
-    return SkinnyPlan(_balanced(sizes.n, columns, width * sizes.lanes), width)
+    """Sums of a block of columns stay in L1. Long parts of a few rows of rhs are what the hardware prefetches well."""
+    few = sizes.m <= 4
+    rows, width = (4, 2) if few else (8, 1)
+    most = max(16 * sizes.lanes, sizes.target.l1_bytes // (1 if few else 2) // (sizes.m * sizes.bytes))
+    threads = sizes.target.num_threads if sizes.items > 1 else 1
+    blocks = threads * math.ceil(sizes.n / (threads * most))
+    columns = _balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
+    return SkinnyPlan(columns, width, rows, steps=8 if few else 4, ahead=not few)
 
 
 # --- short k -------------------------------------------------------------------------------------------------
@@ -161,18 +161,20 @@ def _packing_pays(sizes: _Sizes) -> bool:
 
 
 def _plan_packed(sizes: _Sizes) -> PackedPlan:
-    """A panel of rhs in 5/8 of L1, a block of lhs in a quarter of L2."""
+    """A panel of rhs in 5/8 of L1, a block of lhs in 3/8 of L2; all rows in one block where that is near."""
     c, target = sizes.contraction, sizes.target
     tile = Tile(6, 4 if target.num_vector_registers >= 32 else 2)
     width = tile.vectors * sizes.lanes
+    limit = min(LHS_BYTES, target.l2_bytes * 3 // 8) // sizes.bytes
     most = max(256, target.l1_bytes * 5 // 8 // (width * sizes.bytes))
+    if sizes.m <= limit // 192:
+        most = min(most, limit // sizes.m)
     depth = _balanced(c.k.extent, most, sizes.lanes)
-    fitting = min(LHS_BYTES, target.l2_bytes // 4) // (depth * sizes.bytes)
-    rows = _balanced(sizes.m, max(tile.rows, fitting // tile.rows * tile.rows), tile.rows)
+    rows = _balanced(sizes.m, max(tile.rows, limit // depth // tile.rows * tile.rows), tile.rows)
     row_blocks = math.ceil(sizes.m / rows)
     blocks = math.ceil(sizes.items / (row_blocks * c.batches))
     columns = _balanced(sizes.n, min(2048, max(8 * width, math.ceil(sizes.n / blocks))), width)
-    group = max(1, RHS_BYTES // 2 // (depth * sizes.bytes * width)) * width if row_blocks == 1 else 0
+    group = max(1, GROUP_BYTES // (depth * sizes.bytes * width)) * width if row_blocks == 1 else 0
     return PackedPlan(tile, depth, rows, columns, group)
 
 

@@ -310,9 +310,7 @@ def _arrange(
     batch, m, n, k = classes
     batch, m, n = (sorted(axes, key=lambda axis: -axis.c) for axes in (batch, m, n))
     k = sorted(k, key=lambda axis: (-axis.a, -axis.b))
-    found = Contraction(
-        kernel, *operands, dot.results[0], (), Axis(), Axis(), Axis(), epilogue=epilogue, shape=shape
-    )
+    found = Contraction(kernel, *operands, dot.results[0], (), Axis(), Axis(), Axis(), epilogue=epilogue, shape=shape)
     along_m = bool(m) and (m[-1].c == 1 or not n)
     m, n = _merge(m, together if along_m else None), _merge(n, together)
     found = _with_loops(found, batch, m, n, _merge(k))
@@ -365,9 +363,7 @@ def _merge(axes: Sequence[Axis], together: Callable[[Axis, Axis], bool] | None =
     for axis in axes:
         if out:
             last = out[-1]
-            dense = all(
-                getattr(last, side) == getattr(axis, side) * axis.extent for side in ("a", "b", "c")
-            )
+            dense = all(getattr(last, side) == getattr(axis, side) * axis.extent for side in ("a", "b", "c"))
             if dense and (together is None or together(last, axis)):
                 out[-1] = replace(axis, extent=last.extent * axis.extent, dims=last.dims + axis.dims)
                 continue

@@ -89,7 +89,7 @@ class Scene:
         self.compute = compute_type(contraction)
         self.lanes = lanes_of(self.compute)
         self.zero = constant(0, vector_of(self.lanes, self.compute))
-        self._by_value = dict(zip(contraction.kernel.inputs, self.inputs, strict=True))
+        self._by_value: dict[ir.Value, Value] = dict(zip(contraction.kernel.inputs, self.inputs, strict=True))
         self._partial = partial
         self.vectors = contraction.n.c == 1 and all(
             _stride(contraction.n, i) in (0, 1) for op in contraction.epilogue for i in op.inputs if i.kind == "array"

@@ -170,8 +170,14 @@ def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
             at, copy = x * axis.b + at, copy * axis.extent + x
         columns = minimum(index(c.n.extent) - group * width, width) if shape.pack_groups > 1 else index(c.n.extent)
         base = copy * shape.rhs_size + number * shape.block_size + group * (plan.panels * shape.panels.stride)
-        source = Source(scene.load_b, group * (width * c.n.b) + at, c.n.b, c.k.b, columns, steps)
+        source = _rhs(scene, group * (width * c.n.b) + at, columns, steps)
         pack_panels(shape.panels, source, buffer, base, shape.unroll)
+
+
+def _rhs(scene: Scene, at: Index, columns: Index, steps: Index) -> Source:
+    """A part of rhs, to be packed."""
+    c = scene.contraction
+    return Source(scene.load_b, at, c.n.b, c.k.b, columns, steps, scene.inputs[c.b.number])
 
 
 class _Block:
@@ -195,9 +201,7 @@ class _Block:
         frame = self.scene.frame(batch)
         row, column = index(row_block) * plan.rows, index(column_block) * plan.columns
         rows = minimum(index(c.m.extent) - row, plan.rows) if shape.row_blocks > 1 else index(c.m.extent)
-        columns = (
-            minimum(index(c.n.extent) - column, plan.columns) if shape.column_blocks > 1 else index(c.n.extent)
-        )
+        columns = minimum(index(c.n.extent) - column, plan.columns) if shape.column_blocks > 1 else index(c.n.extent)
         with loop(0, shape.all_k_blocks) as number:
             at_a, at_b, steps = shape.k_block(number.iv)
             self._pack_lhs(row * c.m.a + frame.a + at_a, rows, steps)
@@ -209,7 +213,7 @@ class _Block:
                 with loop(0, columns, plan.group) as group:
                     width = minimum(columns - group.iv, plan.group)
                     first = column + group.iv
-                    source = Source(self.scene.load_b, first * c.n.b + frame.b + at_b, c.n.b, c.k.b, width, steps)
+                    source = _rhs(self.scene, first * c.n.b + frame.b + at_b, width, steps)
                     pack_panels(shape.panels, source, self.rhs, 0, shape.unroll)
                     self._tiles(frame, (row, first), (rows, width), turns, sums, self.rhs, index(0))
             else:
@@ -247,19 +251,14 @@ class _Block:
     ) -> None:
         """All register tiles of a block whose factors are packed."""
         tile, width = self.plan.tile, self.shape.width
-        with loop(0, (size[1] + (width - 1)) // width) as j:
-            with loop(0, (size[0] + (tile.rows - 1)) // tile.rows) as i:
-                row, column = at[0] + i.iv * tile.rows, at[1] + j.iv * width
-                prefetch_tile(self.scene, tile, frame, (row, column))
-                values = accumulate(
-                    self.scene,
-                    tile,
-                    steps,
-                    self.shape.unroll,
-                    self._lhs_factor(i.iv),
-                    self._rhs_factor(packed, j.iv * self.shape.panels.stride + base),
-                )
-                self._write(values, frame, row, column, sums)
+        down, across = (size[0] + (tile.rows - 1)) // tile.rows, (size[1] + (width - 1)) // width
+        with loop(0, across) as j, loop(0, down) as i:
+            row, column = at[0] + i.iv * tile.rows, at[1] + j.iv * width
+            prefetch_tile(self.scene, tile, frame, (row, column))
+            lhs = self._lhs_factor(i.iv)
+            rhs = self._rhs_factor(packed, j.iv * self.shape.panels.stride + base)
+            values = accumulate(self.scene, tile, steps, self.shape.unroll, lhs, rhs)
+            self._write(values, frame, row, column, sums)
 
     def _lhs_factor(self, panel: Value) -> Callable[[Index, Index], Callable[[int], Value]]:
         tile, depth = self.plan.tile, self.plan.depth

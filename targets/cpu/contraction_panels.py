@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
+    bits_of,
     branch,
     constant,
     index,
@@ -19,6 +20,7 @@ from stablexla.targets.cpu.emission import (
     loop,
     maximum,
     minimum,
+    prefetch,
     store,
     transpose_registers,
 )
@@ -27,6 +29,9 @@ from stablexla.targets.cpu.emission import (
 Load = Callable[..., Value]
 # Rows of the source read together, so that few pages are in use at a time.
 STEPS = 32
+# Rows ahead that are prefetched, and bytes of a cache line.
+AHEAD = 16
+LINE = 64
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,10 @@ class Panels:
 
 @dataclass(frozen=True)
 class Source:
-    """A matrix to pack: how to load it, where it begins, how far a step of width and of k moves."""
+    """A matrix to pack: how to load it, where it begins, how far a step of width and of k moves.
+
+    With a `buffer`, lines along the width are prefetched from it.
+    """
 
     load: Load
     at: Index
@@ -57,10 +65,11 @@ class Source:
     along_depth: int
     width: Index
     depth: Index
+    buffer: Value | None = None
 
 
 def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0, pad: int = 1) -> None:
-    """Packs `source` into panels from `base` of `buffer` on; steps of k are filled up with zeros to a multiple of `pad`."""
+    """Packs `source` into panels from `base` of `buffer` on; k is filled up with zeros to a multiple of `pad`."""
     count = (index(source.width) + (panels.width - 1)) // panels.width
     if source.along_depth == 1 and source.along_width != 1 and panels.width % panels.lanes == 0:
         _pack_transposed(panels, source, buffer, base, count)
@@ -81,6 +90,9 @@ def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, coun
         start = panel * panels.width + source.at
         to = panel * panels.stride + base
         with loop(*steps) as k:
+            if source.buffer is not None:
+                for v in range(0, panels.width, LINE * 8 // bits_of(source.buffer.type)):
+                    prefetch(source.buffer, (k.iv + AHEAD) * source.along_depth + start + v)
             for v in range(vectors):
                 at = k.iv * source.along_depth + start + v * lanes
                 if rest is None:
@@ -115,8 +127,7 @@ def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index,
         with loop(0, panels.width, lanes) as group:
             # Lines beyond the edge repeat the last one: their sums are not used.
             lines = [
-                minimum(p.iv * panels.width + group.iv + r, last) * source.along_width + source.at
-                for r in range(lanes)
+                minimum(p.iv * panels.width + group.iv + r, last) * source.along_width + source.at for r in range(lanes)
             ]
             with loop(0, whole, lanes) as k:
                 square = transpose_registers([source.load(line + k.iv, lanes) for line in lines])
@@ -126,9 +137,7 @@ def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index,
         _pack_elements(panels, source, buffer, base, count, whole)
 
 
-def _pack_elements(
-    panels: Panels, source: Source, buffer: Value, base: Index, count: Value, first: Index
-) -> None:
+def _pack_elements(panels: Panels, source: Source, buffer: Value, base: Index, count: Value, first: Index) -> None:
     """One element at a time, from step `first` of k on."""
     last = index(source.width) - 1
     with loop(0, count) as p:

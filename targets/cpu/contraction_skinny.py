@@ -7,7 +7,7 @@ where it lies along k, its lines are multiplied with those of lhs and summed in 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stablexla.targets.cpu.contraction_match import Contraction
@@ -37,18 +37,27 @@ from stablexla.targets.cpu.emission import (
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.target import CpuTarget
 
-# Steps of k taken together: so many pages are in use at a time.
-STEPS = 16
 # Bytes of one cache line.
 LINE = 64
 
 
 @dataclass(frozen=True)
 class SkinnyPlan:
-    """Columns of an item, and how many columns (or lines) go through registers together, in vectors (or lines)."""
+    """How a product of few rows is cut.
+
+    Attributes:
+        columns: columns of an item.
+        width: how many columns (in vectors) or lines of rhs go through registers together.
+        rows: rows of lhs that do so at most.
+        steps: rows of rhs added up together; so many pages are in use at a time.
+        ahead: whether the next rows are prefetched.
+    """
 
     columns: int
     width: int
+    rows: int = 4
+    steps: int = 8
+    ahead: bool = False
 
 
 def emit_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyPlan) -> Emitted:
@@ -72,47 +81,54 @@ class _Rows:
         self.scene, self.plan, self.c = scene, plan, scene.contraction
         self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes
         self.sums = alloca(self.c.m.extent * self.stride, scene.compute)
-        most = max(1, 16 // (self.c.m.extent * plan.width))
+        self.groups = row_groups(self.c.m.extent, plan.rows)
+        most = max(1, 16 // (self.groups[0] * plan.width))
         self.unroll = next(u for u in (4, 2, 1) if self.c.k.extent % u == 0 and u <= most)
 
     def item(self, batch: Index, block: Index) -> None:
-        c = self.c
+        c, plan = self.c, self.plan
         frame = self.scene.frame(batch)
-        first = index(block) * self.plan.columns
-        columns = block_size(c.n.extent, self.plan.columns, first)
+        first = index(block) * plan.columns
+        columns = block_size(c.n.extent, plan.columns, first)
         with loop(0, c.m.extent * self.stride, self.scene.lanes) as i:
             store(self.scene.zero, self.sums, i.iv)
-        with OuterSums(c.k_outer, frame.a, first * c.n.b + frame.b) as nest, loop(0, c.k.extent, STEPS) as k:
-            steps = block_size(c.k.extent, STEPS, k.iv)
-            self._block(columns, steps, k.iv * c.k.a + nest.at_a, k.iv * c.k.b + nest.at_b)
+        with OuterSums(c.k_outer, frame.a, first * c.n.b + frame.b) as nest, loop(0, c.k.extent, plan.steps) as k:
+            steps = block_size(c.k.extent, plan.steps, k.iv)
+            at_a, at_b = k.iv * c.k.a + nest.at_a, k.iv * c.k.b + nest.at_b
+            for_groups(self.groups, lambda row, rows: self._block(row, rows, columns, steps, at_a, at_b))
         self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
 
-    def _block(self, columns: Value, steps: Value, at_a: Value, at_b: Value) -> None:
-        """Adds `steps` rows of rhs to the sums, some vectors of columns at a time."""
+    def _block(self, row: Value, rows: int, columns: Value, steps: Value, at_a: Value, at_b: Value) -> None:
+        """Adds `steps` rows of rhs to the sums of some rows, some vectors of columns at a time."""
         lanes, width = self.scene.lanes, self.plan.width * self.scene.lanes
         strips, whole = columns // width * width, columns // lanes * lanes
+        at_a, sums = row * self.c.m.a + at_a, row * self.stride
+
+        def strip(column: Value, vectors: int, count: int) -> None:
+            self._strip(sums + column, rows, steps, at_a, at_b + column, vectors, count)
+
         with loop(0, strips, width) as j:
-            self._strip(j.iv, steps, at_a, at_b, self.plan.width, lanes)
+            strip(j.iv, self.plan.width, lanes)
         if self.plan.width > 1:
             with loop(strips, whole, lanes) as j:
-                self._strip(j.iv, steps, at_a, at_b, 1, lanes)
+                strip(j.iv, 1, lanes)
         if self.c.n.extent % lanes:
             with when(whole.lt(columns)):
-                self._strip(whole, steps, at_a, at_b, 1, self.c.n.extent % lanes)
+                strip(whole, 1, self.c.n.extent % lanes)
 
-    def _strip(self, column: Value, steps: Value, at_a: Value, at_b: Value, vectors: int, count: int) -> None:
-        scene, c = self.scene, self.c
-        rows, lanes = c.m.extent, scene.lanes
-        places = [column + (m * self.stride + v * lanes) for m in range(rows) for v in range(vectors)]
+    def _strip(self, start: Value, rows: int, steps: Value, at_a: Value, at_b: Value, vectors: int, count: int) -> None:
+        scene, c, lanes = self.scene, self.c, self.scene.lanes
+        pairs = [(m, v) for m in range(rows) for v in range(vectors)]
+        places = [start + (m * self.stride + v * lanes) for m, v in pairs]
         with loop(0, steps, self.unroll, [load(self.sums, at, lanes) for at in places]) as k:
             sums = k.args
             for u in range(self.unroll):
                 step = k.iv + u
-                start = step * c.k.b + at_b + column
-                strip = [scene.load_b(start + v * lanes, lanes, count) for v in range(vectors)]
-                self._prefetch(start, vectors)
+                line = step * c.k.b + at_b
+                strip = [scene.load_b(line + v * lanes, lanes, count) for v in range(vectors)]
+                if self.plan.ahead:
+                    self._prefetch(line, vectors)
                 factors = [splat(scene.load_a(step * c.k.a + at_a + m * c.m.a), lanes) for m in range(rows)]
-                pairs = [(m, v) for m in range(rows) for v in range(vectors)]
                 sums = [fma(factors[m], strip[v], s) for (m, v), s in zip(pairs, sums, strict=True)]
             k.yields(*sums)
         for value, at in zip(k.results, places, strict=True):
@@ -122,7 +138,7 @@ class _Rows:
         """Asks for the same columns of the next block of rows."""
         buffer = self.scene.inputs[self.c.b.number]
         for at in range(0, vectors * self.scene.lanes, LINE * 8 // bits_of(buffer.type)):
-            prefetch(buffer, start + (STEPS * self.c.k.b + at))
+            prefetch(buffer, start + (self.plan.steps * self.c.k.b + at))
 
 
 def emit_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyPlan) -> Emitted:
@@ -147,8 +163,9 @@ class _Dots:
         c = self.c
         self.stride = math.ceil(min(plan.columns, c.n.extent) / plan.width) * plan.width
         self.sums = alloca(c.m.extent * self.stride, scene.compute)
+        self.groups = row_groups(c.m.extent, plan.rows)
         # Independent sums hide the latency of additions.
-        self.unroll = max(1, 8 // (c.m.extent * plan.width))
+        self.unroll = max(1, 8 // (self.groups[0] * plan.width))
         self.copied = c.k.a != 1
         if self.copied:
             self.lines = Panels(1, c.k.extent, 1)
@@ -164,60 +181,90 @@ class _Dots:
             pack_panels(self.lines, source, self.lhs)
         with loop(0, columns, width) as group:
             lines = [minimum(first + group.iv + r, c.n.extent - 1) * c.n.b + frame.b for r in range(width)]
-            sums = self._sum(index(frame.a), lines)
-            self._keep(sums, group.iv)
+            for_groups(
+                self.groups,
+                lambda row, rows: self._keep(self._sum(index(frame.a), row, rows, lines), row, group.iv),
+            )
         self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
 
-    def _sum(self, at_a: Value, lines: Sequence[Value]) -> list[Value]:
-        """Vectors whose lanes add up to the products of every row of lhs with every line."""
+    def _sum(self, at_a: Value, row: Value, rows: int, lines: Sequence[Value]) -> list[Value]:
+        """Vectors whose lanes add up to the products of `rows` rows of lhs with every line."""
         c, lanes = self.c, self.scene.lanes
-        count = c.m.extent * len(lines)
-        inits = [self.scene.zero] * (count * self.unroll)
-        with OuterSums(c.k_outer, at_a, 0, inits) as nest:
+        count = rows * len(lines)
+        if self.copied:
+            starts = [(row + m) * self.lines.stride for m in range(rows)]
+        else:
+            starts = [(row + m) * c.m.a + at_a for m in range(rows)]
+        with OuterSums(c.k_outer, 0, 0, [self.scene.zero] * (count * self.unroll)) as nest:
             step = lanes * self.unroll
-            with loop(0, c.k.extent // step * step, step, nest.sums) as k:
+            whole = c.k.extent // step * step
+            with loop(0, whole, step, nest.sums) as k:
                 sums = list(k.args)
                 for u in range(self.unroll):
-                    part = self._step(k.iv + u * lanes, lanes, nest, lines, sums[u * count : (u + 1) * count])
-                    sums[u * count : (u + 1) * count] = part
+                    mine = slice(u * count, (u + 1) * count)
+                    sums[mine] = self._step(k.iv + u * lanes, lanes, nest, starts, lines, sums[mine])
                 k.yields(*sums)
             sums = k.results
-            for at in range(c.k.extent // step * step, c.k.extent, lanes):
+            for at in range(whole, c.k.extent, lanes):
                 valid = min(lanes, c.k.extent - at)
-                sums[:count] = self._step(index(at), valid, nest, lines, sums[:count])
+                sums[:count] = self._step(index(at), valid, nest, starts, lines, sums[:count])
             nest.yields(*sums)
         sums = nest.results
         while len(sums) > count:
-            half = len(sums) // 2
-            sums = [a + b for a, b in zip(sums[:half], sums[half:], strict=True)]
+            sums = [*(a + b for a, b in zip(sums[:count], sums[-count:], strict=True)), *sums[count:-count]]
         return sums
 
     def _step(
-        self, k: Value, valid: int, nest: OuterSums, lines: Sequence[Value], sums: Sequence[Value]
+        self,
+        k: Value,
+        valid: int,
+        nest: OuterSums,
+        starts: Sequence[Value],
+        lines: Sequence[Value],
+        sums: Sequence[Value],
     ) -> list[Value]:
-        c, scene, lanes = self.c, self.scene, self.scene.lanes
+        scene, lanes = self.scene, self.scene.lanes
         if self.copied:
-            starts = [k + m * self.lines.stride for m in range(c.m.extent)]
-            rows = [load_lanes(self.lhs, at, lanes, valid) for at in starts]
+            rows = [load_lanes(self.lhs, start + k, lanes, valid) for start in starts]
         else:
-            rows = [scene.load_a(nest.at_a + k + m * c.m.a, lanes, valid) for m in range(c.m.extent)]
+            rows = [scene.load_a(nest.at_a + k + start, lanes, valid) for start in starts]
         factors = [scene.load_b(line + k + nest.at_b, lanes, valid) for line in lines]
         pairs = [(row, factor) for row in rows for factor in factors]
         return [fma(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]
 
-    def _keep(self, sums: list[Value], group: Value) -> None:
-        """Adds up the lanes and stores the sums for the group of lines that begins at `group`."""
+    def _keep(self, sums: list[Value], row: Value, column: Value) -> None:
+        """Adds up the lanes and stores the sums of some rows with the group of lines that begins at `column`."""
         lanes, width = self.scene.lanes, self.plan.width
-        for m in range(self.c.m.extent):
-            row = sums[m * width : (m + 1) * width]
+        for m in range(len(sums) // width):
+            line = sums[m * width : (m + 1) * width]
+            at = (row + m) * self.stride + column
             if width == lanes:
-                columns = transpose_registers(row)
+                columns = transpose_registers(line)
                 while len(columns) > 1:
                     columns = [a + b for a, b in zip(columns[::2], columns[1::2], strict=True)]
-                store(columns[0], self.sums, group + m * self.stride)
+                store(columns[0], self.sums, at)
                 continue
-            for r, value in enumerate(row):
-                store(reduce_add(value), self.sums, group + (m * self.stride + r))
+            for r, value in enumerate(line):
+                store(reduce_add(value), self.sums, at + r)
+
+
+def row_groups(rows: int, most: int) -> list[int]:
+    """Sizes of groups of at most `most` rows, all of about one size, the larger ones first."""
+    count = math.ceil(rows / most)
+    return [rows // count + (number < rows % count) for number in range(count)]
+
+
+def for_groups(groups: Sequence[int], write: Callable[[Value, int], None]) -> None:
+    """Calls `write` with the first row and the size of each group; groups of the first one's size share code.
+
+    What rows have in common is read by the first group and then in a cache.
+    """
+    equal = groups.count(groups[0])
+    with loop(0, groups[0] * equal, groups[0]) as row:
+        write(row.iv, groups[0])
+    if equal < len(groups):
+        with loop(groups[0] * equal, sum(groups), groups[-1]) as row:
+            write(row.iv, groups[-1])
 
 
 def block_size(extent: int, block: int, first: Index) -> Value:

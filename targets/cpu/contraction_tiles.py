@@ -264,7 +264,10 @@ class _Short:
             pack_panels(self.panels, source, self.packed, nest.at_a * self.width)
 
     def _packed_axes(self, side: str) -> tuple[Axis, ...]:
-        """The outer axes of k: `a` is how far a turn moves in packed panels for side "b", where they follow one another."""
+        """The outer axes of k, with steps of packed panels, where they follow one another, on one side.
+
+        For "a" those stand in the place of rhs's, for "b" (the source of packing) in that of lhs's.
+        """
         c = self.c
         sizes = [c.k.extent * math.prod(x.extent for x in c.k_outer[n + 1 :]) for n in range(len(c.k_outer))]
         pairs = zip(c.k_outer, sizes, strict=True)
@@ -306,9 +309,7 @@ class _Short:
             return lambda v: load(self.packed, at + v * lanes, lanes)
 
         outer = self._packed_axes("a") if self.plan.pack else c.k_outer
-        values = accumulate(
-            scene, tile, c.k.extent, self.unroll, a, b_packed if self.plan.pack else b_in_place, outer
-        )
+        values = accumulate(scene, tile, c.k.extent, self.unroll, a, b_packed if self.plan.pack else b_in_place, outer)
         write_tile(scene, tile, values, frame, (row, column), columns, self.spill)
 
 

@@ -61,9 +61,7 @@ class Value:
 
     __slots__ = ("_ssa", "known", "type")
 
-    def __init__(
-        self, value: ir.Value | None, type_: ir.Type | None = None, known: Number | None = None
-    ) -> None:
+    def __init__(self, value: ir.Value | None, type_: ir.Type | None = None, known: Number | None = None) -> None:
         if value is None and (type_ is None or known is None):
             raise ValueError("a value without SSA value needs a type and a number")
         self._ssa = value

@@ -13,6 +13,7 @@ import numpy as np
 
 from stablexla.dialects.errors import CompileError
 from stablexla.targets.cpu.sizes import bytes_of
+from stablexla.targets.driver import side_of
 from stablexla.targets.passes import module_pass
 
 PREFIX = "stablexla."
@@ -74,9 +75,9 @@ def take_entry(module: ir.Module) -> Entry:
     Raises:
         CompileError: there is no `main`, or it is not of the contract's form.
     """
-    main = _find_main(module)
-    if main is None:
-        raise CompileError("the pipeline left no function main")
+    main = _find_main(module) if side_of(module) == "upstream" else None
+    if main is None or main.name != "llvm.func":
+        raise CompileError("the pipeline left no function main in LLVM's dialect")
     rows = [{a.name: a.attr for a in attributes} for attributes in _argument_attributes(main)]
     roles = [ir.StringAttr(row[ROLE]).value if ROLE in row else "" for row in rows]
     if roles != sorted(roles, key=lambda r: ROLES.index(r) if r in ROLES else -1) or roles.count("arena") != 1:

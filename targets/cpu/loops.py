@@ -8,20 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from itertools import count as counting
+from math import lcm, prod
 
-from stablexla.targets.cpu.emission import Value, bits_of, emitting, loop, prefetch
+from stablexla.targets.cpu.emission import Value, alloca, bits_of, emitting, load, loop, prefetch, store
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.cpu.nests import Load, Nest, Store, analyse
+from stablexla.targets.cpu.nests import Load, Nest, Store, analyse, regroup
 from stablexla.targets.cpu.sweeps import Items, Part, duration, grain_of, sweep, unrolled
 from stablexla.targets.cpu.target import CpuTarget
-from stablexla.targets.cpu.vector_body import Scope, lanes_for, weight
+from stablexla.targets.cpu.vector_body import Scope, lanes_for, weight, widest_lanes
 
 # Elements of a block of a long innermost loop; a multiple of all lanes and unrollings.
 BLOCK = 8192
-# Streams at least this long are prefetched.
-STREAM_BYTES = 1 << 20
+# A cycle of repeating operands may be this many vectors, and the code for one turn of it this many instructions.
+MOST_CYCLE, MOST_INSTRUCTIONS = 16, 200
+# Streams at least this long are prefetched for bodies of at least this many instructions.
+STREAM_BYTES, HEAVY = 1 << 20, 8
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """Operands that repeat every `extent` elements, such as a few channels: `period` is that times whole vectors."""
+
+    extent: int
+    period: int
+    loads: tuple[Load, ...]
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,8 @@ class _Plan:
     items: Items
     nontemporal: frozenset[int]
     prefetched: tuple[Load, ...]
+    block: int = BLOCK
+    cycle: Cycle | None = None
 
     @property
     def extent(self) -> int:
@@ -46,7 +60,7 @@ class _Plan:
         return len(self.nest.extents) - 1
 
 
-@emitter("loop", "row", "reduce")
+@emitter("loop", "row", "reduce", "general")
 def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes every kernel whose operations are all elementwise over one set of loops."""
     nest = analyse(kernel)
@@ -64,7 +78,7 @@ def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 def _is_elementwise(nest: Nest) -> bool:
     everything = frozenset(range(len(nest.extents)))
-    return not nest.folds and all(store.domain == everything for store in nest.stores)
+    return not nest.folds and all(place.domain == everything for place in nest.stores)
 
 
 def _cost(nest: Nest) -> int:
@@ -79,40 +93,66 @@ def _bytes(nest: Nest) -> int:
 
 
 def _plan(nest: Nest, target: CpuTarget) -> _Plan:
+    cycle = _cycle(nest, target)
     lanes = lanes_for(nest, target)
     *outer, extent = nest.extents
     unroll = unrolled(_cost(nest), extent // lanes if lanes else 1)
-    blocks = -(-extent // BLOCK) if extent >= 2 * BLOCK else 1
+    # The processor itself fetches ahead of short bodies; behind long ones it falls back.
+    heavy = _cost(nest) >= HEAVY
+    block = BLOCK
+    if cycle is not None:
+        unroll, block = cycle.period // lanes, max(1, BLOCK // cycle.period) * cycle.period
+    blocks = -(-extent // block) if extent >= 2 * block else 1
     items = Items(tuple(range(len(outer))), tuple(outer), blocks)
-    nontemporal = frozenset(
-        store.result for store in nest.stores if lanes and _past_the_caches(store, nest, lanes, target)
-    )
-    prefetched = tuple(load for load in nest.loads if _is_stream(load, nest)) if lanes else ()
-    return _Plan(nest, lanes, unroll, items, nontemporal, prefetched)
+    nontemporal = frozenset(p.result for p in nest.stores if lanes and _past_the_caches(p, nest, lanes, target))
+    prefetched = tuple(node for node in nest.loads if _is_stream(node, nest)) if lanes and heavy else ()
+    return _Plan(nest, lanes, unroll, items, nontemporal, prefetched, block, cycle)
 
 
-def _past_the_caches(store: Store, nest: Nest, lanes: int, target: CpuTarget) -> bool:
+def _cycle(nest: Nest, target: CpuTarget) -> Cycle | None:
+    """Makes the two innermost loops one, if the inner one is short and operands at most repeat along the other."""
+    if len(nest.extents) < 2 or nest.extents[-1] < 2:
+        return None
+    outer, inner = len(nest.extents) - 2, len(nest.extents) - 1
+    extent, total = nest.extents[inner], nest.extents[inner] * nest.extents[outer]
+    repeated = [node for node in nest.loads if not node.strides[outer] and node.deps == {inner}]
+    running = [node for node in nest.loads if node not in repeated]
+    in_line = all(p.strides[outer] == p.strides[inner] * extent for p in (*running, *nest.stores))
+    counted = any(d in (outer, inner) for node in nest.maps for d in node.indices.values())
+    lanes = widest_lanes(nest, target)
+    vectors = lcm(extent, lanes) // lanes
+    vectors *= max(1, unrolled(_cost(nest), 4) // vectors)
+    period = vectors * lanes
+    if not in_line or counted or extent > 16 * lanes or total < 4 * period:
+        return None
+    if vectors > MOST_CYCLE or vectors * _cost(nest) > MOST_INSTRUCTIONS:
+        return None
+    regroup(nest, [[d] for d in range(outer)] + [[outer, inner]])
+    return Cycle(extent, period, tuple(repeated))
+
+
+def _past_the_caches(place: Store, nest: Nest, lanes: int, target: CpuTarget) -> bool:
     """Whether a result is big, and every whole vector of it aligned and as wide as a register."""
-    size = bits_of(store.element) // 8
+    size = bits_of(place.element) // 8
     register = target.vector_bits // 8
-    aligned = all(stride * size % register == 0 for stride in store.strides[:-1])
+    aligned = all(stride * size % register == 0 for stride in place.strides[:-1])
     return aligned and lanes * size == register and prod(nest.extents) * size >= target.nontemporal_bytes
 
 
-def _is_stream(load: Load, nest: Nest) -> bool:
-    size = bits_of(load.element) // 8
-    return load.strides[-1] == 1 and prod(nest.extents[d] for d in load.deps) * size >= STREAM_BYTES
+def _is_stream(node: Load, nest: Nest) -> bool:
+    size = bits_of(node.element) // 8
+    return node.strides[-1] == 1 and prod(nest.extents[d] for d in node.deps) * size >= STREAM_BYTES
 
 
 def _in_place(kernel: Kernel, nest: Nest) -> tuple[tuple[int, int], ...]:
     """Results that may overwrite an input: those whose every element replaces the one read at the same place."""
     pairs = []
-    for store in nest.stores:
+    for place in nest.stores:
         for number, value in enumerate(kernel.inputs):
-            reads = [load for load in nest.loads if load.buffer == number]
-            same = all(load.strides == store.strides and not load.offset for load in reads)
-            if reads and same and value.type == kernel.results[store.result].type:
-                pairs.append((store.result, number))
+            reads = [node for node in nest.loads if node.buffer == number]
+            same = all(node.strides == place.strides and not node.offset for node in reads)
+            if reads and same and value.type == kernel.results[place.result].type:
+                pairs.append((place.result, number))
     return tuple(pairs)
 
 
@@ -122,41 +162,57 @@ def _in_place(kernel: Kernel, nest: Nest) -> tuple[tuple[int, int], ...]:
 def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
     top = Scope(arguments)
     lo, hi = Value(arguments.lo), Value(arguments.hi)
+    tables = _tables(plan, top)
     if not plan.items.dims and plan.items.blocks > 1:
         # One long loop: the items of a call are one piece of it.
-        _write_row(plan, top, target, Part(lo * BLOCK, hi * BLOCK, hi.eq(plan.items.blocks)))
+        part = Part(lo * plan.block, hi * plan.block, hi.eq(plan.items.blocks))
+        _write_row(plan, top, target, tables, part)
         return
     with loop(lo, hi) as item:
         at, block = plan.items.split(item.iv)
         part = None
         if plan.items.blocks > 1:
-            start = block * BLOCK
-            part = Part(start, start + BLOCK, block.eq(plan.items.blocks - 1))
-        _write_row(plan, top.inside(at), target, part)
+            start = block * plan.block
+            part = Part(start, start + plan.block, block.eq(plan.items.blocks - 1))
+        _write_row(plan, top.inside(at), target, tables, part)
 
 
-def _write_row(plan: _Plan, row: Scope, target: CpuTarget, part: Part | None) -> None:
+def _tables(plan: _Plan, top: Scope) -> dict[Load, Value]:
+    """A whole cycle of each operand that repeats."""
+    if plan.cycle is None:
+        return {}
+    tables = {node: alloca(plan.cycle.period, node.element) for node in plan.cycle.loads}
+    with loop(0, plan.cycle.period) as turn:
+        for node, table in tables.items():
+            here = top.inside({plan.inner: turn.iv % plan.cycle.extent})
+            store(here.value((node, 0)), table, turn.iv)
+    return tables
+
+
+def _write_row(plan: _Plan, row: Scope, target: CpuTarget, tables: dict[Load, Value], part: Part | None) -> None:
     """The innermost loop."""
     nest, inner = plan.nest, plan.inner
-    row.prepare([store.ref for store in nest.stores], frozenset((inner,)), plan.lanes)
-    for store in nest.stores:
-        row.address(store)
+    row.prepare([place.ref for place in nest.stores], frozenset((inner,)), plan.lanes)
+    for place in nest.stores:
+        row.address(place)
+    vector = counting()  # vectors are written in order, first those of a turn, then those that are left
 
     def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
         here = row.inside({inner: at}, lane=inner, lanes=plan.lanes, count=count)
+        number = next(vector) % plan.unroll
+        for node, table in tables.items():
+            here.put(node, [load(table, number * plan.lanes, plan.lanes)])
         if count is None:
             _prefetch(plan, here, target)
-        values = [here.value(store.ref) for store in nest.stores]
-        for store, value in zip(nest.stores, values, strict=True):
-            here.store(store, value, store.result in plan.nontemporal)
+        values = [here.value(place.ref) for place in nest.stores]
+        for place, value in zip(nest.stores, values, strict=True):
+            here.store(place, value, place.result in plan.nontemporal)
         return []
 
     sweep(plan.extent, plan.lanes, step, [[]] * plan.unroll, part)
 
 
 def _prefetch(plan: _Plan, here: Scope, target: CpuTarget) -> None:
-    for load in plan.prefetched:
-        size = bits_of(load.element) // 8
-        prefetch(Value(here.arguments.inputs[load.buffer]), here.address(load) + target.prefetch_bytes // size)
-
-
+    for node in plan.prefetched:
+        size = bits_of(node.element) // 8
+        prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + target.prefetch_bytes // size)

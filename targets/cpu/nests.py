@@ -496,8 +496,13 @@ def _merged(nest: Nest) -> Nest:
             groups[-1].append(d)
         else:
             groups.append([d])
-    if len(groups) == len(nest.extents):
-        return nest
+    if len(groups) < len(nest.extents):
+        regroup(nest, groups)
+    return nest
+
+
+def regroup(nest: Nest, groups: Sequence[Sequence[int]]) -> None:
+    """Makes each group of neighbouring loops one; arrays keep the stride of its last one."""
     place = {d: g for g, group in enumerate(groups) for d in group}
 
     def renamed(dims: frozenset[int]) -> frozenset[int]:
@@ -515,7 +520,6 @@ def _merged(nest: Nest) -> Nest:
         store.strides = tuple(store.strides[group[-1]] for group in groups)
         store.domain = renamed(store.domain)
     nest.extents = [prod(nest.extents[d] for d in group) for group in groups]
-    return nest
 
 
 def _inseparable(nest: Nest, outer: int, inner: int) -> bool:

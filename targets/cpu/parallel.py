@@ -30,36 +30,42 @@ def run_in_parallel(module: ir.Module) -> None:
     if not marked:
         return
     with module.context, ir.Location.unknown():
-        _add(module, f"llvm.func @{PARALLEL_FOR}(!llvm.ptr, !llvm.ptr, i64, i64)", PARALLEL_FOR)
-        tasks: dict[str, ir.Type] = {}
+        kernels: dict[str, list[ir.Type]] = {}
         for op in marked:
             name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-            if name not in tasks:
-                tasks[name] = _add_task(module, name, [v.type for v in op.operands])
+            kernels.setdefault(name, [v.type for v in op.operands])
+        _add_tasks(module, kernels)
+        structs = {name: ir.Type.parse(_struct(types)) for name, types in kernels.items()}
+        for op in marked:
+            name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
             with op.location:
-                _replace(op, name, tasks[name])
+                _replace(op, name, structs[name])
 
 
-def _add(module: ir.Module, text: str, symbol: str) -> None:
-    """Adds the function `symbol` of a text to the module."""
-    parsed = ir.Module.parse(text)
+def _struct(types: list[ir.Type]) -> str:
+    """The context of a task: all arguments of the kernel but the range."""
+    return f"!llvm.struct<({', '.join(map(str, types[:-2]))})>"
+
+
+def _add_tasks(module: ir.Module, kernels: dict[str, list[ir.Type]]) -> None:
+    """A task for each kernel, and the runtime's function; their text is parsed at once."""
+    texts = [f"llvm.func @{PARALLEL_FOR}(!llvm.ptr, !llvm.ptr, i64, i64)"]
+    for name, types in kernels.items():
+        struct, fields = _struct(types), range(len(types) - 2)
+        texts.append(
+            TASK.format(
+                name=name,
+                types=", ".join(map(str, types)),
+                struct=struct,
+                unpack="\n  ".join(f"%{i} = llvm.extractvalue %args[{i}] : {struct}" for i in fields),
+                values=", ".join([*(f"%{i}" for i in fields), "%lo", "%hi"]),
+            )
+        )
+    parsed = ir.Module.parse("\n".join(texts))
     with ir.InsertionPoint(module.body):
-        ir.SymbolTable(parsed.operation)[symbol].operation.clone()
-
-
-def _add_task(module: ir.Module, name: str, types: list[ir.Type]) -> ir.Type:
-    """The task of a kernel; its context is a struct of all arguments but the range."""
-    fields = types[:-2]
-    struct = f"!llvm.struct<({', '.join(map(str, fields))})>"
-    text = TASK.format(
-        name=name,
-        types=", ".join(map(str, types)),
-        struct=struct,
-        unpack="\n  ".join(f"%{i} = llvm.extractvalue %args[{i}] : {struct}" for i in range(len(fields))),
-        values=", ".join([f"%{i}" for i in range(len(fields))] + ["%lo", "%hi"]),
-    )
-    _add(module, text, f"{name}_task")
-    return ir.Type.parse(struct)
+        for view in parsed.body.operations:
+            if ir.StringAttr(view.operation.attributes["sym_name"]).value not in kernels:
+                view.operation.clone()
 
 
 def _replace(op: ir.Operation, name: str, struct: ir.Type) -> None:

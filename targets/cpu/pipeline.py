@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stablexla.dialects.composites import COMPOSITES
 from stablexla.targets import inlining, lowering_passes  # noqa: F401  (they register passes)
-from stablexla.targets.cpu import assign, bf16_as_bits, emit, entry, functions, parallel  # noqa: F401
+from stablexla.targets.cpu import assign, bf16_as_bits, emit, entry, parallel  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.kernels import group, outline, prepare  # noqa: F401
 from stablexla.targets.options import CompileOptions
@@ -26,8 +26,8 @@ TO_LLVM = (
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1}",
     "convert-to-llvm",
     "reconcile-unrealized-casts",
+    "stablexla-bf16-as-bits",
     "stablexla-run-in-parallel",
-    "stablexla-keep-kernels-apart",
     "stablexla-hide-kernels",
 )
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from stablexla.targets.cpu.chains import Chain, chain_of
 from stablexla.targets.cpu.emission import Value, alloca, bits_of, emitting, index, load, loop, minimum, store
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.folding import ArgBest, Folding, OneByOne
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.nests import Ref, analyse
-from stablexla.targets.cpu.rows import Chain, chain_of
-from stablexla.targets.cpu.sweeps import Items, Part, Totals, duration, flat, grain_of, joined, sweep, unrolled
+from stablexla.targets.cpu.sweeps import Items, Part, Totals, duration, flat, grain_of, joined, sweep, turns, unrolled
 from stablexla.targets.cpu.target import CpuTarget
 from stablexla.targets.cpu.vector_body import Scope, lanes_for
 
@@ -27,11 +27,9 @@ LONG_BLOCK = 32768
 FEW_ITEMS, PART, MOST_PARTS = 16, 65536, 64
 # Totals of a panel of columns stay in the first-level cache.
 PANEL_BYTES = 16 << 10
-# Up to this many vectors of totals stay in registers.
-REGISTERS = 4
 
 
-@emitter("row", "reduce")
+@emitter("row", "reduce", "general")
 def emit_reduction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes kernels of a single pass whose totals can be joined."""
     nest = analyse(kernel)
@@ -93,6 +91,9 @@ class _Reduction:
             scope.store(place, value)
 
 
+Span = tuple[Value, Value]
+
+
 # --- few long rows ------------------------------------------------------------------------------------------------
 
 
@@ -106,42 +107,43 @@ class _Long(_Reduction):
         rows = chain.rows
         extents = tuple(self.extents[d] for d in rows)
         self.rows = Items(rows, extents)
-        blocks = -(-self.extents[self.inner] // LONG_BLOCK)
-        self.parts = blocks if len(self.columns) == 1 else self.extents[self.columns[0]]
+        # A part is a block of the only reduced loop, or some turns of the outermost one.
+        outermost = self.extents[self.columns[0]]
+        self.part_turns = -(-LONG_BLOCK * outermost // chain.length)
+        self.parts = -(-outermost // self.part_turns)
         self.items = Items(rows, extents, self.parts)
 
     @property
     def pays(self) -> bool:
         """Whether cutting rows up brings anything."""
-        few = self.rows.count < FEW_ITEMS and 1 < self.parts <= 1 << 16
-        return few and self.chain.length // self.parts >= LONG_BLOCK // 8 and self.chain.length >= 2 * LONG_BLOCK
+        return self.rows.count < FEW_ITEMS and self.chain.length >= 2 * LONG_BLOCK and self.parts > 1
 
     def part(self, row: Scope, part: Value) -> Totals:
         """The totals of one part of a row."""
         vectors = min(LONG_BLOCK, self.extents[self.inner]) // self.lanes
         unroll = unrolled(self.chain.cost, vectors)
         sets = [flat([f.start(row, self.lanes, u * self.lanes) for f in self.foldings]) for u in range(unroll)]
+        row.prepare(self.refs, self.chain.columns, self.lanes)
+        start = part * self.part_turns
         if len(self.columns) == 1:
-            start = part * LONG_BLOCK
-            here = Part(start, start + LONG_BLOCK, part.eq(self.parts - 1))
-            row.prepare(self.refs, self.chain.columns, self.lanes)
-            sets = self._sweep(row, sets, here)
+            sets = self._sweep(row, sets, Part(start, start + LONG_BLOCK, part.eq(self.parts - 1)))
         else:
-            sets = self._walk(row.inside({self.columns[0]: part}), self.columns[1:], sets)
+            stop = minimum(start + self.part_turns, self.extents[self.columns[0]])
+            sets = self._walk(row, self.columns, sets, (start, stop))
         return self._across(row, joined(sets, self.join))
 
     def _across(self, row: Scope, totals: Totals) -> Totals:
         return flat([f.across(row, part) for f, part in zip(self.foldings, self.split(totals), strict=True)])
 
-    def _walk(self, scope: Scope, dims: Sequence[int], sets: list[Totals]) -> list[Totals]:
-        scope.prepare(self.refs, frozenset(dims), self.lanes)
-        if len(dims) == 1:
-            return self._sweep(scope, sets, None)
-        count = len(sets[0])
-        with loop(0, self.extents[dims[0]], 1, flat(sets)) as turn:
-            inner = [turn.args[u * count : (u + 1) * count] for u in range(len(sets))]
-            turn.yields(*flat(self._walk(scope.inside({dims[0]: turn.iv}), dims[1:], inner)))
-        return [turn.results[u * count : (u + 1) * count] for u in range(len(sets))]
+    def _walk(self, scope: Scope, dims: Sequence[int], sets: list[Totals], span: Span) -> list[Totals]:
+        def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
+            here = scope.inside({dims[0]: at})
+            here.prepare(self.refs, frozenset(dims[1:]), self.lanes)
+            if len(dims) == 2:
+                return self._sweep(here, sets, None)
+            return self._walk(here, dims[1:], sets, (index(0), index(self.extents[dims[1]])))
+
+        return turns(*span, 1, sets, deeper)
 
     def _sweep(self, scope: Scope, sets: list[Totals], part: Part | None) -> list[Totals]:
         def step(at: Value, count: int | None, totals: Totals) -> Totals:
@@ -172,9 +174,7 @@ def _emit_long(kernel: Kernel, plan: _Long) -> Emitted | None:
     return _two_phases(names, plan.items.count, grain_of(time, plan.items.count), plan.rows.count, scratch)
 
 
-def _joined_parts(
-    plan: _Long | _Deep, arguments: KernelArguments, first: Value, stride: int, lanes: int
-) -> Totals:
+def _joined_parts(plan: _Long | _Deep, arguments: KernelArguments, first: Value, stride: int, lanes: int) -> Totals:
     """The totals of all parts of a row, in order; their places are `stride` apart."""
     buffers = [Value(b) for b in arguments.scratch]
     totals = [load(b, first, lanes) for b in buffers]
@@ -214,7 +214,7 @@ class _Deep(_Reduction):
         super().__init__(chain, foldings, lanes, target)
         self.totals = list(foldings)
         self.columns = sorted(chain.columns)
-        self.abreast = 8 if chain.cost <= 3 else 4 if chain.cost <= 8 else 2 if chain.cost <= 16 else 1
+        self.abreast = 4 if chain.cost <= 8 else 2 if chain.cost <= 16 else 1
         width = self.extents[self.inner]
         step = max(1, lanes)
         self.padded = -(-width // step) * step
@@ -245,8 +245,9 @@ class _Deep(_Reduction):
 
     @property
     def in_registers(self) -> bool:
-        """Whether the totals of all columns fit in registers."""
-        return self.padded <= REGISTERS * max(1, self.lanes) and self.parts == 1
+        """Whether the totals of all columns fit in half of the registers."""
+        vectors = self.padded // max(1, self.lanes) * len(self.types)
+        return vectors <= self.target.num_vector_registers // 2
 
     def panel_part(self, panel: Value) -> Part | None:
         """The columns of a panel."""
@@ -285,12 +286,10 @@ class _Deep(_Reduction):
 
     def sum_of_rows(self, rows: Sequence[Scope], at: Value, count: int | None) -> Totals:
         """The total of a vector of columns over some rows."""
-        sets = [
-            flat([f.values(self.at_column(row, at, count), self.lanes) for f in self.totals]) for row in rows
-        ]
+        sets = [flat([f.values(self.at_column(row, at, count), self.lanes) for f in self.totals]) for row in rows]
         return joined(sets, self.join)
 
-    def add_up(self, scope: Scope, place: _Place, part: Part | None, span: tuple[Value, Value]) -> None:
+    def add_up(self, scope: Scope, place: _Place, part: Part | None, span: Span) -> None:
         """Adds the rows of `span` of the outermost reduced loop to totals that begin as those of nothing."""
         self.prepare(scope)
         starts = flat([f.start(scope, self.lanes) for f in self.totals])
@@ -302,9 +301,7 @@ class _Deep(_Reduction):
         self.columns_do(clear, part)
         self._add_rows(scope, self.columns, place, part, span)
 
-    def _add_rows(
-        self, scope: Scope, dims: Sequence[int], place: _Place, part: Part | None, span: tuple[Value, Value]
-    ) -> None:
+    def _add_rows(self, scope: Scope, dims: Sequence[int], place: _Place, part: Part | None, span: Span) -> None:
         lo, hi = span
         if len(dims) > 1:
             with loop(lo, hi) as turn:
@@ -352,37 +349,53 @@ class _Deep(_Reduction):
 
         self.columns_do(step, part)
 
+    def vectors(self) -> list[tuple[Value, int | None]]:
+        """First column and number of lanes of each vector of columns."""
+        width, step = self.extents[self.inner], max(1, self.lanes)
+        return [(index(at), None if at + step <= width else width - at) for at in range(0, width, step)]
+
+    def totals_in_registers(self, scope: Scope, span: Span) -> list[Totals]:
+        """The totals of each vector of columns over the rows of `span`."""
+        self.prepare(scope)
+        starts = flat([f.start(scope, self.lanes) for f in self.totals])
+        return self._walk(scope, self.columns, [starts] * len(self.vectors()), span)
+
+    def _walk(self, scope: Scope, dims: Sequence[int], sets: list[Totals], span: Span) -> list[Totals]:
+        lo, hi = span
+        if len(dims) > 1:
+            inner = (index(0), index(self.extents[dims[1]]))
+
+            def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
+                return self._walk(scope.inside({dims[0]: at}), dims[1:], sets, inner)
+
+            return turns(lo, hi, 1, sets, deeper)
+
+        def add(at: Value, sets: list[Totals], count: int) -> list[Totals]:
+            rows = self.rows_at(scope, at, count)
+            sums = [self.sum_of_rows(rows, column, lanes) for column, lanes in self.vectors()]
+            return [self.join(totals, more) for totals, more in zip(sets, sums, strict=True)]
+
+        main = lo + (hi - lo) // self.abreast * self.abreast
+        sets = turns(lo, main, self.abreast, sets, lambda at, sets: add(at, sets, self.abreast))
+        if self.extents[dims[0]] % self.abreast:
+            sets = turns(main, hi, 1, sets, lambda at, sets: add(at, sets, 1))
+        return sets
+
     def write_in_registers(self, scope: Scope) -> None:
         """Few columns: the totals stay in registers."""
-        self.prepare(scope)
-        width, step = self.extents[self.inner], max(1, self.lanes)
-        vectors = [(index(at), None if at + step <= width else width - at) for at in range(0, width, step)]
-        starts = flat([f.start(scope, self.lanes) for f in self.totals])
-        sets = self._walk(scope, self.columns, vectors, [starts] * len(vectors))
-        for (at, count), totals in zip(vectors, sets, strict=True):
+        sets = self.totals_in_registers(scope, (index(0), index(self.extents[self.columns[0]])))
+        for (at, count), totals in zip(self.vectors(), sets, strict=True):
             self.finish(self.at_column(scope, at, count), totals)
 
-    def _walk(
-        self, scope: Scope, dims: Sequence[int], vectors: Sequence[tuple[Value, int | None]], sets: list[Totals]
-    ) -> list[Totals]:
-        size, extent = len(sets[0]), self.extents[dims[0]]
-        main = extent // self.abreast * self.abreast if len(dims) == 1 else extent
-        for lo, hi, step in ((0, main, self.abreast if len(dims) == 1 else 1), (main, extent, 1)):
-            if lo == hi:
-                continue
-            with loop(lo, hi, step, flat(sets)) as turn:
-                before = [turn.args[v * size : (v + 1) * size] for v in range(len(sets))]
-                if len(dims) > 1:
-                    made = self._walk(scope.inside({dims[0]: turn.iv}), dims[1:], vectors, before)
-                else:
-                    rows = self.rows_at(scope, turn.iv, step)
-                    made = [
-                        self.join(totals, self.sum_of_rows(rows, at, count))
-                        for totals, (at, count) in zip(before, vectors, strict=True)
-                    ]
-                turn.yields(*flat(made))
-            sets = [turn.results[v * size : (v + 1) * size] for v in range(len(sets))]
-        return sets
+    def write_part(self, scope: Scope, place: _Place, part: Part | None, span: Span) -> None:
+        """The totals of some rows, to where `place` tells."""
+        if not self.in_registers:
+            self.add_up(scope, place, part, span)
+            return
+        sets = self.totals_in_registers(scope, span)
+        for (at, _), totals in zip(self.vectors(), sets, strict=True):
+            for buffer, total in zip(place.buffers, totals, strict=True):
+                store(total, buffer, place.at(at))
 
     def write_panel(self, scope: Scope, part: Part | None) -> None:
         """Many columns: the totals of a panel lie in memory of the thread."""
@@ -423,7 +436,7 @@ def _emit_deep_parts(kernel: Kernel, plan: _Deep, time: float) -> Emitted:
         place = _Place([Value(b) for b in arguments.scratch], base, index(0))
         first = number * plan.rows_of_part
         last = minimum(first + plan.rows_of_part, plan.extents[plan.columns[0]])
-        plan.add_up(Scope(arguments).inside(at), place, part, (first, last))
+        plan.write_part(Scope(arguments).inside(at), place, part, (first, last))
     function, arguments = kernel.declare(scratch, names[1])
     with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, panel = plan.outer.split(item.iv)

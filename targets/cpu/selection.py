@@ -70,7 +70,9 @@ class Selection:
 
     def narrowed(self, value: Value) -> Value:
         """Back again."""
-        return value if self.type == self.stored else Value(arith.truncf(vector_of(value.lanes, self.stored), value.ssa))
+        return (
+            value if self.type == self.stored else Value(arith.truncf(vector_of(value.lanes, self.stored), value.ssa))
+        )
 
     def better(self, new: Value, best: Value) -> Value:
         """Whether `new` replaces an earlier `best`."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from stablexla.targets.cpu.emission import Value, branch, index, loop, minimum, split_index
+from stablexla.targets.cpu.emission import Value, branch, index, known, loop, minimum, split_index
 from stablexla.targets.cpu.target import CpuTarget
 
 # What is done at one place: (first index, number of lanes that count or None for all, totals) -> totals.
@@ -48,7 +48,7 @@ def sweep(
     main = whole // unroll * unroll * width
     sets = [list(s) for s in starts]
     if main:
-        sets = _turns(main, width, step, sets, part)
+        sets = _whole(main, width, step, sets, part)
     if main == extent:
         return sets
     if part is None:
@@ -62,15 +62,29 @@ def sweep(
     return [end.results[u * count : (u + 1) * count] for u in range(unroll)]
 
 
-def _turns(main: int, width: int, step: Step, sets: list[Totals], part: Part | None) -> list[Totals]:
+def _whole(main: int, width: int, step: Step, sets: list[Totals], part: Part | None) -> list[Totals]:
     lo, hi = (index(0), index(main)) if part is None else (part.start, minimum(part.stop, main))
-    count, unroll = len(sets[0]), len(sets)
-    with loop(lo, hi, width * unroll, flat(sets)) as turn:
-        out: Totals = []
-        for u in range(unroll):
-            out += step(turn.iv + u * width, None, turn.args[u * count : (u + 1) * count])
-        turn.yields(*out)
-    return [turn.results[u * count : (u + 1) * count] for u in range(unroll)]
+
+    def body(at: Value, sets: list[Totals]) -> list[Totals]:
+        return [list(step(at + u * width, None, totals)) for u, totals in enumerate(sets)]
+
+    return turns(lo, hi, width * len(sets), sets, body)
+
+
+def turns(
+    lo: Value, hi: Value, step: int, sets: list[Totals], body: Callable[[Value, list[Totals]], list[Totals]]
+) -> list[Totals]:
+    """A loop that carries sets of totals; `body` gets the index and the sets, and returns the sets."""
+    size = len(sets[0])
+
+    def cut(values: Sequence[Value]) -> list[Totals]:
+        return [list(values[v * size : (v + 1) * size]) for v in range(len(sets))]
+
+    if known(lo) is not None and known(lo) == known(hi):
+        return sets
+    with loop(lo, hi, step, flat(sets)) as turn:
+        turn.yields(*flat(body(turn.iv, cut(turn.args))))
+    return cut(turn.results)
 
 
 def _rest(extent: int, main: int, width: int, step: Step, sets: list[Totals]) -> list[Totals]:
@@ -96,7 +110,7 @@ def joined(sets: list[Totals], join: Callable[[Totals, Totals], Totals]) -> Tota
 
 def unrolled(cost: int, vectors: int) -> int:
     """How many vectors to take a turn: many for small bodies, and so that few are left over."""
-    most = 4 if cost <= 8 else 2 if cost <= 24 else 1
+    most = 4 if cost <= 8 else 2 if cost <= 16 else 1
     while most > 1 and most > vectors:
         most //= 2
     return most

@@ -342,8 +342,8 @@ class _Squares:
                 c = _clamped(j.iv, self.columns, self.lanes)
                 self._square(source + r * self.across.source + c, to, r, c)
         if self.buffered:
-            with loop(0, self.columns) as c:
-                self._write_line(c.iv * self.stride, c.iv * self.along.target + to)
+            with loop(0, self.columns) as line:
+                self._write_line(line.iv * self.stride, line.iv * self.along.target + to)
 
     def _square(self, source: Value, to: Value, row: Value, column: Value) -> None:
         """Loads as many lines as there are lanes, turns them, and stores columns."""

@@ -76,12 +76,17 @@ def lanes_for(nest: Nest, target: CpuTarget) -> int:
     extent = nest.extents[-1]
     if extent == 1:
         return 0
-    bits = [bits_of(place.element) for place in (*nest.loads, *nest.stores)]
-    bits += [bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
-    lanes = max(2, target.vector_bits // max(bits))
+    lanes = widest_lanes(nest, target)
     while lanes > 2 and lanes // 2 >= extent:
         lanes //= 2
     return lanes
+
+
+def widest_lanes(nest: Nest, target: CpuTarget) -> int:
+    """Lanes of a register of the widest type computed with."""
+    bits = [bits_of(place.element) for place in (*nest.loads, *nest.stores)]
+    bits += [bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
+    return max(2, target.vector_bits // max(bits))
 
 
 def _computed_types(block: ir.Block) -> Iterable[ir.Type]:

@@ -38,7 +38,7 @@ class KernelTable:
 
     def share(self, made: func.FuncOp, kind: str) -> str:
         """Names a kernel; when there is an equal one already, drops this one and gives the other's name."""
-        text = made.operation.get_asm(enable_debug_info=False)
+        text = made.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
         name = self._by_text.get(text)
         if name is not None:
             made.operation.erase()

@@ -1,19 +1,27 @@
-"""Before grouping: what the lowering left lazy is written out where memory needs it, and made cheap to repeat."""
+"""Before grouping: loops get one form, and what the lowering left lazy is written out where memory needs it."""
 
 from __future__ import annotations
 
 import mlir.ir as ir
-from mlir.dialects import arith, linalg
+from mlir.dialects import arith, linalg, scf
 
+from stablexla.dialects.errors import CompileError
 from stablexla.targets.kernels.classify import defining, is_generic, is_tensor, num_inputs, walk
 from stablexla.targets.passes import module_pass
 
 
 @module_pass("stablexla-prepare-groups", "turns splats into loops and repeats cheap producers before each reader")
 def prepare_groups(module: ir.Module) -> None:
-    """Drops unused operations, turns `tensor.splat` into `linalg.generic`, and gives each reader its own generator."""
+    """Drops unused operations, turns `tensor.splat` into `linalg.generic`, and gives each reader its own generator.
+
+    Raises:
+        CompileError: a loop whose condition hands on a value that it computed.
+    """
     main = module.body.operations[0].operation
     drop_unused(main)
+    for op in list(walk(main)):
+        if op.name == "scf.while":
+            _align(op)
     for op in list(walk(main)):
         if op.name == "tensor.splat":
             _write_out(op, op.operands[0])
@@ -25,6 +33,47 @@ def prepare_groups(module: ir.Module) -> None:
     for op in list(walk(main)):
         if is_generic(op) and _is_generator(op):
             _repeat_for_readers(op)
+
+
+def _align(loop: ir.Operation) -> None:
+    """Makes a loop carry the same values, in the same order, through its condition, its body and its results.
+
+    The canonicaliser takes results away that nobody reads, though the condition still needs what they carry.
+    """
+    before, after = (region.blocks[0] for region in loop.regions)
+    condition = before.operations[len(before.operations) - 1].operation
+    arguments = list(before.arguments)
+    go, *forwarded = condition.operands
+    if forwarded == arguments:
+        return
+    types = [a.type for a in arguments]
+    with loop.context, loop.location, ir.InsertionPoint(loop):
+        made = scf.WhileOp(types, list(loop.operands))
+    sources = [_source(value, before, list(made.results)) for value in forwarded]
+    for old, (_, result) in zip(loop.results, sources, strict=True):
+        old.replace_all_uses_with(result)
+    new = [after.add_argument(t, loop.location) for t in types]
+    for position, value in sources:
+        after.arguments[0].replace_all_uses_with(value if position is None else new[position])
+        after.erase_argument(0)
+    with condition.location, ir.InsertionPoint(condition):
+        scf.ConditionOp(go, arguments)
+    condition.erase()
+    before.append_to(made.before)
+    after.append_to(made.after)
+    loop.erase()
+
+
+def _source(value: ir.Value, before: ir.Block, results: list[ir.Value]) -> tuple[int | None, ir.Value]:
+    """Which argument of the condition a value that it hands on is, if any, and what stands for it after the loop."""
+    arguments = list(before.arguments)
+    if value in arguments:
+        position = arguments.index(value)
+        return position, results[position]
+    maker = defining(value)
+    if maker is not None and maker.block == before:
+        raise CompileError(f"the condition of a loop hands on what it computed: {maker.name}")
+    return None, value
 
 
 def drop_unused(main: ir.Operation) -> None:

@@ -60,8 +60,10 @@ _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 # --- compiling --------------------------------------------------------------------------------------------------
 
 
-def emit(text: str, target: CpuTarget, emitter: Emitter | None = None) -> tuple[ir.Module, Kernel, Emitted]:
-    """Parses a module with one kernel on tensors and has it emitted, by `emitter` or by the first that takes it.
+def emit(text: str, target: CpuTarget, *emitters: Emitter) -> tuple[ir.Module, Kernel, Emitted]:
+    """Parses a module with one kernel on tensors and has it emitted by the first that takes it.
+
+    Asked are the given emitters, or those registered for the kernel's kind.
 
     Raises:
         LookupError: no emitter takes the kernel.
@@ -70,7 +72,7 @@ def emit(text: str, target: CpuTarget, emitter: Emitter | None = None) -> tuple[
         module = ir.Module.parse(text)
         function = next(op for op in module.body.operations if KIND in op.operation.attributes)
         kernel = Kernel(function)
-        for ask in [emitter] if emitter else EMITTERS.get(kernel.kind, []):
+        for ask in emitters or EMITTERS.get(kernel.kind, []):
             emitted = ask(kernel, target)
             if emitted is not None:
                 module.operation.verify()
@@ -94,10 +96,10 @@ def lower(module: ir.Module) -> None:
 
 
 def compile_kernel(
-    text: str, target: CpuTarget | None = None, emitter: Emitter | None = None, opt_level: int = 2
+    text: str, target: CpuTarget | None = None, *emitters: Emitter, opt_level: int = 2
 ) -> CompiledKernel:
     """The kernel in `text` as machine code of this machine."""
-    module, kernel, emitted = emit(text, target or host_target(), emitter)
+    module, kernel, emitted = emit(text, target or host_target(), *emitters)
     inputs = [_Buffer.of(v.type) for v in kernel.inputs]
     results = [_Buffer.of(v.type) for v in kernel.results]
     phases = emitted.phases or ((kernel.impl_name, emitted.items, emitted.grain),)
@@ -142,9 +144,7 @@ class CompiledKernel:
             assert address, f"{name}: unresolved symbols"
             self._functions.append(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address))
 
-    def __call__(
-        self, *arguments: object, chunks: int = 1, in_place: dict[int, int] | None = None
-    ) -> list[np.ndarray]:
+    def __call__(self, *arguments: object, chunks: int = 1, in_place: dict[int, int] | None = None) -> list[np.ndarray]:
         given = [self._input(a, b) for a, b in zip(arguments, self.inputs, strict=True)]
         shared = {r: given[i] for r, i in (in_place or {}).items()}
         made = [shared.get(i) or Memory.of_result(b) for i, b in enumerate(self.results)]
@@ -155,6 +155,16 @@ class CompiledKernel:
         for memory in (*given, *made, *scratch):
             memory.check()
         return [m.array.copy() for m in made]
+
+    def in_all_ways(self, *arguments: object) -> list[np.ndarray]:
+        """The results; fails unless every cutting of the work and every claimed sharing gives the same bits."""
+        results = self(*arguments)
+        ways = [self(*arguments, chunks=3)]
+        ways += [self(*arguments, chunks=2, in_place={r: i}) for r, i in self.emitted.in_place]
+        for way in ways:
+            for got, expected in zip(way, results, strict=True):
+                assert got.tobytes() == expected.tobytes(), "the result depends on how the kernel is called"
+        return results
 
     def _input(self, argument: object, buffer: _Buffer) -> Memory:
         if buffer.shape is None:

@@ -19,7 +19,6 @@ from .harness import DTYPES, CompiledKernel, compile_kernel, emit, lower
 from .kernel_text import Array, KernelText
 
 
-
 def dot(
     text: KernelText, equation: str, sizes: dict[str, int], element: str, total: str, cast: str = ""
 ) -> tuple[Array, list[Array]]:

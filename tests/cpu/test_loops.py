@@ -14,19 +14,21 @@ from tests.cpu.harness import DTYPES, compile_kernel, emit
 from tests.cpu.kernel_text import KernelText
 
 ADD = "%r = arith.addf %a, %b : f32"
+SHAPES = [
+    (0,), (1,), (2,), (3,), (7,), (8,), (9,), (31,), (1009,), (2 * BLOCK,), (2 * BLOCK + 13,),
+    (), (1, 1), (5, 0, 3), (3, 1, 5), (2, 3, 4, 5), (1, 2, 1, 3, 1, 7), (70, 300),
+]  # fmt: skip
+# s0 and s1 are the last indices.
+MAPS = [
+    "d0 + 3, d1 + 5", "d0 * 2 + 1, d1", "d0, d1 * 2 + 1", "d0, d1 * 3", "-d0 + s0, d1", "d0, -d1 + s1", "d1, d0",
+    "d0, 7", "d1, -d0 + s0", "5, -d1 * 2 + 100",
+]  # fmt: skip
 MULTIPLY_ADD = "%p = arith.mulf %a, %b : f32\n%r = arith.addf %p, %c : f32"
 
 
 def run(text: str, *arguments: object, target: CpuTarget | None = None) -> list[np.ndarray]:
-    """The results; checks that pieces of the work and every claimed sharing of buffers give the same ones."""
-    kernel = compile_kernel(text, target, emit_loop)
-    results = kernel(*arguments)
-    ways = [kernel(*arguments, chunks=3)]
-    ways += [kernel(*arguments, chunks=2, in_place={r: i}) for r, i in kernel.emitted.in_place]
-    for way in ways:
-        for got, expected in zip(way, results, strict=True):
-            assert got.tobytes() == expected.tobytes()
-    return results
+    """The results, the same however the kernel is called."""
+    return compile_kernel(text, target, emit_loop).in_all_ways(*arguments)
 
 
 def numbers(dtype: np.dtype | str, shape: Sequence[int], seed: int = 0) -> np.ndarray:
@@ -39,8 +41,7 @@ def numbers(dtype: np.dtype | str, shape: Sequence[int], seed: int = 0) -> np.nd
 
 @pytest.mark.parametrize(
     "shape",
-    [(0,), (1,), (2,), (3,), (7,), (8,), (9,), (31,), (1009,), (2 * BLOCK,), (2 * BLOCK + 13,)]
-    + [(), (1, 1), (5, 0, 3), (3, 1, 5), (2, 3, 4, 5), (1, 2, 1, 3, 1, 7), (70, 300)],
+    SHAPES,
     ids=str,
 )
 def test_two_operands_and_a_scalar(shape: tuple[int, ...]) -> None:
@@ -137,8 +138,7 @@ def test_few_channels(channels: int, pixels: int) -> None:
 @pytest.mark.parametrize("columns", [8, 13, 40])
 @pytest.mark.parametrize(
     "map_",
-    ["d0 + 3, d1 + 5", "d0 * 2 + 1, d1", "d0, d1 * 2 + 1", "d0, d1 * 3", "-d0 + s0, d1", "d0, -d1 + s1", "d1, d0"]
-    + ["d0, 7", "d1, -d0 + s0", "5, -d1 * 2 + 100"],
+    MAPS,
 )
 def test_affine_maps(rows: int, columns: int, map_: str) -> None:
     d0, d1 = np.mgrid[0:rows, 0:columns]
@@ -222,7 +222,9 @@ def test_several_results_of_one_operation() -> None:
 def test_a_fill_and_a_copy() -> None:
     text = KernelText("loop")
     s, x = text.input("f32"), text.input("f32", (5, 9))
-    got = run(text.text(text.fill((5, 9), s.name, "f32"), text.map((5, 9), [x], "", yields="%a")), 1.5, numbers("f4", (5, 9)))
+    got = run(
+        text.text(text.fill((5, 9), s.name, "f32"), text.map((5, 9), [x], "", yields="%a")), 1.5, numbers("f4", (5, 9))
+    )
     np.testing.assert_array_equal(got[0], np.full((5, 9), 1.5, "f4"))
     np.testing.assert_array_equal(got[1], numbers("f4", (5, 9)))
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from stablexla.targets.cpu.emitters import EMITTERS
 from stablexla.targets.cpu.loops import emit_loop
 from stablexla.targets.cpu.reductions import emit_reduction
 from stablexla.targets.cpu.rows import emit_rows
@@ -17,6 +16,8 @@ from tests.cpu.kernel_text import KernelText
 from tests.cpu.reduction_bodies import IN_ORDER, INF, NEG_INF, arg_best, in_f32, of_preds, plain
 
 SUM = plain("arith.addf", "f32")
+# In the order in which they are asked.
+EMITTERS = (emit_loop, emit_reduction, emit_rows)
 ALL = [
     ((1,), (0,)), ((7,), (0,)), ((1000,), (0,)), ((300_001,), (0,)), ((0,), (0,)),
     ((5, 1), (1,)), ((5, 3), (1,)), ((9, 8), (1,)), ((50, 10), (1,)), ((6, 33), (1,)), ((5, 1001), (1,)),
@@ -28,26 +29,9 @@ ALL = [
 ]  # fmt: skip
 
 
-def order_of_asking() -> list[object]:
-    return [emit_loop, emit_reduction, emit_rows]
-
-
-@pytest.fixture(autouse=True)
-def _emitters(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in ("row", "reduce"):
-        monkeypatch.setitem(EMITTERS, kind, order_of_asking())
-
-
 def run(text: str, *arguments: object, target: CpuTarget | None = None) -> list[np.ndarray]:
-    """The results; checks that pieces of the work and every claimed sharing of buffers give the same bits."""
-    kernel = compile_kernel(text, target)
-    results = kernel(*arguments)
-    ways = [kernel(*arguments, chunks=3)]
-    ways += [kernel(*arguments, chunks=2, in_place={r: i}) for r, i in kernel.emitted.in_place]
-    for way in ways:
-        for got, expected in zip(way, results, strict=True):
-            assert got.tobytes() == expected.tobytes()
-    return results
+    """The results, the same however the kernel is called."""
+    return compile_kernel(text, target, *EMITTERS).in_all_ways(*arguments)
 
 
 def reduction(shape: Sequence[int], axes: Sequence[int], body: str, start: str, element: str = "f32") -> str:
@@ -110,7 +94,7 @@ def test_integer_operations(name: str, shape: tuple[int, ...], axes: tuple[int, 
 @pytest.mark.parametrize(("shape", "axes"), [*SOME, ((30, 1000), (1,))], ids=str)
 def test_extremes_with_nan_and_signed_zeros(largest: bool, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     name, start = ("arith.maximumf", NEG_INF) if largest else ("arith.minimumf", INF)
-    kernel = compile_kernel(reduction(shape, axes, plain(name, "f32"), start))
+    kernel = compile_kernel(reduction(shape, axes, plain(name, "f32"), start), None, *EMITTERS)
     rng = np.random.default_rng(1)
     zeros = rng.choice(np.array([0.0, -0.0], "f4"), shape, p=[0.01, 0.99] if largest else [0.99, 0.01])
     spoiled = np.where(rng.random(shape) < 0.01, np.nan, rng.standard_normal(shape)).astype("f4")
@@ -150,7 +134,9 @@ def test_operations_before_and_after(shape: tuple[int, ...], axes: tuple[int, ..
     text = KernelText("reduce")
     x, y, s = text.input("f32", shape), text.input("f32", shape), text.input("f32")
     moved = text.map(shape, [x, y, s], "%p = arith.subf %a, %b : f32\n%r = arith.subf %p, %c : f32")
-    (total,) = text.fold(shape, axes, [moved], [("0.0", "f32")], "%p = arith.mulf %a, %a : f32\n%r = arith.addf %b, %p : f32")
+    (total,) = text.fold(
+        shape, axes, [moved], [("0.0", "f32")], "%p = arith.mulf %a, %a : f32\n%r = arith.addf %b, %p : f32"
+    )
     norm = text.map(total.shape or (), [total], "%r = math.sqrt %a : f32")
     a, b = numbers("f4", shape), numbers("f4", shape, 1)
     norms, totals = run(text.text(norm, total), a, b, 0.5)
@@ -178,13 +164,17 @@ def test_several_totals_of_one_reduction(shape: tuple[int, ...], axes: tuple[int
 )
 def test_the_first_best_index(shape: tuple[int, ...], axis: int, element: str, largest: bool) -> None:
     index = "i64" if element == "f64" else "i32"
-    starts = {"i32": ("-2147483648", "2147483647"), "f64": ("0xFFF0000000000000", "0x7FF0000000000000")}
-    start = starts.get(element, (NEG_INF, INF))[not largest]
+    extremes = {"i32": ("-2147483648", "2147483647"), "f64": ("0xFFF0000000000000", "0x7FF0000000000000")}
+    start = extremes.get(element, (NEG_INF, INF))[not largest]
     text = KernelText("row")
     x = text.input(element, shape)
-    places = text.map(shape, [], f"%i = linalg.index {axis} : index\n%r = arith.index_cast %i : index to {index}", index)
-    best = text.fold(shape, [axis], [x, places], [(start, element), ("0", index)], arg_best(largest, element, index), "%x, %y")
-    kernel = compile_kernel(text.text(*best))
+    places = text.map(
+        shape, [], f"%i = linalg.index {axis} : index\n%r = arith.index_cast %i : index to {index}", index
+    )
+    best = text.fold(
+        shape, [axis], [x, places], [(start, element), ("0", index)], arg_best(largest, element, index), "%x, %y"
+    )
+    kernel = compile_kernel(text.text(*best), None, *EMITTERS)
     rng = np.random.default_rng(2)
     cases = [rng.integers(-9, 9, shape).astype(DTYPES[element])]
     if element != "i32":
@@ -219,8 +209,13 @@ def test_operands_that_are_repeated() -> None:
 
 
 def test_long_reductions_have_items_for_many_threads() -> None:
-    for shape, axes in (((1 << 22,), (0,)), ((1 << 14, 256), (0,)), ((2, 1 << 14, 64), (1,)), ((64, 2, 1 << 14), (0, 2))):
-        _, _, emitted = emit(reduction(shape, axes, SUM, "0.0"), host_target())
+    for shape, axes in (
+        ((1 << 22,), (0,)),
+        ((1 << 14, 256), (0,)),
+        ((2, 1 << 14, 64), (1,)),
+        ((64, 2, 1 << 14), (0, 2)),
+    ):
+        _, _, emitted = emit(reduction(shape, axes, SUM, "0.0"), host_target(), *EMITTERS)
         assert emitted.phases[0][1] >= 16
 
 
@@ -230,4 +225,4 @@ def test_reductions_over_different_loops_are_declined() -> None:
     rows = text.fold((6, 7), [1], [x], [("0.0", "f32")], SUM)
     columns = text.fold((6, 7), [0], [x], [("0.0", "f32")], SUM)
     with pytest.raises(LookupError):
-        emit(text.text(*rows, *columns), host_target())
+        emit(text.text(*rows, *columns), host_target(), *EMITTERS)

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from stablexla.targets.cpu.loops import emit_loop
 from stablexla.targets.cpu.rows import SCRATCH_BYTES, emit_rows
 from stablexla.targets.cpu.target import CpuTarget, host_target
 from tests.cpu.harness import compile_kernel, emit
 from tests.cpu.kernel_text import Array, KernelText
 from tests.cpu.reduction_bodies import IN_ORDER, NEG_INF
 
+EMITTERS = (emit_loop, emit_rows)
 ADD, SUB = "%r = arith.addf %a, %b : f32", "%r = arith.subf %a, %b : f32"
 MUL, DIV = "%r = arith.mulf %a, %b : f32", "%r = arith.divf %a, %b : f32"
 EXP, MAX = "%r = math.exp %a : f32", "%r = arith.maximumf %b, %a : f32"
@@ -27,15 +29,8 @@ ALL = [
 
 
 def run(text: str, *arguments: object, target: CpuTarget | None = None) -> list[np.ndarray]:
-    """The results; checks that pieces of the work and every claimed sharing of buffers give the same bits."""
-    kernel = compile_kernel(text, target, emit_rows)
-    results = kernel(*arguments)
-    ways = [kernel(*arguments, chunks=3)]
-    ways += [kernel(*arguments, chunks=2, in_place={r: i}) for r, i in kernel.emitted.in_place]
-    for way in ways:
-        for got, expected in zip(way, results, strict=True):
-            assert got.tobytes() == expected.tobytes()
-    return results
+    """The results, the same however the kernel is called."""
+    return compile_kernel(text, target, *EMITTERS).in_all_ways(*arguments)
 
 
 def numbers(shape: Sequence[int], seed: int = 0) -> np.ndarray:

@@ -16,7 +16,9 @@ from .harness import DTYPES, CompiledKernel, compile_kernel, emit
 from .kernel_text import KernelText
 
 
-def transpose_text(shape: Sequence[int], permutation: Sequence[int], element: str, body: str = "", out: str = "") -> str:
+def transpose_text(
+    shape: Sequence[int], permutation: Sequence[int], element: str, body: str = "", out: str = ""
+) -> str:
     """A kernel whose result has dimension permutation[i] of the input as its dimension i."""
     text = KernelText("transpose")
     x = text.input(element, shape)
@@ -68,7 +70,9 @@ def test_three_dimensions(shape: tuple[int, ...], permutation: tuple[int, ...]) 
     check(shape, permutation)
 
 
-@pytest.mark.parametrize("permutation", [(0, 2, 1, 3), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 0, 1)])
+@pytest.mark.parametrize(
+    "permutation", [(0, 2, 1, 3), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 3, 2), (2, 3, 0, 1)]
+)
 def test_four_dimensions(permutation: tuple[int, ...]) -> None:
     check((3, 10, 6, 18), permutation)
 

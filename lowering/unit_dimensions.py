@@ -1,0 +1,73 @@
+"""Dimensions of size 1, which say nothing about memory: loops leave them out, and arrays gain and lose them for free.
+
+So the maximum of each row of a [8,128] array, kept as [8,1] and subtracted, still meets the [8] that it was made as.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import mlir.ir as ir
+from mlir.dialects import tensor
+
+
+def without(value: ir.Value, dropped: Sequence[int]) -> ir.Value:
+    """A tensor without some of its dimensions, which have size 1."""
+    if not dropped:
+        return value
+    shape = list(value.type.shape)
+    kept = [d for d in range(len(shape)) if d not in dropped]
+    result = ir.RankedTensorType.get([shape[d] for d in kept], value.type.element_type)
+    maker = value.owner
+    if isinstance(maker, ir.OpView | ir.Operation) and maker.operation.name == "tensor.expand_shape":
+        source = maker.operation.operands[0]
+        if source.type == result:
+            return source
+    return tensor.collapse_shape(result, value, _groups(len(shape), kept))
+
+
+def with_dimensions(value: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """A tensor under a shape that has some dimensions of size 1 more."""
+    if list(value.type.shape) == list(shape):
+        return value
+    kept = _positions(value.type.shape, shape)
+    result = ir.RankedTensorType.get(shape, value.type.element_type)
+    return tensor.expand_shape(result, value, _groups(len(shape), kept), [], list(shape))
+
+
+def differ_only_in_units(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether two shapes are equal but for dimensions of size 1."""
+    return [e for e in one if e != 1] == [e for e in other if e != 1]
+
+
+def _positions(short: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """Where in `shape` the dimensions of `short` are, the others having size 1."""
+    positions, at = [], 0
+    for extent in short:
+        while shape[at] != extent:
+            at += 1
+        positions.append(at)
+        at += 1
+    return positions
+
+
+def _groups(rank: int, kept: Sequence[int]) -> list[list[int]]:
+    """A group of neighbouring dimensions for each kept one; the dropped ones go with the kept one before them."""
+    if not kept:
+        return []
+    starts = [0, *kept[1:], rank]
+    return [list(range(a, b)) for a, b in itertools.pairwise(starts)]
+
+
+def read_reshaped(op: ir.Operation, map_: ir.AffineMap) -> ir.AffineMap | None:
+    """The map to the operand of an expand_shape or collapse_shape that only adds or drops dimensions of size 1, from
+    the map to its result; None for one that does more."""
+    if op.name not in ("tensor.expand_shape", "tensor.collapse_shape"):
+        return None
+    source, result = list(op.operands[0].type.shape), list(op.results[0].type.shape)
+    if not differ_only_in_units(source, result):
+        return None
+    exprs = iter(e for e, extent in zip(map_.results, result, strict=True) if extent != 1)
+    zero = ir.AffineConstantExpr.get(0)
+    return ir.AffineMap.get(map_.n_dims, 0, [zero if extent == 1 else next(exprs) for extent in source])

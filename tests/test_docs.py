@@ -1,0 +1,108 @@
+"""The documentation holds: the README's programs print what it says, links lead somewhere, and the list of operations
+is complete and what the script makes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote
+
+import pytest
+
+from tests.loading import load_file
+
+ROOT = Path(__file__).parents[1]
+SKIPPED = ("build", ".venv")
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "*/*.md", "*/*/*.md", "*/*/*/*.md")
+    for path in ROOT.glob(pattern)
+    if not any(part in SKIPPED or part.startswith(".") for part in path.relative_to(ROOT).parts)
+)
+# A line of code and, in the block after it, what it prints.
+PROGRAM = re.compile(r"```python\n(?P<code>.*?)```\n\n```text\n(?P<output>.*?)```", re.DOTALL)
+# Code that is quoted from a file, whose path stands in its first line.
+QUOTED = re.compile(r"```python\n# (?P<path>\S+\.py)\n(?P<code>.*?)```", re.DOTALL)
+LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)|<(?:img|source)[^>]*(?:src|srcset)=\"(?P<image>[^\"]+)\"")
+
+
+def programs(page: Path) -> Iterator[tuple[str, str]]:
+    for found in PROGRAM.finditer(page.read_text()):
+        yield found["code"], found["output"]
+
+
+def run_program(code: str, name: str, namespace: dict[str, object]) -> str:
+    """What a program prints; the lines that errors quote are found under `name`."""
+    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, name, "exec"), namespace)
+    return printed.getvalue()
+
+
+def test_the_readmes_programs_print_what_it_says():
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    found = list(programs(ROOT / "README.md"))
+    assert len(found) >= 4
+    for code, output in found:
+        assert run_program(code, "README.md", namespace) == output
+
+
+def test_the_readmes_first_program_is_short():
+    code, _ = next(programs(ROOT / "README.md"))
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+
+
+def test_quoted_code_stands_in_its_file():
+    found = list(QUOTED.finditer((ROOT / "CONTRIBUTING.md").read_text()))
+    assert len(found) >= 7
+    for quoted in found:
+        assert quoted["code"] in (ROOT / quoted["path"]).read_text(), f"{quoted['path']} has changed: {quoted['code']}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path):
+    for found in LINK.finditer(page.read_text()):
+        target = unquote(found["target"] or found["image"]).partition("#")[0]
+        if target and "://" not in target:
+            assert (page.parent / target).exists(), f"{target} of {page.relative_to(ROOT)} does not exist"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_page_speaks_of_one_machine(page: Path):
+    """Absolute paths of whoever wrote a page help nobody else; `/path/to` and `/proc` would."""
+    found = re.findall(r"(?<![\w.\])>}])/(?:home|work|opt|root|Users)/[\w./-]*", page.read_text())
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "folder", ["dialects", "lowering", "targets", "tests", "benchmarks", "third_party", "examples"]
+)
+def test_every_folder_has_a_page(folder: str):
+    text = (ROOT / folder / "README.md").read_text()
+    assert text.startswith(f"# {folder}")
+
+
+@pytest.fixture(scope="module")
+def table() -> ModuleType:
+    return load_file(ROOT / "docs/make_ops_table.py")
+
+
+def test_every_operation_is_lowered_and_tested(table: ModuleType):
+    assert table.gaps() == []
+
+
+def test_a_gap_is_named(table: ModuleType):
+    row = next(row for row in table.rows() if row.operation.name == "clamp")
+    assert row.gaps == []
+    assert table.Row(row.operation, "", row.built, row.run).gaps == ["clamp: no lowering"]
+    assert table.Row(row.operation, row.lowering, row.built, ()).gaps == ["clamp: no test that runs it"]
+
+
+def test_the_list_of_operations_is_up_to_date(table: ModuleType):
+    assert table.PAGE.read_text() == table.page(), "run python docs/make_ops_table.py"

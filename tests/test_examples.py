@@ -1,0 +1,127 @@
+"""The examples do what they say. Oracle of the training: the same network and steps in numpy, in float64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+from tests.loading import load_file
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run_example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def digits() -> ModuleType:
+    return load_file(EXAMPLES / "digits.py")
+
+
+def epoch_in_numpy(
+    network: Any, velocity: Any, images: np.ndarray, targets: np.ndarray, rate: float, batch: int, momentum: float
+) -> tuple[Any, float]:
+    """An epoch of the same training; the network after it, and the mean loss."""
+    network = [[w.astype(np.float64) for w in layer] for layer in network]
+    velocity = [[v.astype(np.float64) for v in layer] for layer in velocity]
+    losses = []
+    for first in range(0, len(images), batch):
+        first = min(first, len(images) - batch)
+        values = [images[first : first + batch].astype(np.float64)]
+        for weights, bias in network:
+            values.append(values[-1] @ weights + bias)
+            if len(values) <= len(network):
+                values[-1] = np.maximum(values[-1], 0)
+        wanted = targets[first : first + batch]
+        probabilities = np.exp(values[-1]) / np.exp(values[-1]).sum(1, keepdims=True)
+        losses.append(-np.log((probabilities * wanted).sum(1)).mean())
+        gradient = (probabilities - wanted) / batch
+        for place in reversed(range(len(network))):
+            own = values[place].T @ gradient, gradient.sum(0)
+            gradient = (gradient @ network[place][0].T) * (values[place] > 0)
+            velocity[place] = [momentum * v - rate * g for v, g in zip(velocity[place], own)]
+        network = [[w + v for w, v in zip(*each)] for each in zip(network, velocity)]
+    return network, float(np.mean(losses))
+
+
+def test_an_epoch_is_what_numpy_makes_of_it(digits: ModuleType):
+    images = 80  # two batches and a half: the last one shares rows with the one before it
+    rng = np.random.default_rng(1)
+    x = rng.random((images, digits.WIDTHS[0]), np.float32)
+    targets = np.eye(digits.WIDTHS[-1], dtype=np.float32)[rng.integers(0, digits.WIDTHS[-1], images)]
+    network = digits.first_network(rng)
+    velocity = tuple(tuple(rng.standard_normal(w.shape).astype(np.float32) / 100 for w in layer) for layer in network)
+    rate = np.float32(0.05)
+    moved, _, loss = sx.compile(digits.epoch_computation(images))(network, velocity, x, targets, rate)
+    wanted, wanted_loss = epoch_in_numpy(network, velocity, x, targets, rate, digits.BATCH, digits.MOMENTUM)
+    for layer, wanted_layer in zip(moved, wanted, strict=True):
+        for found, right in zip(layer, wanted_layer, strict=True):
+            np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(loss, wanted_loss, rtol=1e-5)
+
+
+def test_the_images_held_out_are_not_trained_with(digits: ModuleType):
+    images, classes, held_out, held_out_classes = digits.load_data(np.random.default_rng(0))
+    assert len(images) + len(held_out) == 1797
+    assert len(held_out) == 1797 // 5
+    assert len(classes) == len(images)
+    assert len(held_out_classes) == len(held_out)
+    assert images.min() == 0
+    assert images.max() == 1
+
+
+def test_digits_are_learnt():
+    done = run_example("digits.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "held-out digits" in done.stdout
+    accuracy = float(done.stdout.partition("% of the held-out images")[0].split()[-1])
+    assert accuracy >= 96
+
+
+def test_digits_says_when_too_few_are_recognised():
+    done = run_example("digits.py", "--epochs", "1", "--expect", "0.999")
+    assert done.returncode == 1, done.stderr
+    assert "less than the 100% asked for" in done.stdout
+
+
+def test_a_file_that_jax_wrote_runs():
+    done = run_example("stablehlo_file.py")
+    assert done.returncode == 0, done.stderr
+    assert "largest difference from numpy" in done.stdout
+
+
+def test_a_stage_of_a_file_is_printed():
+    done = run_example("stablehlo_file.py", "--ir", "kernels")
+    assert done.returncode == 0, done.stderr
+    assert "linalg.generic" in done.stdout
+
+
+def test_a_file_that_is_not_there():
+    done = run_example("stablehlo_file.py", "nowhere.mlir")
+    assert done.returncode == 1
+    assert done.stderr == "nowhere.mlir: cannot be read: No such file or directory\n"
+
+
+def test_the_file_is_what_jax_writes():
+    """JAX's own text of the function in make_mlp_jax.py; other versions may write it otherwise."""
+    jax = pytest.importorskip("jax")
+    text = (EXAMPLES / "mlp_jax.mlir").read_text()
+    if f"JAX {jax.__version__}:" not in text.splitlines()[0]:
+        pytest.skip(f"the file was written by another JAX than {jax.__version__}")
+    assert load_file(EXAMPLES / "make_mlp_jax.py").text() == text
+
+
+@pytest.mark.parametrize("name", ["digits.py", "stablehlo_file.py"])
+def test_help(name: str):
+    done = run_example(name, "--help")
+    assert done.returncode == 0
+    assert "usage:" in done.stdout
