@@ -13,7 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import func, tensor
 
 from stablexla.dialects.contexts import upstream_context
-from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.lowering.registry import lower_operation
 from stablexla.lowering.storage import from_storage, to_storage
 from stablexla.lowering.types import TensorType, ssa_type, tensor_storage, tensor_type
@@ -30,8 +30,8 @@ class LoweringContext:
     def __init__(self, op: hlo_ir.Operation, walk: ModuleLowering) -> None:
         self.op = op
         self._walk = walk
-        self.operand_types: list[TensorType] = [tensor_type(v.type) for v in op.operands]
-        self.result_types: list[TensorType] = [tensor_type(v.type) for v in op.results]
+        self.operand_types: list[TensorType] = types_of(op.operands, op.name, op.location)
+        self.result_types: list[TensorType] = types_of(op.results, op.name, op.location)
 
     @property
     def op_name(self) -> str:
@@ -51,10 +51,7 @@ class LoweringContext:
     def unsupported(self, what: str) -> UnsupportedError:
         """The error for something that this operation's rule does not take."""
         shapes = {f"operand {i}": t for i, t in enumerate(self.operand_types)}
-        place = str(self.op.location).removeprefix("loc(").removesuffix(")")
-        return UnsupportedError(
-            what + ("" if place == "unknown" else f"\n  from {place}"), operation=self.op_name, operands=shapes
-        )
+        return UnsupportedError(what + place_of(self.op.location), operation=self.op_name, operands=shapes)
 
     def block_argument_types(self, region: int) -> list[TensorType]:
         """Types of the arguments of a region's first block."""
@@ -72,6 +69,24 @@ class LoweringContext:
     def function(self, name: str) -> Any:
         """The StableHLO function of that name in the module."""
         return self._walk.functions[name]
+
+
+def types_of(values: Sequence[Any], operation: str, location: Any) -> list[TensorType]:
+    """The tensor types of an operation's operands or results.
+
+    Raises:
+        UnsupportedError: one of them has no lowering; the message names the operation and where it stands.
+    """
+    try:
+        return [tensor_type(v.type) for v in values]
+    except UnsupportedError as error:
+        raise UnsupportedError(error.summary + place_of(location), operation=operation) from None
+
+
+def place_of(location: Any) -> str:
+    """A line for an error's message that says where an operation comes from; empty when that is not known."""
+    place = str(location).removeprefix("loc(").removesuffix(")")
+    return "" if place == "unknown" else f"\n  from {place}"
 
 
 class ModuleLowering:
@@ -94,15 +109,17 @@ class ModuleLowering:
             if "sym_name" in self.source.operation.attributes:
                 name = hlo_ir.StringAttr(self.source.operation.attributes["sym_name"]).value
                 module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+            if "main" not in self.functions:
+                raise VerificationError("the module has no function main")
             with ir.InsertionPoint(module.body):
                 self._lower_main(self.functions["main"])
             return module
 
     def _lower_main(self, source: Any) -> None:
         block = source.regions[0].blocks[0]
-        inputs = [tensor_type(a.type) for a in block.arguments]
+        inputs = types_of(block.arguments, "the parameters of main", source.location)
         terminator = block.operations[len(block.operations) - 1]
-        outputs = [tensor_type(v.type) for v in terminator.operands]
+        outputs = types_of(terminator.operands, "the results of main", terminator.location)
         signature = ir.FunctionType.get([tensor_storage(t) for t in inputs], [tensor_storage(t) for t in outputs])
         main = func.FuncOp("main", signature, visibility="public")
         with ir.InsertionPoint(main.add_entry_block()):
@@ -153,5 +170,6 @@ def lower_to_tensor(module: hlo_ir.Module) -> ir.Module:
 
     Raises:
         UnsupportedError: an operation, type or attribute that has no lowering; the message names the user's line.
+        VerificationError: there is no function `main`.
     """
     return ModuleLowering(module).lower()

@@ -94,8 +94,9 @@ def _is_dots(sizes: _Sizes) -> bool:
 def _plan_dots(sizes: _Sizes) -> SkinnyPlan:
     wide = sizes.m == 1 and sizes.n >= sizes.lanes
     width = sizes.lanes if wide else min(12 // row_groups(sizes.m, 4)[0], 4, sizes.n)
-    blocks = max(1, min(math.ceil(sizes.items / sizes.contraction.batches), sizes.n // width))
-    columns = min(_balanced(sizes.n, math.ceil(sizes.n / blocks), width), 1024 * width)
+    blocks = math.ceil(sizes.items / sizes.contraction.batches)
+    # Sums go out in whole vectors, so blocks begin at multiples of them.
+    columns = _balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), sizes.lanes)
     return SkinnyPlan(columns, width)
 
 

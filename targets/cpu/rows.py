@@ -125,8 +125,10 @@ class _Rows:
             scope.address(s)
 
     def _store_rows(self, scope: Scope) -> None:
-        for s in self.chain.row_stores:
-            scope.store(s, scope.value(s.ref))
+        # All are computed before the first is written: it may lie over what another one is computed from.
+        values = [scope.value(s.ref) for s in self.chain.row_stores]
+        for s, value in zip(self.chain.row_stores, values, strict=True):
+            scope.store(s, value)
 
 
 # --- vectors along the rows ---------------------------------------------------------------------------------------
@@ -136,7 +138,8 @@ class _AlongRows(_Rows):
     """The innermost loop is reduced: lanes are summed up at its end."""
 
     def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
-        if any(isinstance(f, InOrder) for p in chain.passes for f in p.foldings):
+        in_order = any(isinstance(f, InOrder) for p in chain.passes for f in p.foldings)
+        if in_order:
             lanes = 0
         super().__init__(chain, lanes, target)
         rows = chain.rows
@@ -144,7 +147,7 @@ class _AlongRows(_Rows):
         self._columns = sorted(chain.columns)
         extent = chain.nest.extents[chain.inner]
         self._vectors = -(-extent // lanes) if lanes else extent
-        self._short = len(self._columns) == 1 and 0 < self._vectors <= SHORT_ROW
+        self._short = not in_order and len(self._columns) == 1 and 0 < self._vectors <= SHORT_ROW
         # Rows that are kept begin at whole vectors, so that tails need no masks there.
         self._padded = self._vectors * max(1, lanes)
         self._busiest = self._pass_to_prefetch_in()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -118,13 +118,16 @@ def defining(value: ir.Value) -> ir.Operation | None:
     return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
 
 
-def walk(op: ir.Operation) -> Iterator[ir.Operation]:
+def walk(op: ir.Operation) -> list[ir.Operation]:
     """The operation and all inside it, outer ones first."""
-    yield op
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield from walk(inner.operation)
+    found: list[ir.Operation] = []
+
+    def note(inner: ir.Operation) -> ir.WalkResult:
+        found.append(inner.operation)
+        return ir.WalkResult.ADVANCE
+
+    op.operation.walk(note, ir.WalkOrder.PRE_ORDER)
+    return found
 
 
 def captured(op: ir.Operation) -> list[ir.Value]:

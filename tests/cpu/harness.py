@@ -146,7 +146,12 @@ class CompiledKernel:
 
     def __call__(self, *arguments: object, chunks: int = 1, in_place: dict[int, int] | None = None) -> list[np.ndarray]:
         given = [self._input(a, b) for a, b in zip(arguments, self.inputs, strict=True)]
-        shared = {r: given[i] for r, i in (in_place or {}).items()}
+        shared = {}
+        for r, i in (in_place or {}).items():
+            # Memory that is overwritten is as aligned as that of any result.
+            overwritten = given[i]
+            given[i] = shared[r] = Memory.of_result(self.inputs[i])
+            given[i].array[...] = overwritten.array
         made = [shared.get(i) or Memory.of_result(b) for i, b in enumerate(self.results)]
         scratch = [Memory.of_result(_Buffer((n,), DTYPES[t])) for t, n in self.emitted.scratch]
         for number, (_, items, grain) in enumerate(self.phases):

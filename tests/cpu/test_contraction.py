@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import llvm
@@ -113,6 +114,14 @@ ORDERS = ["mk,kn->mn", "mk,nk->mn", "km,kn->mn", "km,nk->mn"]
 def test_shapes(shape: tuple[int, int, int], equation: str) -> None:
     m, n, k = shape
     check_dot(equation, m=m, n=n, k=k)
+
+
+@pytest.mark.parametrize("equation", ORDERS)
+@pytest.mark.parametrize("shape", [(7, 700, 900), (300, 7, 900), (90, 300, 700), (210, 200, 190)], ids=str)
+def test_shapes_cut_for_threads(shape: tuple[int, int, int], equation: str) -> None:
+    m, n, k = shape
+    kernel = check_dot(equation, target=replace(host_target(), num_threads=8), m=m, n=n, k=k)
+    assert kernel.emitted.items > 1
 
 
 @pytest.mark.parametrize("equation", ORDERS)

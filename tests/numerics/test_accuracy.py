@@ -37,3 +37,9 @@ def test_f32(function: Function) -> None:
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_f64(function: Function) -> None:
     check(function, np.float64, 6_000)
+
+
+def test_inverse_erf_in_its_worst_region() -> None:
+    function = FUNCTIONS["erf_inv"]
+    x = 1 - np.exp(-np.random.default_rng(1).uniform(15.5, 25.5, 2000))
+    assert errors(function, Kernel(function.emit, [np.float64])(x), x).max() <= LIMITS[np.dtype(np.float64)]
