@@ -98,21 +98,29 @@ def exchange(errors: list[mp.mpf], size: int) -> list[int]:
 
 
 def fit(problem: Fit) -> tuple[list[float], float]:
-    """Coefficients, the constant one first, and log2 of the largest weighted error after rounding them."""
+    """Coefficients, the constant one first, and log2 of the largest weighted error after rounding them.
+
+    Once a coefficient is rounded the others can be fitted anew. With 0 inside the interval the powers without 1 may not
+    level the error out, which can be worse than rounding all at once: the better of the two is taken.
+    """
     x = nodes(problem.low, problem.high, 24 * (problem.terms + 2))
-    rest = [problem.function(t) for t in x]
+    exact = [problem.function(t) for t in x]
     weights = [max(abs(problem.weight(t)), mp.mpf(10) ** -25) for t in x]
-    found: list[float] = []
-    # with 0 inside the interval the powers without 1 can't level the error out, and in f64 there is no need to
-    refit = problem.width == 32 or problem.low * problem.high >= 0
-    coefficients, _ = remez(x, rest, weights, list(range(problem.terms)))
+    coefficients, _ = remez(x, exact, weights, list(range(problem.terms)))
+    at_once = [rounded(c, problem.width) for c in coefficients]
+    rest, in_turn = exact, []
     for power in range(problem.terms):
-        if power and refit:
+        if power:
             coefficients, _ = remez(x, rest, weights, list(range(power, problem.terms)))
-        first = rounded(coefficients[0 if refit else power], problem.width)
-        found.append(float(first))
-        rest = [r - first * t**power for r, t in zip(rest, x)]
-    return found, float(mp.log(max(abs(w * r) for w, r in zip(weights, rest)), 2))
+        in_turn.append(rounded(coefficients[0], problem.width))
+        rest = [r - in_turn[-1] * t**power for r, t in zip(rest, x)]
+
+    def error(found: list[mp.mpf]) -> float:
+        powers = list(range(problem.terms))
+        return float(mp.log(max(abs(w * (value(found, powers, t) - g)) for t, g, w in zip(x, exact, weights)), 2))
+
+    best = min((at_once, in_turn), key=error)
+    return [float(c) for c in best], error(best)
 
 
 def root_argument(f: Function) -> Function:

@@ -22,6 +22,8 @@ SHORT_DEPTH = 512
 RHS_BYTES = 128 << 10
 LHS_BYTES = 176 << 10
 GROUP_BYTES = 64 << 10
+# Packed rhs larger than this would take too much memory: every item packs its own.
+SHARED_BYTES = 256 << 20
 # Rows of a product that is bound by reading the other matrix.
 SKINNY_ROWS = 16
 # Multiply-adds that are worth an item of their own.
@@ -175,8 +177,23 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     row_blocks = math.ceil(sizes.m / rows)
     blocks = math.ceil(sizes.items / (row_blocks * c.batches))
     columns = _balanced(sizes.n, min(2048, max(8 * width, math.ceil(sizes.n / blocks))), width)
-    group = max(1, GROUP_BYTES // (depth * sizes.bytes * width)) * width if row_blocks == 1 else 0
-    return PackedPlan(tile, depth, rows, columns, group)
+    rhs_bytes = math.prod(axis.extent for axis in c.batch if axis.b) * sizes.depth * sizes.n * sizes.bytes
+    alone = row_blocks == 1 or rhs_bytes > SHARED_BYTES
+    group = max(1, GROUP_BYTES // (depth * sizes.bytes * width)) * width if alone else 0
+    return PackedPlan(tile, depth, rows, columns, group, parts=_parts_of_k(sizes, row_blocks, depth, width))
+
+
+def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:
+    """Into how many parts a long k is cut when the result is too small to be shared by threads.
+
+    It follows from the shape alone: the order of additions does not depend on the number of threads.
+    """
+    c = sizes.contraction
+    natural = c.batches * row_blocks * math.ceil(sizes.n / (8 * width))
+    blocks = math.ceil(c.k.extent / depth) * math.prod(axis.extent for axis in c.k_outer)
+    wanted = min(16 // natural, blocks // 8)
+    # Equal parts; a last part without blocks would leave its sums unmade.
+    return math.ceil(blocks / math.ceil(blocks / wanted)) if wanted > 1 else 1
 
 
 def _balanced(extent: int, block: int, multiple: int) -> int:

@@ -5,7 +5,7 @@ How the sums are made is left to `contraction_tiles` and `contraction_skinny`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -62,14 +62,19 @@ class Row:
 class Sums:
     """State of the sums handed to the output: whether earlier blocks of k left some, whether this is the last.
 
-    None stands for a sum over all of k at once.
+    None stands for a sum over all of k at once. Sums that are kept are not written to the results but left for a
+    later phase, `offset` elements into the buffer of unfinished sums.
     """
 
     first: Value | None = None
     last: Value | None = None
+    kept: bool = False
+    offset: Index = 0
 
 
 WHOLE = Sums()
+# A row, a column in it, and how many lanes from there hold.
+Place = tuple[Row, Index, Index]
 
 
 def compute_type(contraction: Contraction) -> ir.Type:
@@ -189,18 +194,18 @@ class Scene:
         with choice.then:
             choice.yields(value)
         with choice.otherwise:
-            choice.yields(value + self.load_partial(row, column, value.lanes, count))
+            choice.yields(value + self.load_partial(row, column, value.lanes, count, sums.offset))
         return choice.results[0]
 
-    def load_partial(self, row: Row, column: Index, lanes: int, count: Index) -> Value:
+    def load_partial(self, row: Row, column: Index, lanes: int, count: Index, offset: Index = 0) -> Value:
         """Sums that earlier blocks of k left."""
-        at = row.c + index(column) * self.contraction.n.c
+        at = row.c + index(column) * self.contraction.n.c + offset
         buffer = self._sums_buffer()
         return load_lanes(buffer, at, lanes, count)
 
-    def store_partial(self, value: Value, row: Row, column: Index, count: Index) -> None:
+    def store_partial(self, value: Value, row: Row, column: Index, count: Index, offset: Index = 0) -> None:
         """Leaves sums for later blocks of k."""
-        store_lanes(value, self._sums_buffer(), row.c + index(column) * self.contraction.n.c, count)
+        store_lanes(value, self._sums_buffer(), row.c + index(column) * self.contraction.n.c + offset, count)
 
     def _sums_buffer(self) -> Value:
         if self._partial is not None:
@@ -236,16 +241,29 @@ class Scene:
                     value = load_lanes(buffer, start + whole, self.lanes, rest)
                     self._write_or_keep(value, row, whole + at[1], rest, sums)
 
-    def _write_or_keep(self, value: Value, row: Row, column: Index, count: Index, sums: Sums) -> None:
+    def _write_or_keep(self, value: Value, row: Row, column: Value, count: Index, sums: Sums) -> None:
         value = self.add_partial(value, row, column, count, sums)
-        if sums.last is None:
-            self.write(value, row, column, count)
+        self.write_all([value], [(row, column, count)], sums)
+
+    def write_all(self, values: Sequence[Value], places: Sequence[Place], sums: Sums) -> None:
+        """Writes sums to the results if they are whole, else leaves them for later."""
+
+        def keep() -> None:
+            for value, (row, column, count) in zip(values, places, strict=True):
+                self.store_partial(value, row, column, count, sums.offset)
+
+        def write() -> None:
+            for value, (row, column, count) in zip(values, places, strict=True):
+                self.write(value, row, column, count)
+
+        if sums.kept or sums.last is None:
+            (keep if sums.kept else write)()
             return
         end = branch(sums.last)
         with end.then:
-            self.write(value, row, column, count)
+            write()
         with end.otherwise:
-            self.store_partial(value, row, column, count)
+            keep()
 
 
 def partial_result(contraction: Contraction) -> int:

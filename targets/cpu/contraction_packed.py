@@ -14,6 +14,7 @@ from stablexla.targets.cpu.contraction_match import Contraction
 from stablexla.targets.cpu.contraction_output import (
     WHOLE,
     Frame,
+    Row,
     Scene,
     Sums,
     compute_type,
@@ -59,6 +60,7 @@ class PackedPlan:
         rows, columns: size of an item, multiples of the tile's.
         group: columns of rhs that an item packs at a time; 0 if rhs is packed before all items.
         panels: panels of rhs that one item of the packing phase makes.
+        parts: pieces that k is cut in, each summed by other items; a last phase adds up their sums.
     """
 
     tile: Tile
@@ -67,6 +69,7 @@ class PackedPlan:
     columns: int
     group: int = 0
     panels: int = 8
+    parts: int = 1
 
 
 def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: PackedPlan) -> Emitted:
@@ -79,19 +82,49 @@ def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, pla
             _pack_all(shape, Scene(contraction, arguments), arguments)
     function, arguments = kernel.declare(scratch)
     with emitting(function, target):
-        partial = Value(arguments.scratch[-1]) if shape.needs_partial else None
-        packed = None if plan.group else Value(arguments.scratch[0])
-        block = _Block(shape, Scene(contraction, arguments, partial), packed)
-        order = [contraction.batches, shape.column_blocks, shape.row_blocks]
+        block = _Block(shape, shape.scene(arguments), None if plan.group else Value(arguments.scratch[0]))
+        order = [plan.parts, contraction.batches, shape.column_blocks, shape.row_blocks]
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             block.item(*split_index(item.iv, order))
     items = math.prod(order)
     phases = [(kernel.impl_name, items, grain_of(contraction, items))]
     if not plan.group:
         phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
+    if plan.parts > 1:
+        phases.append(_emit_last_sums(kernel, shape, target, scratch))
     # Unfinished sums in a result would overwrite what the epilogue still has to read.
     in_place = contraction.in_place if shape.all_k_blocks == 1 or shape.needs_partial else ()
-    return Emitted(items, phases[-1][2], scratch, in_place, phases=tuple(phases))
+    return Emitted(items, grain_of(contraction, items), scratch, in_place, phases=tuple(phases))
+
+
+def _emit_last_sums(
+    kernel: Kernel, shape: _Shape, target: CpuTarget, scratch: tuple[tuple[str, int], ...]
+) -> tuple[str, int, int]:
+    """The phase that adds up the sums of the parts of k, in their order; an item is a row."""
+    c = shape.contraction
+    name = kernel.impl_name + "_sum"
+    function, arguments = kernel.declare(scratch, name)
+    with emitting(function, target):
+        scene = shape.scene(arguments)
+        lanes = scene.lanes if scene.vectors else 0
+
+        def add_up(row: Row, column: Value, count: int) -> None:
+            with loop(1, shape.plan.parts, 1, [scene.load_partial(row, column, lanes, count)]) as part:
+                offset = part.iv * shape.sums_size
+                part.yields(part.args[0] + scene.load_partial(row, column, lanes, count, offset))
+            scene.write(part.results[0], row, column, count)
+
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            batch, number = split_index(item.iv, [c.batches, c.m.extent])
+            row = scene.row(scene.frame(batch), number)
+            step = max(1, lanes)
+            whole = c.n.extent // step * step
+            with loop(0, whole, step) as j:
+                add_up(row, j.iv, step)
+            if whole < c.n.extent:
+                add_up(row, index(whole), c.n.extent - whole)
+    grain = max(1, round(4e4 / (c.n.extent * shape.plan.parts)))
+    return name, c.batches * c.m.extent, grain
 
 
 class _Shape:
@@ -111,7 +144,8 @@ class _Shape:
         self.panel_count = math.ceil(c.n.extent / self.width)
         # Batch axes along which rhs does not move share one packed copy.
         self.rhs_batch = tuple(axis for axis in c.batch if axis.b)
-        self.needs_partial = self.all_k_blocks > 1 and partial_result(c) < 0
+        self.needs_partial = plan.parts > 1 or (self.all_k_blocks > 1 and partial_result(c) < 0)
+        self.sums_size = math.prod(c.shape)
         # One k block of all panels of a packed rhs; a product's blocks follow one another.
         self.panels = Panels(self.width, plan.depth, self.lanes)
         self.block_size = self.panels.size(self.panel_count)
@@ -134,14 +168,17 @@ class _Shape:
 
     def scratch(self) -> tuple[tuple[str, int], ...]:
         """Packed rhs, then unfinished sums where no result can hold them."""
-        c = self.contraction
         out = []
         if not self.plan.group:
             copies = math.prod(axis.extent for axis in self.rhs_batch)
             out.append((str(self.element), copies * self.rhs_size))
         if self.needs_partial:
-            out.append((str(self.element), math.prod(c.shape)))
+            out.append((str(self.element), self.plan.parts * self.sums_size))
         return tuple(out)
+
+    def scene(self, arguments: KernelArguments) -> Scene:
+        """The contraction in one of its functions."""
+        return Scene(self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None)
 
     def k_block(self, number: Index) -> tuple[Value, Value, Value]:
         """Where block `number` of k begins in lhs and rhs, and its number of steps."""
@@ -196,17 +233,22 @@ class _Block:
         if self.packed is None:
             self.rhs = alloca(shape.panels.size(plan.group // shape.width), scene.compute)
 
-    def item(self, batch: Index, column_block: Index, row_block: Index) -> None:
+    def item(self, part: Index, batch: Index, column_block: Index, row_block: Index) -> None:
         c, plan, shape = self.c, self.plan, self.shape
         frame = self.scene.frame(batch)
         row, column = index(row_block) * plan.rows, index(column_block) * plan.columns
         rows = minimum(index(c.m.extent) - row, plan.rows) if shape.row_blocks > 1 else index(c.m.extent)
         columns = minimum(index(c.n.extent) - column, plan.columns) if shape.column_blocks > 1 else index(c.n.extent)
-        with loop(0, shape.all_k_blocks) as number:
+        some = math.ceil(shape.all_k_blocks / plan.parts)
+        start = index(part) * some
+        end = minimum(start + some, shape.all_k_blocks)
+        with loop(start, end) as number:
             at_a, at_b, steps = shape.k_block(number.iv)
             self._pack_lhs(row * c.m.a + frame.a + at_a, rows, steps)
             sums = WHOLE
-            if shape.all_k_blocks > 1:
+            if plan.parts > 1:
+                sums = Sums(number.iv.eq(start), kept=True, offset=index(part) * shape.sums_size)
+            elif shape.all_k_blocks > 1:
                 sums = Sums(number.iv.eq(0), number.iv.eq(shape.all_k_blocks - 1))
             turns = (steps + (shape.unroll - 1)) // shape.unroll * shape.unroll
             if self.packed is None:

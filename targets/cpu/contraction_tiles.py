@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from stablexla.targets.cpu.contraction_match import Axis, Contraction
-from stablexla.targets.cpu.contraction_output import WHOLE, Frame, Scene, Sums
+from stablexla.targets.cpu.contraction_output import WHOLE, Frame, Place, Scene, Sums
 from stablexla.targets.cpu.contraction_panels import Panels, Source, pack_panels
 from stablexla.targets.cpu.emission import (
     Index,
@@ -139,7 +139,7 @@ def write_tile(
         scene.write_block(buffer, tile.vectors * scene.lanes, frame, (tile.rows, columns), at, sums)
         return
     rows = [scene.row(frame, index(at[0]) + r) for r in range(tile.rows)]
-    places = [
+    places: list[Place] = [
         (row, index(at[1]) + v * scene.lanes, min(scene.lanes, columns - v * scene.lanes))
         for row in rows
         for v in range(tile.vectors)
@@ -149,19 +149,10 @@ def write_tile(
         with choice.then:
             choice.yields(*values)
         with choice.otherwise:
-            choice.yields(*(v + scene.load_partial(p[0], p[1], v.lanes, p[2]) for v, p in zip(values, places)))
+            before = [scene.load_partial(row, at, scene.lanes, count, sums.offset) for row, at, count in places]
+            choice.yields(*(value + b for value, b in zip(values, before, strict=True)))
         values = choice.results
-    if sums.last is None:
-        for value, place in zip(values, places, strict=True):
-            scene.write(value, *place)
-        return
-    end = branch(sums.last)
-    with end.then:
-        for value, place in zip(values, places, strict=True):
-            scene.write(value, *place)
-    with end.otherwise:
-        for value, place in zip(values, places, strict=True):
-            scene.store_partial(value, *place)
+    scene.write_all(values, places, sums)
 
 
 def spill_tile(scene: Scene, tile: Tile, values: Sequence[Value], buffer: Value) -> None:

@@ -13,11 +13,14 @@ from mlir.dialects import bufferization, func, linalg
 from mlir.passmanager import PassManager
 
 from stablexla.targets.cpu.kernel import Emitted, Kernel, flat_type
-from stablexla.targets.kernels.classify import defining, walk
+from stablexla.targets.kernels.classify import Kind, defining, walk
 from stablexla.targets.kernels.outline import remap
 
 # After the first line no tensor is left; memref.copy would become a call of a slow C function, so copies are loops too.
+FUSE = "func.func(linalg-fuse-elementwise-ops)"
 BUFFERIZE = "eliminate-empty-tensors,one-shot-bufferize,canonicalize,cse,canonicalize"
+# Fewer elements than these are not worth a second thread; a body that comes here is a slow one.
+GRAIN_ELEMENTS = 4096
 LOOPS = "convert-linalg-to-loops,canonicalize,cse"
 
 
@@ -29,6 +32,7 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
     with main.context, ir.Location.unknown():
         module = ir.Module.create()
         updates = [_build(module, kernel) for kernel in kernels]
+        _run(module, FUSE)
         _run(module, BUFFERIZE)
         for op in list(walk(module.operation)):
             if op.name == "memref.copy":
@@ -39,8 +43,10 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
         emitted = []
         for kernel, view, update in zip(kernels, list(module.body.operations), updates, strict=True):
             scratch = _lift_allocations(view.operation)
+            items = _take_range(view.operation) if kernel.kind == Kind.MAP.value else 1
+            grain = max(1, items * GRAIN_ELEMENTS // max(1, _elements(kernel)))
             _move_before(view.operation, kernel.func.operation)
-            emitted.append(Emitted(items=1, grain=1, scratch=scratch, updates=update))
+            emitted.append(Emitted(items=items, grain=grain, scratch=scratch, updates=update))
     return emitted
 
 
@@ -122,6 +128,31 @@ def _updated_inputs(kernel: Kernel) -> tuple[tuple[int, int], ...]:
         if maker is None and value in kernel.inputs and value != kernel.results[r]:
             found.append((r, kernel.inputs.index(value)))
     return tuple(found)
+
+
+def _elements(kernel: Kernel) -> int:
+    return max((prod(v.type.shape) for v in kernel.results), default=0)
+
+
+def _take_range(function: ir.Operation) -> int:
+    """Lets the function's one outermost loop, whose turns do not depend on each other, run over [lo, hi) alone.
+
+    Returns:
+        The number of its turns; 1 when there is no such loop, and the function stays as it is.
+    """
+    block = function.regions[0].blocks[0]
+    loops = [v.operation for v in block.operations if v.operation.name == "scf.for"]
+    if len(loops) != 1 or len(loops[0].operands) != 3:
+        return 1
+    bounds = [defining(v) for v in loops[0].operands]
+    if not all(b is not None and b.name == "arith.constant" for b in bounds):
+        return 1
+    low, high, step = (ir.IntegerAttr(b.attributes["value"]).value for b in bounds if b is not None)
+    if (low, step) != (0, 1):
+        return 1
+    *_, lo, hi = block.arguments
+    loops[0].operands[0], loops[0].operands[1] = lo, hi
+    return int(high)
 
 
 def _lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:

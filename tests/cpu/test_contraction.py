@@ -198,6 +198,34 @@ def test_many_products_in_blocks() -> None:
     check_dot("mk,bkn->bmn", b=3, m=120, n=40, k=700)
 
 
+@pytest.mark.parametrize("equation", ORDERS)
+def test_long_sums_in_parts(equation: str) -> None:
+    """A small result of a long k: parts of k are summed apart, then together."""
+    kernel = check_dot(equation, m=19, n=37, k=9001)
+    assert len(kernel.phases) > 1
+    assert kernel.emitted.items > 1
+
+
+def test_epilogue_after_sums_in_parts() -> None:
+    text = KernelText("contraction")
+    made, inputs = dot(text, "km,kn->mn", {"m": 20, "n": 21, "k": 9000}, "f32", "f32")
+    bias = text.input("f32", [21])
+    out = text.map((20, 21), [made, (bias, "d1")], "%r = arith.addf %a, %b : f32")
+    (x, y, b), (result,) = run(text, [*inputs, bias], [out])
+    np.testing.assert_allclose(result, np.einsum("km,kn->mn", wide(x), wide(y)) + b, rtol=1e-4, atol=1e-3)
+
+
+def test_the_order_of_additions_does_not_depend_on_threads() -> None:
+    text = KernelText("contraction")
+    made, inputs = dot(text, "km,kn->mn", {"m": 40, "n": 50, "k": 9000}, "f32", "f32")
+    x, y = (draw(array, seed) for seed, array in enumerate(inputs))
+    results = [
+        compile_kernel(text.text(made), replace(host_target(), num_threads=threads), emit_contraction)(x, y)[0]
+        for threads in (1, 16)
+    ]
+    np.testing.assert_array_equal(*results)
+
+
 # --- element types -------------------------------------------------------------------------------------------
 
 PATHS = {
