@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import stablexla as sx
+from stablexla.targets.cpu.pipeline import cpu_pipeline
 from tests import oracles
 from tests.comparison import assert_same
 
@@ -15,6 +16,12 @@ ORACLES: dict[str, Callable[[str, Sequence[Any]], list[np.ndarray]]] = {
     "interpreter": oracles.interpreter,
     "xla": oracles.xla,
 }
+
+
+def general_only() -> sx.CompileOptions:
+    """Options that send every kernel through the general path: linalg and upstream's loops."""
+    steps = "stablexla-emit-kernels{general-only=true},stablexla-assign-buffers"
+    return sx.CompileOptions(pipeline=cpu_pipeline().with_step("buffers", steps))
 
 
 def check(

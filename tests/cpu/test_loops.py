@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_preds_are_bytes() -> None:
     np.testing.assert_array_equal(values, np.minimum(a, b))
 
 
-BROADCASTS = {
+BROADCASTS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
     "row": ("d2", lambda s: (s[2],), lambda v: v),
     "column": ("d0", lambda s: (s[0],), lambda v: v[:, None, None]),
     "middle": ("d1", lambda s: (s[1],), lambda v: v[:, None]),

@@ -12,19 +12,8 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.targets.cpu.pipeline import cpu_pipeline
 from tests.comparison import assert_same
-
-
-def general() -> sx.CompileOptions:
-    """Options that send every kernel through the general path."""
-    pipeline = cpu_pipeline()
-    passes = next(step.passes for step in pipeline if step.name == "buffers")
-    head, _, tail = passes.partition("stablexla-emit-kernels")
-    _, _, rest = tail.partition("}")
-    return sx.CompileOptions(
-        pipeline=pipeline.with_step("buffers", f"{head}stablexla-emit-kernels{{general-only=true}}{rest}")
-    )
+from tests.programs import general_only
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -86,7 +75,7 @@ def test_all_ways_agree(name: str) -> None:
     make, args = PROGRAMS[name]
     b = sx.XlaBuilder("ways")
     computation = b.build(make(*(b.parameter(i, sx.Shape(a.dtype, a.shape)) for i, a in enumerate(args))))
-    wanted = sx.compile(computation, options=general())(*args)
+    wanted = sx.compile(computation, options=general_only())(*args)
     for bits in (128, 256, 512):
         executable = sx.compile(computation, options=sx.CompileOptions(vector_bits=bits))
         assert any(k.path == "emitted" for k in executable.kernels), "the general path stood in for the emitters"
