@@ -7,7 +7,7 @@ threads can share them and the result is the same for any number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -257,15 +257,14 @@ class _Deep(_Reduction):
         start = panel * self.panel
         return Part(start, start + self.panel, panel.eq(panels - 1))
 
-    def columns_do(self, step: object, part: Part | None, unroll: int = 1) -> None:
+    def columns_do(self, step: Callable[[Value, int | None], None], part: Part | None) -> None:
         """Does `step(column, count)` for all vectors of a panel."""
-        assert callable(step)
 
         def one(at: Value, count: int | None, _: Totals) -> Totals:
             step(at, count)
             return []
 
-        sweep(self.extents[self.inner], self.lanes, one, [[]] * unroll, part)
+        sweep(self.extents[self.inner], self.lanes, one, [[]], part)
 
     def at_column(self, scope: Scope, at: Value, count: int | None) -> Scope:
         """The place of a vector of columns."""

@@ -20,17 +20,10 @@ from mlir.passmanager import PassManager
 
 from stablexla.dialects.contexts import upstream_context
 from stablexla.lowering.math_expansion import expand_math
+from stablexla.lowering.small_floats import expand_small_floats
 from stablexla.targets.cpu.emitters import EMITTERS, Emitter
 from stablexla.targets.cpu.kernel import KIND, Emitted, Kernel
 from stablexla.targets.cpu.target import CpuTarget, host_target
-
-try:
-    from stablexla.lowering.small_floats import expand_small_floats
-except ImportError:
-
-    def expand_small_floats(module: ir.Module) -> None:
-        """Nothing to do for kernels without narrow floats."""
-
 
 TO_LLVM = (
     "builtin.module(func.func(convert-vector-to-scf{full-unroll=true},convert-scf-to-cf),"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_vector_widths(shape: tuple[int, ...], axes: tuple[int, ...], bits: int)
 
 
 SOME = [((5, 3), (1,)), ((4, 70), (1,)), ((2, 70_003), (1,)), ((50, 33), (0,)), ((3, 40, 9), (1,))]
-OPERATIONS = {
+OPERATIONS: dict[str, tuple[str, Callable[[np.ndarray, int], np.ndarray]]] = {
     "addi": ("0", lambda x, a: x.sum(axis=a, dtype=x.dtype)),
     "muli": ("1", lambda x, a: x.prod(axis=a, dtype=x.dtype)),
     "andi": ("-1", lambda x, a: np.bitwise_and.reduce(x, axis=a)),

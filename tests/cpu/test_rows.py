@@ -62,7 +62,9 @@ def softmax(shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
 
 def exact_softmax(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     powers = np.exp(x - x.max(axis=axes, keepdims=True, initial=-np.inf).astype("f8"))
-    return powers / powers.sum(axis=axes, keepdims=True)
+    total: np.ndarray = powers.sum(axis=axes, keepdims=True)
+    shares: np.ndarray = powers / total
+    return shares
 
 
 @pytest.mark.parametrize(("shape", "axes"), ALL, ids=str)

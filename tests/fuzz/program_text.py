@@ -16,7 +16,9 @@ import ml_dtypes
 import numpy as np
 
 Dims = tuple[int, ...]
-SHAPES: tuple[Dims, ...] = ((), (1,), (4,), (7,), (3, 4), (4, 3), (2, 3, 4), (1, 4), (3, 1))
+SMALL_SHAPES: tuple[Dims, ...] = ((), (1,), (4,), (7,), (3, 4), (4, 3), (2, 3, 4), (1, 4), (3, 1))
+# Whole vectors and some elements behind them.
+WIDE_SHAPES: tuple[Dims, ...] = ((), (1,), (17,), (40,), (9, 17), (17, 9), (2, 9, 17), (1, 17), (9, 1))
 EMPTY_SHAPES: tuple[Dims, ...] = ((0,), (0, 4), (3, 0))
 # The first is the one that most values have, so that values find others of their type.
 ELEMENTS = ("i32", "f32", "i1", "ui8", "i8", "bf16")
@@ -94,6 +96,7 @@ class ProgramText:
 
     def __init__(self, seed: int, size: int = 14) -> None:
         self._random = random.Random(seed)
+        self._shapes = WIDE_SHAPES if seed % 3 == 0 else SMALL_SHAPES
         self._size = size
         self._count = 0
         self._lines: list[str] = []
@@ -135,7 +138,7 @@ class ProgramText:
         return made
 
     def _shape(self) -> Dims:
-        return self._random.choice(EMPTY_SHAPES if self._random.random() < 0.06 else SHAPES)
+        return self._random.choice(EMPTY_SHAPES if self._random.random() < 0.06 else self._shapes)
 
     def _element(self) -> str:
         return self._random.choices(ELEMENTS, ELEMENT_WEIGHTS)[0]
@@ -249,7 +252,7 @@ class ProgramText:
         return self._emit(shape, f"stablehlo.constant dense<{_nested(numbers, shape)}> : {made}", element)
 
     def _iota(self, values: list[Value]) -> Value:
-        shape = self._random.choice([s for s in (*SHAPES, *EMPTY_SHAPES[:1]) if s])
+        shape = self._random.choice([s for s in (*self._shapes, *EMPTY_SHAPES[:1]) if s])
         element = self._random.choice(["i32", "i32", "f32", "i8", "bf16"])
         dimension = self._random.randrange(len(shape))
         return self._emit(shape, f"stablehlo.iota dim = {dimension} : {tensor(shape, element)}", element)
@@ -345,7 +348,7 @@ class ProgramText:
 
     def _broadcast(self, values: list[Value]) -> Value:
         x = self._any(values)
-        wider = [s for s in (*SHAPES, *EMPTY_SHAPES) if len(s) >= len(x.shape)]
+        wider = [s for s in (*self._shapes, *EMPTY_SHAPES) if len(s) >= len(x.shape)]
         self._random.shuffle(wider)
         for shape in wider:
             dimensions = self._random.sample(range(len(shape)), len(x.shape))
@@ -366,7 +369,7 @@ class ProgramText:
 
     def _reshape(self, values: list[Value]) -> Value | None:
         x = self._any(values)
-        more = (*SHAPES, *EMPTY_SHAPES, (2, 12), (12,), (24,), (6, 4))
+        more = (*self._shapes, *EMPTY_SHAPES, (2, 12), (12,), (24,), (6, 4), (153,), (3, 51), (18, 17))
         shapes = [s for s in more if prod(s) == prod(x.shape) and s != x.shape]
         if not shapes:
             return None

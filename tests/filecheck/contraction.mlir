@@ -1,0 +1,63 @@
+// RUN: not stablexla-opt %s -split-input-file --stage=tensor 2>%t | FileCheck %s
+// RUN: FileCheck %s --check-prefix=ERROR --input-file=%t
+
+// Loops over batch, free and contracted dimensions, in this order; the sum starts at zero.
+// CHECK-DAG: #[[LHS:.*]] = affine_map<(d0, d1, d2, d3) -> (d0, d1, d3)>
+// CHECK-DAG: #[[RHS:.*]] = affine_map<(d0, d1, d2, d3) -> (d0, d2, d3)>
+// CHECK-DAG: #[[OUT:.*]] = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>
+// CHECK: %[[ZERO:.*]] = arith.constant 0.000000e+00 : f32
+// CHECK: linalg.fill ins(%[[ZERO]] : f32) outs({{.*}} : tensor<2x4x6xf32>)
+// CHECK: linalg.generic
+// CHECK-SAME: indexing_maps = [#[[LHS]], #[[RHS]], #[[OUT]]]
+// CHECK-SAME: iterator_types = ["parallel", "parallel", "parallel", "reduction"]
+// Small floats are summed in f32 and rounded once.
+// CHECK-NEXT: ^bb0(%{{.*}}: bf16, %{{.*}}: bf16, %[[TOTAL:.*]]: f32):
+// CHECK-COUNT-2: arith.extf
+// CHECK: %[[PRODUCT:.*]] = arith.mulf {{.*}} : f32
+// CHECK-NEXT: arith.addf %[[TOTAL]], %[[PRODUCT]] : f32
+// CHECK: linalg.generic
+// CHECK: arith.truncf {{.*}} : f32 to bf16
+func.func public @main(%x: tensor<2x4x5xbf16>, %y: tensor<2x6x5xbf16>) -> tensor<2x4x6xbf16> {
+  %0 = stablehlo.dot_general %x, %y, batching_dims = [0] x [0], contracting_dims = [2] x [2]
+    : (tensor<2x4x5xbf16>, tensor<2x6x5xbf16>) -> tensor<2x4x6xbf16>
+  return %0 : tensor<2x4x6xbf16>
+}
+
+// -----
+
+// A transposed operand is read where it lies.
+// CHECK-LABEL: // -----
+// CHECK: #[[TURNED:.*]] = affine_map<(d0, d1) -> (d1, d0)>
+// CHECK-NOT: stablexla.transpose
+// CHECK: linalg.generic {indexing_maps = [#[[TURNED]], {{.*}} ins(%arg0, %arg1 :
+func.func public @main(%x: tensor<5x4xf32>, %y: tensor<5xf32>) -> tensor<4xf32> {
+  %t = stablehlo.transpose %x, dims = [1, 0] : (tensor<5x4xf32>) -> tensor<4x5xf32>
+  %0 = stablehlo.dot %t, %y : (tensor<4x5xf32>, tensor<5xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+// Integers are extended to the result's type; a single element comes out of the loop as a scalar.
+// CHECK-LABEL: // -----
+// CHECK: linalg.generic {{.*}} iterator_types = ["reduction"]
+// CHECK-COUNT-2: arith.extsi {{.*}} : i8 to i32
+// CHECK: arith.muli
+// CHECK: arith.addi
+// CHECK: tensor.extract %{{.*}}[] : tensor<i32>
+func.func public @main(%x: tensor<5xi8>, %y: tensor<5xi8>) -> tensor<i32> {
+  %0 = stablehlo.dot %x, %y : (tensor<5xi8>, tensor<5xi8>) -> tensor<i32>
+  return %0 : tensor<i32>
+}
+
+// -----
+
+// ERROR: error: stablehlo.dot_general: the algorithm {{.*}} differs from computing in the operands' own types
+// ERROR-NEXT: from {{.*}}:[[@LINE+2]]:8
+func.func public @main(%x: tensor<4x5xf32>, %y: tensor<5x6xf32>) -> tensor<4x6xf32> {
+  %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0], algorithm = <
+    lhs_precision_type = bf16, rhs_precision_type = bf16, accumulation_type = f32, lhs_component_count = 1,
+    rhs_component_count = 1, num_primitive_operations = 1, allow_imprecise_accumulation = false>
+    : (tensor<4x5xf32>, tensor<5x6xf32>) -> tensor<4x6xf32>
+  return %0 : tensor<4x6xf32>
+}
