@@ -1,7 +1,7 @@
 """The registry of composite operations that a lowering can take whole, by name and element type.
 
-A `stablehlo.composite` stays a call until a target is known. One that has a kernel here keeps its name and is lowered by
-it; every other one is replaced by its decomposition, which always comes along.
+A `stablehlo.composite` stays a call until a target is known. One that has a kernel here keeps its name and is lowered
+by it; every other one is replaced by its decomposition, which always comes along.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The values of StableHLO constants as numpy arrays, for every element type.
 
-jaxlib's attributes give numpy arrays for the common types only. For the rest the attribute's text is read, in which large
-arrays are raw bytes in hexadecimal.
+jaxlib's attributes give numpy arrays for the common types only. For the rest the attribute's text is read, in which
+large arrays are raw bytes in hexadecimal.
 """
 
 from __future__ import annotations

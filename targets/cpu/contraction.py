@@ -87,8 +87,9 @@ def _oriented_for_lines(sizes: _Sizes) -> _Sizes | None:
 
 def _is_dots(sizes: _Sizes) -> bool:
     c = sizes.contraction
-    along_k = c.k.b == 1 and c.k.extent >= 2 * sizes.lanes
-    if not along_k or sizes.m > SKINNY_ROWS or sizes.m > sizes.n:
+    # Adding up lanes costs each sum as much as some steps of k; below that, packing rhs costs less.
+    pays = c.k.extent >= sizes.lanes * (2 + 1.5 * sizes.m)
+    if c.k.b != 1 or not pays or sizes.m > SKINNY_ROWS or sizes.m > sizes.n:
         return False
     return c.k.a == 1 or (not c.k_outer and sizes.m * c.k.extent * sizes.bytes <= LHS_BYTES)
 
@@ -104,8 +105,14 @@ def _plan_dots(sizes: _Sizes) -> SkinnyPlan:
 
 def _is_rows(sizes: _Sizes) -> bool:
     c = sizes.contraction
-    large = sizes.n * sizes.depth * sizes.bytes > sizes.target.l1_bytes
-    return sizes.m <= SKINNY_ROWS and c.n.b == 1 and c.n.c == 1 and large and sizes.n >= 4 * sizes.lanes
+    along_n = c.n.b == 1 and c.n.c == 1 and sizes.n >= 2 * sizes.lanes
+    large = sizes.n * sizes.depth * sizes.bytes > sizes.target.l2_bytes or sizes.depth > SHORT_DEPTH
+    return along_n and large and sizes.m <= SKINNY_ROWS and not _is_thin(sizes)
+
+
+def _is_thin(sizes: _Sizes) -> bool:
+    """Whether k is so short that sums in registers are done before rhs is worth a copy."""
+    return sizes.depth <= 2 * sizes.lanes and sizes.contraction.n.b == 1
 
 
 def _plan_rows(sizes: _Sizes) -> SkinnyPlan:
@@ -128,9 +135,8 @@ def _is_short(sizes: _Sizes) -> bool:
     if sizes.depth > SHORT_DEPTH or _lhs_spans_pages(sizes):
         return False
     small = sizes.m * sizes.depth + sizes.depth * sizes.n + sizes.m * sizes.n <= (800 << 10) // sizes.bytes
-    thin = sizes.depth <= 2 * sizes.lanes and c.n.b == 1
     many = c.batches > 1 and sizes.depth * sizes.n * sizes.bytes <= RHS_BYTES
-    return small or thin or many
+    return small or many or _is_thin(sizes)
 
 
 def _lhs_spans_pages(sizes: _Sizes) -> bool:

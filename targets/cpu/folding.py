@@ -37,7 +37,9 @@ Totals = list[Value]
 class Folding(Protocol):
     """A reduction in the form that an emitter writes."""
 
-    fold: Fold
+    @property
+    def fold(self) -> Fold:
+        """The reduction."""
 
     @property
     def types(self) -> list[ir.Type]:

@@ -117,7 +117,8 @@ def _cycle(nest: Nest, target: CpuTarget) -> Cycle | None:
     extent, total = nest.extents[inner], nest.extents[inner] * nest.extents[outer]
     repeated = [node for node in nest.loads if not node.strides[outer] and node.deps == {inner}]
     running = [node for node in nest.loads if node not in repeated]
-    in_line = all(p.strides[outer] == p.strides[inner] * extent for p in (*running, *nest.stores))
+    strides = [node.strides for node in running] + [place.strides for place in nest.stores]
+    in_line = all(s[outer] == s[inner] * extent for s in strides)
     counted = any(d in (outer, inner) for node in nest.maps for d in node.indices.values())
     lanes = widest_lanes(nest, target)
     vectors = lcm(extent, lanes) // lanes
@@ -165,8 +166,8 @@ def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
     tables = _tables(plan, top)
     if not plan.items.dims and plan.items.blocks > 1:
         # One long loop: the items of a call are one piece of it.
-        part = Part(lo * plan.block, hi * plan.block, hi.eq(plan.items.blocks))
-        _write_row(plan, top, target, tables, part)
+        piece = Part(lo * plan.block, hi * plan.block, hi.eq(plan.items.blocks))
+        _write_row(plan, top, target, tables, piece)
         return
     with loop(lo, hi) as item:
         at, block = plan.items.split(item.iv)

@@ -232,13 +232,13 @@ class _Analysis:
                 if isinstance(expr, ir.AffineDimExpr):
                     extents[expr.position] = extent
         loops: list[int | None] = []
-        for extent in extents:
-            if extent is None:
+        for known in extents:
+            if known is None:
                 raise _NoNest
-            loops.append(None if extent == 1 else len(self._parent))
-            if extent != 1:
+            loops.append(None if known == 1 else len(self._parent))
+            if known != 1:
                 self._parent.append(len(self._parent))
-                self._extent.append(extent)
+                self._extent.append(known)
         return loops
 
     def _connect(self, made: _Made, map_: ir.AffineMap, loops: list[int | None]) -> None:

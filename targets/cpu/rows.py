@@ -174,8 +174,9 @@ class _AlongRows(_Rows):
     def duration(self) -> float:
         """Nanoseconds for one row."""
         chain = self.chain
-        moved = [*chain.nest.loads, *(s for p in chain.passes for s in p.stores)]
-        size = sum(bits_of(place.element) // 8 for place in moved if place.strides[chain.inner])
+        moved = [node.element for node in chain.nest.loads if node.strides[chain.inner]]
+        moved += [s.element for p in chain.passes for s in p.stores if s.strides[chain.inner]]
+        size = sum(bits_of(element) // 8 for element in moved)
         return duration(chain.cost, chain.length, size * chain.length, self.target) + 10
 
     def write(self, arguments: KernelArguments) -> None:

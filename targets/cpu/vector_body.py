@@ -84,7 +84,7 @@ def lanes_for(nest: Nest, target: CpuTarget) -> int:
 
 def widest_lanes(nest: Nest, target: CpuTarget) -> int:
     """Lanes of a register of the widest type computed with."""
-    bits = [bits_of(place.element) for place in (*nest.loads, *nest.stores)]
+    bits = [bits_of(node.element) for node in nest.loads] + [bits_of(place.element) for place in nest.stores]
     bits += [bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
     return max(2, target.vector_bits // max(bits))
 
@@ -245,9 +245,9 @@ class Scope:
         self.arguments, self._parent = arguments, parent
         self._at = dict(at or {})
         inherits = parent is not None and lane is None
-        self.lane = parent.lane if inherits and parent is not None else lane
-        self.lanes = parent.lanes if inherits and parent is not None else lanes
-        self.count = parent.count if inherits and parent is not None else count
+        self.lane: int | None = parent.lane if inherits and parent is not None else lane
+        self.lanes: int = parent.lanes if inherits and parent is not None else lanes
+        self.count: int | None = parent.count if inherits and parent is not None else count
         self._made: dict[Node, list[Value]] = {}
         self._splats: dict[tuple[Node, int, int], Value] = {}
         self._addresses: dict[Load | Store, Value] = {}

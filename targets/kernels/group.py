@@ -62,8 +62,8 @@ def group(module: ir.Module) -> None:
     """Labels every operation on tensors in `main` with its group."""
     number = 0
     for block in blocks_of(module.body.operations[0].operation):
-        grouping = BlockGrouping(number)
-        grouping.run(block)
+        grouping = BlockGrouping(block, number)
+        grouping.run()
         number = grouping.next_number
 
 
@@ -78,13 +78,15 @@ def blocks_of(function: ir.Operation) -> Iterator[ir.Block]:
 class BlockGrouping:
     """Groups the operations of one block, in program order."""
 
-    def __init__(self, first_number: int) -> None:
+    def __init__(self, block: ir.Block, first_number: int) -> None:
         self.next_number = first_number
+        self._block = block
         self._groups: dict[int, Group] = {}
         self._of: dict[ir.Operation, Group] = {}
 
-    def run(self, block: ir.Block) -> None:
-        for view in block.operations:
+    def run(self) -> None:
+        """Labels the operations."""
+        for view in self._block.operations:
             op = view.operation
             if self._groupable(op):
                 self._place(op)
@@ -135,39 +137,40 @@ class BlockGrouping:
                 found[made.number] = made
         return list(found.values())
 
+    def _needs(self, op: ir.Operation) -> list[ir.Operation]:
+        """Operations of this block that make what the operation, or anything inside it, uses."""
+        makers = (defining(value) for value in _operands_inside(op))
+        return [maker for maker in makers if maker is not None and maker.block == self._block]
+
     def _depends(self, op: ir.Operation) -> int:
         """Bit set of all groups that must run before the operation, also through what stays in main."""
         before = 0
-        pending, seen = list(_operands_inside(op)), set()
+        pending, seen = self._needs(op), set()
         while pending:
-            maker = defining(pending.pop())
-            if maker is None or maker in seen:
+            maker = pending.pop()
+            if maker in seen:
                 continue
             seen.add(maker)
             made = self._of.get(maker)
             if made is not None:
                 before |= made.before | 1 << made.number
             else:
-                pending.extend(_operands_inside(maker))
+                pending.extend(self._needs(maker))
         return before
 
     def _outside_path(self, op: ir.Operation, home: Group) -> bool:
         """Whether the operation also depends on `home` through something that is not in it."""
-        makers = [m for m in map(defining, _operands_inside(op)) if m is not None and self._of.get(m) is not home]
-        seen: set[ir.Operation] = set()
-        while makers:
-            maker = makers.pop()
+        pending, seen = [m for m in self._needs(op) if self._of.get(m) is not home], set()
+        while pending:
+            maker = pending.pop()
             if maker in seen:
                 continue
             seen.add(maker)
             made = self._of.get(maker)
-            if made is home:
+            if made is home or (made is not None and made.before >> home.number & 1):
                 return True
-            if made is not None:
-                if made.before >> home.number & 1:
-                    return True
-            else:
-                makers.extend(m for m in map(defining, _operands_inside(maker)) if m is not None)
+            if made is None:
+                pending.extend(self._needs(maker))
         return False
 
     def _may_join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group, producers: list[Group]) -> bool:
@@ -263,22 +266,31 @@ class BlockGrouping:
             return False
         if one.domain != home.domain or len(one.members) + len(home.members) > MOST_OPERATIONS:
             return False
-        last = home.members[-1]
-        if not self._reads_in_place(last, one):
+        if not all(self._reads_in_place(member, one) for member in home.members):
             return False
         if home.kind is Kind.ROW_REDUCTION and home.rows == 0:
             return False
-        others = 1 << one.number
         between = any(
-            g.before & others and home.before >> g.number & 1
+            g.before >> one.number & 1 and home.before >> g.number & 1
             for g in self._groups.values()
             if g is not one and g is not home
         )
         return not between and not one.before >> home.number & 1 and not self._through_main(one, home)
 
     def _through_main(self, one: Group, home: Group) -> bool:
-        """Whether a member of `home` needs `one` through an operation that stays in main."""
-        return any(self._outside_path(member, one) for member in home.members)
+        """Whether a member of `home` needs `one` through operations that stay in main, and no other group."""
+        pending = [m for member in home.members for m in self._needs(member) if m not in self._of]
+        seen: set[ir.Operation] = set()
+        while pending:
+            maker = pending.pop()
+            if maker in seen:
+                continue
+            seen.add(maker)
+            needs = self._needs(maker)
+            if any(self._of.get(m) is one for m in needs):
+                return True
+            pending.extend(m for m in needs if m not in self._of)
+        return False
 
     def _merge(self, one: Group, home: Group) -> None:
         for op in one.members:

@@ -13,6 +13,7 @@ import mlir.ir as ir
 import numpy as np
 import pytest
 
+from stablexla.targets.cpu import contraction
 from stablexla.targets.cpu.contraction import emit_contraction
 from stablexla.targets.cpu.target import CpuTarget, host_target
 
@@ -102,7 +103,8 @@ SHAPES = [
     (100, 1, 7),
     (1, 1, 1003),
     (64, 4, 300),
-    (5, 1030, 36),
+    (5, 5030, 36),
+    (13, 90, 700),
     (33, 70, 600),
     (130, 70, 1030),
 ]
@@ -125,14 +127,14 @@ def test_shapes_cut_for_threads(shape: tuple[int, int, int], equation: str) -> N
 
 
 @pytest.mark.parametrize("equation", ORDERS)
-@pytest.mark.parametrize("shape", [(7, 33, 5), (5, 530, 36), (40, 70, 600)], ids=str)
+@pytest.mark.parametrize("shape", [(7, 33, 5), (5, 2030, 36), (40, 70, 600)], ids=str)
 def test_double_precision(shape: tuple[int, int, int], equation: str) -> None:
     m, n, k = shape
     check_dot(equation, "f64", m=m, n=n, k=k)
 
 
 @pytest.mark.parametrize("bits", [128, 256])
-@pytest.mark.parametrize("shape", [(7, 33, 5), (2, 530, 37), (50, 70, 600)], ids=str)
+@pytest.mark.parametrize("shape", [(7, 33, 5), (2, 5030, 37), (50, 70, 600)], ids=str)
 @pytest.mark.parametrize("element", ["f32", "f64"])
 def test_narrower_vectors(shape: tuple[int, int, int], element: str, bits: int) -> None:
     if bits > host_target().vector_bits:
@@ -228,14 +230,29 @@ def test_the_order_of_additions_does_not_depend_on_threads() -> None:
 
 # --- element types -------------------------------------------------------------------------------------------
 
+# Every way of computing, with the function that writes it, and a target of small caches that makes shapes "large".
 PATHS = {
-    "short": ("mk,kn->mn", (20, 37, 19)),
-    "packed rhs": ("mk,nk->mn", (20, 37, 19)),
-    "dots": ("mk,nk->mn", (2, 37, 83)),
-    "rows": ("mk,kn->mn", (2, 1100, 83)),
-    "packed": ("mk,nk->mn", (20, 37, 600)),
-    "packed lhs": ("km,kn->mn", (20, 37, 600)),
+    "short": ("emit_short", "mk,kn->mn", (20, 37, 19)),
+    "packed rhs": ("emit_short", "mk,nk->mn", (20, 37, 19)),
+    "dots": ("emit_dots", "mk,nk->mn", (2, 37, 83)),
+    "dots turned": ("emit_dots", "mk,nk->mn", (37, 2, 83)),
+    "dots with copied lhs": ("emit_dots", "km,nk->mn", (5, 37, 83)),
+    "rows": ("emit_rows", "mk,kn->mn", (2, 1101, 83)),
+    "many rows": ("emit_rows", "km,kn->mn", (11, 301, 83)),
+    "packed": ("emit_packed", "mk,nk->mn", (20, 37, 600)),
+    "packed lhs": ("emit_packed", "km,kn->mn", (20, 37, 600)),
 }
+SMALL_CACHES = replace(host_target(), l2_bytes=64 << 10)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_paths_are_those_meant(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, equation, (m, n, k) = PATHS[path]
+    taken = []
+    written = getattr(contraction, name)
+    monkeypatch.setattr(contraction, name, lambda *arguments: taken.append(name) or written(*arguments))
+    check_dot(equation, target=SMALL_CACHES, m=m, n=n, k=k)
+    assert taken == [name]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -255,10 +272,10 @@ PATHS = {
     ],
 )
 def test_element_types(path: str, element: str, total: str, cast: str) -> None:
-    equation, (m, n, k) = PATHS[path]
+    _, equation, (m, n, k) = PATHS[path]
     text = KernelText("contraction")
     made, inputs = dot(text, equation, {"m": m, "n": n, "k": k}, element, total, cast)
-    kernel = compile_kernel(text.text(made), None, emit_contraction)
+    kernel = compile_kernel(text.text(made), SMALL_CACHES, emit_contraction)
     x, y = (draw(array, seed) for seed, array in enumerate(inputs))
     (result,) = kernel(x, y, chunks=2)
     if cast == "extui":
@@ -268,24 +285,18 @@ def test_element_types(path: str, element: str, total: str, cast: str) -> None:
 
 # --- epilogues -----------------------------------------------------------------------------------------------
 
-EPILOGUE_PATHS = {
-    "short": ("mk,kn->mn", (20, 37, 19)),
-    "dots": ("mk,nk->mn", (2, 37, 83)),
-    "dots turned": ("mk,nk->mn", (37, 2, 83)),
-    "rows": ("mk,kn->mn", (2, 1101, 83)),
-    "packed": ("mk,kn->mn", (20, 37, 600)),
-}
+EPILOGUE_PATHS = ("short", "dots", "dots turned", "rows", "many rows", "packed")
 
 
 def epilogue_setup(path: str) -> tuple[KernelText, Array, list[Array], str, tuple[int, int]]:
-    equation, (m, n, k) = EPILOGUE_PATHS[path]
+    _, equation, (m, n, k) = PATHS[path]
     text = KernelText("contraction")
     made, inputs = dot(text, equation, {"m": m, "n": n, "k": k}, "f32", "f32")
     return text, made, inputs, equation, (m, n)
 
 
 def run(text: KernelText, inputs: Sequence[Array], results: Sequence[Array]) -> tuple[list, list]:
-    kernel = compile_kernel(text.text(*results), None, emit_contraction)
+    kernel = compile_kernel(text.text(*results), SMALL_CACHES, emit_contraction)
     drawn = [draw(array, seed) for seed, array in enumerate(inputs)]
     out = kernel(*drawn)
     for again, first in zip(kernel(*drawn, chunks=3), out, strict=True):
@@ -368,7 +379,7 @@ def test_in_place_over_a_residual(path: str) -> None:
     text, made, inputs, equation, (m, n) = epilogue_setup(path)
     residual = text.input("f32", [m, n])
     out = text.map((m, n), [made, residual], "%r = arith.addf %a, %b : f32")
-    kernel = compile_kernel(text.text(out), None, emit_contraction)
+    kernel = compile_kernel(text.text(out), SMALL_CACHES, emit_contraction)
     if path != "packed":  # there unfinished sums lie in the result
         assert kernel.emitted.in_place == ((0, 2),)
     x, y, r = (draw(array, seed) for seed, array in enumerate([*inputs, residual]))
@@ -417,7 +428,7 @@ def test_items_do_not_depend_on_the_order_of_threads() -> None:
 
 
 @pytest.mark.parametrize("equation", ["mk,kn->mn", "mk,nk->mn"])
-@pytest.mark.parametrize("shape", [(50, 70, 40), (2, 1100, 100), (200, 300, 700)], ids=str)
+@pytest.mark.parametrize("shape", [(50, 70, 40), (2, 9000, 100), (200, 300, 700)], ids=str)
 def test_compiles_for_avx512(shape: tuple[int, int, int], equation: str, tmp_path: Path) -> None:
     text = KernelText("contraction")
     m, n, k = shape

@@ -146,4 +146,4 @@ def test_a_parameter_returned_twice_and_unused_parameters() -> None:
     x, y = np.arange(3, dtype=np.float32), np.zeros((2, 2), np.int8)
     results = run(lambda b, v, w: [v, v], x, y, against=["interpreter"], expected=[x, x])
     results[0][0] = 9
-    assert x[0] == 0 and results[1][0] == 0
+    assert (x[0], results[1][0]) == (0, 0)
