@@ -86,6 +86,17 @@ class Diagnostic:
         return f"{place}{self.severity}: {self.message}"
 
 
+def _text_of(found: Any) -> str:
+    try:
+        return str(found.message)
+    except (RuntimeError, UnicodeDecodeError):  # damaged bytecode may name things by bytes that are no text
+        return "something that is no text"
+
+
+def _place_of(found: Any) -> str:
+    return str(found.location).removeprefix("loc(").removesuffix(")")
+
+
 @contextmanager
 def diagnostics(context: Any) -> Iterator[list[Diagnostic]]:
     """Collects what MLIR has to say in `context` (of either MLIR), so that nothing reaches stderr."""
@@ -93,13 +104,8 @@ def diagnostics(context: Any) -> Iterator[list[Diagnostic]]:
 
     def note(found: Any) -> bool:
         severity = str(found.severity).rsplit(".", 1)[-1].lower()
-        seen.append(
-            Diagnostic(severity, str(found.message), str(found.location).removeprefix("loc(").removesuffix(")"))
-        )
-        seen.extend(
-            Diagnostic("note", str(n.message), str(n.location).removeprefix("loc(").removesuffix(")"))
-            for n in found.notes
-        )
+        seen.append(Diagnostic(severity, _text_of(found), _place_of(found)))
+        seen.extend(Diagnostic("note", _text_of(n), _place_of(n)) for n in found.notes)
         return True
 
     handler = context.attach_diagnostic_handler(note)

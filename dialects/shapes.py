@@ -202,6 +202,8 @@ def _checked_dimensions(dimensions: Iterable[int]) -> tuple[int, ...]:
     for position, size in enumerate(sizes):
         if size < 0:
             raise ShapeError(f"dimension {position} has the negative size {size}")
+        if size >= 2**63:
+            raise ShapeError(f"dimension {position} has the size {size}, which takes more than 64 bits")
     return sizes
 
 

@@ -53,7 +53,10 @@ def tensor_type(type_: Any) -> TensorType:
         raise UnsupportedError(f"the element type {type_.element_type} has no lowering")
     if not type_.has_static_shape:
         raise UnsupportedError(f"a dynamic shape has no lowering: {type_}")
-    return TensorType(element, tuple(type_.shape))
+    tensor = TensorType(element, tuple(type_.shape))
+    if tensor.size * element.bytes >= 2**63:
+        raise UnsupportedError(f"an array of 2^63 bytes or more has no lowering: {type_}")
+    return tensor
 
 
 def value_type(element: ElementType) -> ir.Type:

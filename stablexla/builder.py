@@ -16,7 +16,7 @@ from stablexla.computation import Computation, FunctionTable, XlaComputation, fu
 from stablexla.constants import as_array, dense_attribute
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
 from stablexla.dialects.element_types import BY_DTYPE
-from stablexla.dialects.errors import VerificationError
+from stablexla.dialects.errors import ShapeError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.registry import NUMBER, operation
@@ -62,6 +62,8 @@ class XlaBuilder:
     """
 
     def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise ShapeError(f"the name of a builder must be a text, not {name!r}", source=user_line())
         self.name = name
         """The name of the computation and of its module."""
         self._cache = _cache()
@@ -115,6 +117,7 @@ class XlaBuilder:
             number = rule.integer("number", number)
             rule("", number >= 0, "number must not be negative")
             rule("", number not in self._parameters, f"there is a parameter {number} already")
+            rule("", isinstance(name, str), f"name must be a text, not {name!r}")
             rule("", isinstance(shape, Shape), "shape must be a Shape", 'sx.f32[2, 3] or sx.Shape("f32", (2, 3))')
         location = self._cache.locations.named(name)
         values = tuple(self._block.add_argument(self._cache.type_of(leaf), location) for leaf in shape.leaves)

@@ -217,7 +217,8 @@ class _Tree:
         if len(given) == leaves and not any(isinstance(a, (tuple, list)) for a in given):
             return list(given)
         if len(given) != len(self._parameters):
-            raise ExecutionError(f"{self._name}: takes {len(self._parameters)} arguments, but {len(given)} came")
+            takes = f"{len(self._parameters)} argument" + ("s" if len(self._parameters) != 1 else "")
+            raise ExecutionError(f"{self._name}: takes {takes}, but {len(given)} came")
         return [
             leaf
             for i, (argument, shape) in enumerate(zip(given, self._parameters, strict=True))
@@ -229,7 +230,10 @@ class _Tree:
             return [argument]
         parts = shape.tuple_shapes
         if not isinstance(argument, (tuple, list)) or len(argument) != len(parts):
-            raise ExecutionError(f"{self._name}: {place} takes a tuple {shape}, but {type(argument).__name__} came")
+            came = f"a {type(argument).__name__}"
+            if isinstance(argument, (tuple, list)):
+                came += f" of length {len(argument)}"
+            raise ExecutionError(f"{self._name}: {place} takes a tuple {shape}, but {came} came")
         return [
             leaf
             for i, (own, part) in enumerate(zip(argument, parts, strict=True))

@@ -18,7 +18,7 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
-from stablexla.dialects.errors import CompileError
+from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.targets.driver import Watcher, side_after, side_of
 from stablexla.targets.knobs import knobs
 from stablexla.targets.messages import messages_of
@@ -69,7 +69,7 @@ def assembly(module: Any, *, debug_info: bool = True) -> str:
 def program_folder(name: str, source: Any) -> str:
     """Name of a program's folder: its name and a hash of what it computes."""
     digest = hashlib.sha256(assembly(source, debug_info=False).encode()).hexdigest()[:8]
-    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name) or 'module'}-{digest}"
+    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)[:100] or 'module'}-{digest}"
 
 
 def parse_stage(text: str, side: Side, *, file: str) -> Any:
@@ -111,7 +111,10 @@ class KnobWatcher(Watcher):
             self._override /= folder
         if self._dump is not None:
             self._dump = self._dump / folder
-            self._dump.mkdir(parents=True, exist_ok=True)
+            try:
+                self._dump.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StablexlaError(f"nothing can be dumped to {self._dump}: {error.strerror}") from None
             header = Header("source", f"the program {self.name} as it was given")
             self._write(self._dump / SOURCE, header, self.source)
 

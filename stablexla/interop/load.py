@@ -6,7 +6,8 @@ Files are read here; what is done with the module is up to the compiler.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,14 +17,15 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.computation import XlaComputation
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
-from stablexla.dialects.errors import ParseError, StablexlaError, VerificationError
+from stablexla.dialects.errors import ParseError, StablexlaError, UnsupportedError, VerificationError
+from stablexla.interop import bytecode
 from stablexla.targets.driver import copy_of
 from stablexla.targets.messages import messages_of, place_of
 from stablexla.targets.passes import Side
 
 Program: TypeAlias = XlaComputation | str | bytes | Path | ir.Module
 
-BYTECODE = b"ML\xefR"
+BYTECODE = bytecode.MAGIC
 ARTIFACT = b"StableHLO_v"
 _TEXT = "<text>"
 _BYTES = "<bytes>"
@@ -77,8 +79,10 @@ def load_bytes(data: bytes, file: str = _BYTES) -> ir.Module:
     """As `load`, for the contents of the file of that name: bytecode, a portable artifact or text."""
     if not data.startswith(BYTECODE):
         return parse_text(_decode(data, file), file)
+    if not bytecode.is_complete(data):
+        raise ParseError("bytecode that ends too early, or is none", file=file)
     context = stablehlo_context()
-    with diagnostics(context) as seen:
+    with diagnostics(context) as seen, _told_to_handlers(context):
         try:
             if ARTIFACT in data[:64]:
                 return stablehlo.deserialize_portable_artifact(context, data)
@@ -86,6 +90,16 @@ def load_bytes(data: bytes, file: str = _BYTES) -> ir.Module:
         except (ir.MLIRError, ValueError) as error:
             said = [*messages_of(error, seen), str(error)]
             raise ParseError(said[0].removeprefix("error: "), file=file) from None
+
+
+@contextmanager
+def _told_to_handlers(context: ir.Context) -> Iterator[None]:
+    """Lets diagnostics go to handlers only: to put one that is no UTF-8 into an exception would end the process."""
+    context.emit_error_diagnostics = True
+    try:
+        yield
+    finally:
+        context.emit_error_diagnostics = False
 
 
 def _decode(data: bytes, file: str) -> str:
@@ -116,6 +130,10 @@ def parse_text(text: str, file: str = _TEXT, *, side: Side = "stablehlo") -> Any
 
 
 def _parse(parse: Callable[[Any, Any], Any], text: str, file: str, side: Side) -> Any:
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise ParseError(f"character {problem.start} is half of a surrogate pair", file=file) from None
     kind: Any = ir if side == "stablehlo" else upstream
     context = stablehlo_context() if side == "stablehlo" else upstream_context()
     with diagnostics(context) as seen:
@@ -135,6 +153,9 @@ def _refusal(
         return ParseError(" ".join(messages) or str(error), file=file)
     message, place = str(found[0].message), str(found[0].location)
     match = _PLACE.search(place)
+    if '`!"quant"<' in message:
+        where = f" ({file}:{match[2]}:{match[3]})" if match else ""
+        return UnsupportedError(f"quantised types are not there yet{where}" + _excerpt(text, match, file))
     if _is_well_formed(message, text, parse):
         where = f"{file}:{match[2]}:{match[3]}" if match and match[1] in ("-", file) else place_of(place)
         return VerificationError(f"{where or file}: {message}" + _excerpt(text, match, file))

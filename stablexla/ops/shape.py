@@ -457,11 +457,12 @@ def get_dimension_size(operand: XlaOp, dimension: int) -> XlaOp:
 def static_index(x: XlaOp, index: Any) -> XlaOp:
     """`x[1, 2:, ...]` by numpy's rules for integers and slices that are known now, with steps above 0."""
     items = list(index) if isinstance(index, tuple) else [index]
-    if items.count(Ellipsis) > 1 or len(items) - items.count(Ellipsis) > x.shape.rank:
+    gaps = [at for at, item in enumerate(items) if item is Ellipsis]  # an array or an op would be compared by `==`
+    if len(gaps) > 1 or len(items) - len(gaps) > x.shape.rank:
         raise _index_error(x, f"the index {index!r} has more entries than there are dimensions")
-    if Ellipsis not in items:
+    if not gaps:
         items.append(Ellipsis)
-    gap = items.index(Ellipsis)
+    gap = gaps[0] if gaps else len(items) - 1
     whole = [builtins.slice(None)] * (x.shape.rank - len(items) + 1)
     bounds = [_bounds(x, i, size) for i, size in zip(items[:gap] + whole + items[gap + 1 :], x.shape.dimensions)]
     part = slice(x, [b[0] for b in bounds], [b[1] for b in bounds], [b[2] for b in bounds])

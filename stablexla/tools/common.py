@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,14 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--num-threads", type=int, metavar="N", help="threads that one call may use")
     group.add_argument("--flush-denormals", action="store_true", help="count denormal numbers as zero")
+
+
+def count(text: str) -> int:
+    """An option's number, from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"a number from 1 on, not {text}")
+    return number
 
 
 def compile_options(arguments: argparse.Namespace) -> CompileOptions:
@@ -57,10 +66,14 @@ def tell(error: StablexlaError) -> None:
 
 def run_tool(main: Callable[[], int]) -> int:
     """The exit code of a tool: what `main` gives, or 1 after an error, which is printed."""
+    if sys.stdout is None:  # the caller closed it
+        sys.stdout = open(os.devnull, "w")
     try:
         return main()
     except StablexlaError as error:
         tell(error)
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away, and Python would complain about it at exit
+    except OSError as error:  # a file that cannot be written
+        print(f"error: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
     return FAILED

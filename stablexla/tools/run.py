@@ -22,7 +22,7 @@ from stablexla.interop.load import load, load_bytes
 from stablexla.lowering.types import TensorType
 from stablexla.targets.knobs import knobs
 from stablexla.targets.signature import Signature, signature_of
-from stablexla.tools.common import FAILED, add_compile_options, compile_options, read_input, run_tool
+from stablexla.tools.common import FAILED, add_compile_options, compile_options, count, read_input, run_tool
 from stablexla.tools.inputs import FORMS, make_input
 from stablexla.tools.oracle import ORACLES, evaluate
 
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--output-dir", type=Path, metavar="DIR", help="save the results as result0.npy, result1.npy ... in this folder"
     )
-    add("--time", type=int, metavar="N", help="call it N times more and show how long a call takes")
+    add("--time", type=count, metavar="N", help="call it N times more and show how long a call takes")
     add("--compare", choices=ORACLES, help="run it by this implementation as well, and compare the results")
     add("--tolerance", type=float, metavar="T", help="difference that --compare allows, as a part of the largest value")
     add("--dump", type=Path, metavar="DIR", help="write the IR after every step below this folder")

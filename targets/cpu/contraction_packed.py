@@ -214,7 +214,7 @@ def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
 def _rhs(scene: Scene, at: Index, columns: Index, steps: Index) -> Source:
     """A part of rhs, to be packed."""
     c = scene.contraction
-    return Source(scene.load_b, at, c.n.b, c.k.b, columns, steps, scene.inputs[c.b.number])
+    return Source(scene.load_b, scene.inputs[c.b.number], at, c.n.b, c.k.b, columns, steps, ahead=True)
 
 
 class _Block:
@@ -273,7 +273,7 @@ class _Block:
 
     def _pack_lhs(self, at: Index, rows: Index, steps: Index) -> None:
         c = self.c
-        source = Source(self.scene.load_a, at, c.m.a, c.k.a, rows, steps)
+        source = Source(self.scene.load_a, self.scene.inputs[c.a.number], at, c.m.a, c.k.a, rows, steps)
         if not self.lines:
             pack_panels(self.lhs_panels, source, self.lhs, 0, self.shape.unroll)
         elif c.k.a == 1:

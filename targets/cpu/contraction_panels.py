@@ -15,6 +15,7 @@ from stablexla.targets.cpu.emission import (
     bits_of,
     branch,
     constant,
+    has_masks,
     index,
     known,
     loop,
@@ -23,6 +24,7 @@ from stablexla.targets.cpu.emission import (
     prefetch,
     store,
     transpose_registers,
+    vector_of,
 )
 
 # (address, lanes, count) -> the elements there; the first `count` lanes are read when it is given.
@@ -54,18 +56,25 @@ class Panels:
 
 @dataclass(frozen=True)
 class Source:
-    """A matrix to pack: how to load it, where it begins, how far a step of width and of k moves.
+    """A matrix to pack.
 
-    With a `buffer`, lines along the width are prefetched from it.
+    Attributes:
+        load: gives its elements in the type of the sums.
+        buffer: where it lies.
+        at: where it begins there.
+        along_width, along_depth: how far a step of width and of k moves.
+        width, depth: its size.
+        ahead: whether lines along the width are prefetched.
     """
 
     load: Load
+    buffer: Value
     at: Index
     along_width: int
     along_depth: int
     width: Index
     depth: Index
-    buffer: Value | None = None
+    ahead: bool = False
 
 
 def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0, pad: int = 1) -> None:
@@ -90,26 +99,27 @@ def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, coun
         start = panel * panels.width + source.at
         to = panel * panels.stride + base
         with loop(*steps) as k:
-            if source.buffer is not None:
+            line, row = k.iv * source.along_depth + start, k.iv * panels.width + to
+            if source.ahead:
                 for v in range(0, panels.width, LINE * 8 // bits_of(source.buffer.type)):
-                    prefetch(source.buffer, (k.iv + AHEAD) * source.along_depth + start + v)
-            for v in range(vectors):
-                at = k.iv * source.along_depth + start + v * lanes
-                if rest is None:
-                    value = source.load(at, lanes)
-                else:
-                    value = source.load(at, lanes, maximum(rest - v * lanes, 0))
-                store(value, buffer, k.iv * panels.width + to + v * lanes)
+                    prefetch(source.buffer, line + (AHEAD * source.along_depth + v))
+            if rest is not None and not has_masks(source.buffer.element):
+                with loop(0, minimum(rest, panels.width)) as w:
+                    store(source.load(line + w.iv), buffer, row + w.iv)
+                return
+            for v in range(0, vectors * lanes, lanes):
+                value = source.load(line + v, lanes, None if rest is None else maximum(rest - v, 0))
+                store(value, buffer, row + v)
 
     size = known(source.width)
     whole = size is not None and size % panels.width == 0 and panels.width % lanes == 0
     with loop(0, source.depth, STEPS) as block:
         steps = (block.iv, minimum(block.iv + STEPS, source.depth))
         with loop(0, count) as p:
-            rest = index(source.width) - p.iv * panels.width
             if whole:
                 copy(p.iv, steps, None)
                 return
+            rest = index(source.width) - p.iv * panels.width
             choice = branch(rest.ge(vectors * lanes))
             with choice.then:
                 copy(p.iv, steps, None)
@@ -133,7 +143,8 @@ def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index,
                 square = transpose_registers([source.load(line + k.iv, lanes) for line in lines])
                 for r, value in enumerate(square):
                     store(value, buffer, (k.iv + r) * panels.width + to + group.iv)
-    if known(source.depth) is None or known(source.depth) % lanes:  # type: ignore[operator]
+    size = known(source.depth)
+    if size is None or size % lanes:
         _pack_elements(panels, source, buffer, base, count, whole)
 
 
@@ -170,6 +181,11 @@ def copy_lines(source: Source, buffer: Value, stride: int, lanes: int) -> None:
         start, to = line.iv * source.along_width + source.at, line.iv * stride
         with loop(0, whole, lanes) as k:
             store(source.load(start + k.iv, lanes), buffer, to + k.iv)
-        if size is None or size % lanes:
-            value = source.load(start + whole, lanes, depth - whole)
-            store(value, buffer, to + whole)
+        if size is not None and size % lanes == 0:
+            return
+        if has_masks(source.buffer.element):
+            store(source.load(start + whole, lanes, depth - whole), buffer, to + whole)
+            return
+        store(constant(0, vector_of(lanes, buffer.element)), buffer, to + whole)
+        with loop(whole, depth) as k:
+            store(source.load(start + k.iv), buffer, to + k.iv)

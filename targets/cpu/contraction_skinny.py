@@ -177,7 +177,9 @@ class _Dots:
         first = index(block) * self.plan.columns
         columns = block_size(c.n.extent, self.plan.columns, first)
         if self.copied:
-            source = Source(self.scene.load_a, frame.a, c.m.a, c.k.a, c.m.extent, c.k.extent)
+            source = Source(
+                self.scene.load_a, self.scene.inputs[c.a.number], frame.a, c.m.a, c.k.a, c.m.extent, c.k.extent
+            )
             pack_panels(self.lines, source, self.lhs)
         with loop(0, columns, width) as group:
             lines = [minimum(first + group.iv + r, c.n.extent - 1) * c.n.b + frame.b for r in range(width)]

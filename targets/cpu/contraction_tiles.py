@@ -251,7 +251,7 @@ class _Short:
     def _pack(self, frame: Frame, first: Index, columns: Index) -> None:
         c, scene = self.c, self.scene
         with OuterSums(self._packed_axes("b"), 0, index(first) * c.n.b + frame.b) as nest:
-            source = Source(scene.load_b, nest.at_b, c.n.b, c.k.b, columns, c.k.extent)
+            source = Source(scene.load_b, scene.inputs[c.b.number], nest.at_b, c.n.b, c.k.b, columns, c.k.extent)
             pack_panels(self.panels, source, self.packed, nest.at_a * self.width)
 
     def _packed_axes(self, side: str) -> tuple[Axis, ...]:

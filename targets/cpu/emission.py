@@ -547,7 +547,7 @@ def load_lanes(buffer: Value, at: Index, lanes: int, count: Index, fill: Number 
     if number is not None and number >= lanes:
         return load(buffer, at, lanes)
     rest = constant(fill, vector_of(lanes, buffer.element))
-    if number is None or _has_masks(buffer.element):
+    if number is None or has_masks(buffer.element):
         guard = mask(lanes, count)
         return Value(vector.maskedload(rest.type, buffer.ssa, [index(at).ssa], guard.ssa, rest.ssa))
     for offset, width in _pieces(number):
@@ -561,7 +561,7 @@ def store_lanes(value: Value, buffer: Value, at: Index, count: Index) -> None:
     number = known(count)
     if number is not None and number >= value.lanes:
         store(value, buffer, at)
-    elif number is None or _has_masks(buffer.element):
+    elif number is None or has_masks(buffer.element):
         guard = mask(value.lanes, count)
         vector.maskedstore(buffer.ssa, [index(at).ssa], guard.ssa, value.ssa)
     else:
@@ -571,10 +571,13 @@ def store_lanes(value: Value, buffer: Value, at: Index, count: Index) -> None:
             vector.store(part, buffer.ssa, [(index(at) + offset).ssa])
 
 
-def _has_masks(element: ir.Type) -> bool:
-    # Below AVX-512 only 32- and 64-bit elements have masked instructions; LLVM makes branches of the others.
-    bits = _current.get().target.vector_bits
-    return bits >= 512 or (bits >= 256 and bits_of(element) >= 32)
+def has_masks(element: ir.Type) -> bool:
+    """Whether the target has masked loads and stores of such elements.
+
+    LLVM makes branches for those it has not, and for narrow floats even calls that convert them.
+    """
+    bits, width = _current.get().target.vector_bits, bits_of(element)
+    return (bits >= 256 and width >= 32) or (bits >= 512 and not is_float(element))
 
 
 def _pieces(count: int) -> list[tuple[int, int]]:

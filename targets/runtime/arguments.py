@@ -147,7 +147,8 @@ def _fit_number(value: complex, spec: ArraySpec, place: str) -> Array:
         )
     try:
         with np.errstate(over="ignore"):
-            array = np.array(value, dtype)
+            # ml_dtypes takes no integer beyond 64 bits for a float, which the float may well reach
+            array = np.array(float(value) if type(value) is int and not _is_integer(dtype) else value, dtype)
         in_range = _in_range(value, array)
     except OverflowError:
         in_range = False

@@ -12,6 +12,7 @@ import pytest
 from stablexla.targets.cpu.target import CpuTarget, host_target
 from stablexla.targets.cpu.transpose import emit_transpose
 
+from .assembly import assembly_for
 from .harness import DTYPES, CompiledKernel, compile_kernel, emit
 from .kernel_text import KernelText
 
@@ -104,6 +105,15 @@ def test_large_results_go_past_the_caches(shape: tuple[int, int]) -> None:
     target = CpuTarget(vector_bits=host_target().vector_bits, l2_bytes=4096, nontemporal_bytes=4096)
     check(shape, (1, 0), target=target)
     check((shape[0], 24, 32), (1, 0, 2), target=target)
+
+
+@pytest.mark.parametrize("element", ["f32", "f64", "i16", "i8"])
+def test_compiles_for_avx512(element: str) -> None:
+    target = CpuTarget(vector_bits=512, num_vector_registers=32, l2_bytes=4096, nontemporal_bytes=4096)
+    module, _, _ = emit(transpose_text((128, 544), (1, 0), element), target, emit_transpose)
+    assembly = assembly_for(module, "sapphirerapids")
+    assert "vmovnt" in assembly
+    assert element in ("i16", "i8") or "zmm" in assembly
 
 
 def test_empty() -> None:

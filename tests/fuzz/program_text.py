@@ -203,9 +203,7 @@ class ProgramText:
         y = self._same(values, x)
         fitting = [v for v in values if v.element == "i1" and v.shape in (x.shape, ())]
         p = self._random.choice(fitting) if fitting else self._compare([x, y])
-        return self._emit(
-            x.shape, f"stablehlo.select {p.name}, {x.name}, {y.name} : {p.type}, {x.type}", x.element
-        )
+        return self._emit(x.shape, f"stablehlo.select {p.name}, {x.name}, {y.name} : {p.type}, {x.type}", x.element)
 
     def _clamp(self, values: list[Value]) -> Value:
         return self._small(self._any(values), self._random.randint(1, 6))
@@ -227,11 +225,12 @@ class ProgramText:
         scalar = tensor((), x.element)
         name = self._random.choice(BINARY[x.element])
         a, b, c, d = (self._new(()).name for _ in range(4))
+        dimensions = ", ".join(map(str, range(len(x.shape))))
         return self._emit(
             x.shape,
             f'"stablehlo.map"({x.name}, {y.name}) ({{\n^bb0({a}: {scalar}, {b}: {scalar}):\n'
             f"{c} = stablehlo.not {a} : {scalar}\n{d} = stablehlo.{name} {c}, {b} : {scalar}\n"
-            f"stablehlo.return {d} : {scalar}\n}}) {{dimensions = array<i64: {', '.join(map(str, range(len(x.shape))))}>}}"
+            f"stablehlo.return {d} : {scalar}\n}}) {{dimensions = array<i64: {dimensions}>}}"
             f" : ({x.type}, {y.type}) -> {x.type}",
             x.element,
         )
@@ -401,7 +400,8 @@ class ProgramText:
         high = [self._random.randint(-1, 2) for _ in x.shape]
         interior = [self._random.randint(0, 1) for _ in x.shape]
         shape = tuple(
-            l + h + d + max(d - 1, 0) * i for l, h, i, d in zip(low, high, interior, x.shape, strict=True)
+            before + after + d + max(d - 1, 0) * i
+            for before, after, i, d in zip(low, high, interior, x.shape, strict=True)
         )
         if min(shape) < 0:
             return None
@@ -440,9 +440,7 @@ class ProgramText:
         shape = (*x.shape[:dimension], total, *x.shape[dimension + 1 :])
         names, types = ", ".join(v.name for v in parts), ", ".join(v.type for v in parts)
         made = tensor(shape, x.element)
-        return self._emit(
-            shape, f"stablehlo.concatenate {names}, dim = {dimension} : ({types}) -> {made}", x.element
-        )
+        return self._emit(shape, f"stablehlo.concatenate {names}, dim = {dimension} : ({types}) -> {made}", x.element)
 
     def _starts(self, values: list[Value], rank: int) -> list[Value]:
         """Where a block starts, for each dimension; all of one type."""
@@ -483,9 +481,7 @@ class ProgramText:
         starts = self._starts(values, len(x.shape))
         names = "".join(f", {s.name}" for s in (update, *starts))
         types = ", ".join([x.type, update.type, *[s.type for s in starts]])
-        return self._emit(
-            x.shape, f"stablehlo.dynamic_update_slice {x.name}{names} : ({types}) -> {x.type}", x.element
-        )
+        return self._emit(x.shape, f"stablehlo.dynamic_update_slice {x.name}{names} : ({types}) -> {x.type}", x.element)
 
     # ---- control flow -----------------------------------------------------------------------------------------------
 
@@ -496,9 +492,7 @@ class ProgramText:
         returned = []
         for like in wanted:
             fitting = [v for v in inside if v.type == like.type]
-            returned.append(
-                self._random.choice(fitting[-3:]) if fitting else self._splat(1, like.shape, like.element)
-            )
+            returned.append(self._random.choice(fitting[-3:]) if fitting else self._splat(1, like.shape, like.element))
         text, self._lines = "\n".join(self._lines), outer
         return text, returned
 
@@ -552,9 +546,7 @@ class ProgramText:
         start = self._splat(0, (), "i32")
         limit, one = self._splat(self._random.randint(0, 3), (), "i32"), self._splat(1, (), "i32")
         made = self._new(())
-        inner = [
-            Value(f"{made.name}_{i}", v.shape, v.element) for i, v in enumerate([start, *carried])
-        ]
+        inner = [Value(f"{made.name}_{i}", v.shape, v.element) for i, v in enumerate([start, *carried])]
         condition = self._condition(values, inner, limit)
         text, returned = self._region([*values, *inner], carried, depth)
         types = ", ".join(v.type for v in inner)

@@ -1,6 +1,7 @@
 """Buffer assignment: no array is overwritten while it is needed, and copies are made only where they must.
 
-The oracle is a run of the program on marks in memory (`shadow.py`), which shares nothing with the planning of life times.
+The oracle is a run of the program on marks in memory (`shadow.py`), which shares nothing with the planning of life
+times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of the builder share: writing a program down, running it in the reference interpreter, being refused."""
+"""What the tests of the builder share: writing a program, running it in the reference interpreter, being refused."""
 
 from __future__ import annotations
 
