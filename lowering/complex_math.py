@@ -158,6 +158,27 @@ def compare(x: ir.Value, y: ir.Value, direction: str) -> ir.Value:
     return equal.ssa if direction == "EQ" else (~equal).ssa
 
 
+def _greater(x: Complex, y: Complex) -> Mask:
+    """x comes after y: by the real parts, and where they are equal by the imaginary ones."""
+    return (x.re > y.re) | (x.re.equals(y.re) & (x.im > y.im))
+
+
+def maximum(x: Complex, y: Complex) -> Complex:
+    """The later of the two in lexicographic order; y where they are not ordered."""
+    later = _greater(x, y)
+    return x.of(select(later, x.re, y.re), select(later, x.im, y.im))
+
+
+def minimum(x: Complex, y: Complex) -> Complex:
+    """The earlier of the two in lexicographic order; y where they are not ordered."""
+    earlier = _greater(y, x)
+    return x.of(select(earlier, x.re, y.re), select(earlier, x.im, y.im))
+
+
+BINARY["maximum"] = _as_it_is(maximum)
+BINARY["minimum"] = _as_it_is(minimum)
+
+
 @_binary("divide")
 def divide(x: Complex, y: Complex) -> Complex:
     """x times the conjugate of y over |y|^2; a real y divides the parts as they are."""

@@ -44,7 +44,8 @@ def compile(
 
     Args:
         program: an `XlaComputation`; MLIR text (`str`); MLIR bytecode or a StableHLO portable artifact (`bytes`); a
-            `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`, which is left as it is.
+            `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`, which is left as it is. Bytecode has to come from
+            where you trust: MLIR's reader may crash on damaged bytes.
         target: what to compile for.
         num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.
         num_partitions: into how many partitions each is split; `mhlo.num_partitions`, or 1, when not given.

@@ -76,7 +76,11 @@ def _load_file(path: Path) -> ir.Module:
 
 
 def load_bytes(data: bytes, file: str = _BYTES) -> ir.Module:
-    """As `load`, for the contents of the file of that name: bytecode, a portable artifact or text."""
+    """As `load`, for the contents of the file of that name: bytecode, a portable artifact or text.
+
+    Bytecode that was cut off is refused. What stands inside it is trusted by MLIR's reader: it may crash on bytes that
+    were damaged, or made to harm.
+    """
     if not data.startswith(BYTECODE):
         return parse_text(_decode(data, file), file)
     if not bytecode.is_complete(data):
@@ -85,11 +89,15 @@ def load_bytes(data: bytes, file: str = _BYTES) -> ir.Module:
     with diagnostics(context) as seen, _told_to_handlers(context):
         try:
             if ARTIFACT in data[:64]:
-                return stablehlo.deserialize_portable_artifact(context, data)
-            return ir.Module.parse(data, context)
-        except (ir.MLIRError, ValueError) as error:
+                module = stablehlo.deserialize_portable_artifact(context, data)
+            else:
+                module = ir.Module.parse(data, context)
+            for op in module.body.operations:
+                _ = op.operation.name, op.attributes["sym_name"].value if "sym_name" in op.attributes else ""
+        except (ir.MLIRError, ValueError, RuntimeError) as error:  # RuntimeError: a name that is no text
             said = [*messages_of(error, seen), str(error)]
             raise ParseError(said[0].removeprefix("error: "), file=file) from None
+    return module
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +67,7 @@ def tell(error: StablexlaError) -> None:
 def run_tool(main: Callable[[], int]) -> int:
     """The exit code of a tool: what `main` gives, or 1 after an error, which is printed."""
     if sys.stdout is None:  # the caller closed it
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = io.TextIOWrapper(io.BytesIO())
     try:
         return main()
     except StablexlaError as error:

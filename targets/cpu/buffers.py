@@ -327,16 +327,15 @@ class BufferAssignment:
     def _plan(self) -> None:
         """Offsets by life time: the largest buffers first, each at the lowest place that is free while it lives."""
         waiting = {id(b.find()): b.find() for b in self._everything() if b.find().role == "arena" and b.find().bytes}
-        placed: list[Buffer] = []
+        placed: list[tuple[int, int, int, int]] = []  # positions from and to, bytes from and to
         for buffer in sorted(waiting.values(), key=lambda b: (-b.bytes, b.first)):
-            offset = 0
-            neighbours = [p for p in placed if p.first <= buffer.last and buffer.first <= p.last]
-            for other in sorted(neighbours, key=lambda p: p.offset):
-                if other.offset >= offset + buffer.bytes:
+            offset, first, last = 0, buffer.first, buffer.last
+            for start, end in sorted((a, b) for f, t, a, b in placed if f <= last and first <= t):
+                if start >= offset + buffer.bytes:
                     break
-                offset = max(offset, _aligned(other.offset + other.bytes))
+                offset = max(offset, _aligned(end))
             buffer.offset = offset
-            placed.append(buffer)
+            placed.append((first, last, offset, offset + buffer.bytes))
             self.arena_bytes = max(self.arena_bytes, _aligned(offset + buffer.bytes))
 
 

@@ -16,12 +16,12 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel, flat_type
 from stablexla.targets.kernels.classify import Kind, defining, walk
 from stablexla.targets.kernels.outline import remap
 
-# After the first line no tensor is left; memref.copy would become a call of a slow C function, so copies are loops too.
 FUSE = "func.func(linalg-fuse-elementwise-ops)"
+# Afterwards no tensor is left; memref.copy would become a call of a slow C function, so copies are loops too.
 BUFFERIZE = "eliminate-empty-tensors,one-shot-bufferize,canonicalize,cse,canonicalize"
+LOOPS = "convert-linalg-to-loops,canonicalize,cse"
 # Fewer elements than these are not worth a second thread; a body that comes here is a slow one.
 GRAIN_ELEMENTS = 4096
-LOOPS = "convert-linalg-to-loops,canonicalize,cse"
 
 
 def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
@@ -188,5 +188,4 @@ def _insert_argument(block: ir.Block, type_: ir.Type, location: ir.Location) -> 
     block.erase_argument(position + 1)
     argument = block.arguments[position]
     argument.set_type(type_)
-    # now: ..., scratch, lo, hi
     return argument

@@ -85,7 +85,7 @@ def classify(op: ir.Operation) -> Kind:
 
 
 def _is_transpose(op: ir.Operation, loops: Loops) -> bool:
-    """A map that only moves elements, and not those of the innermost dimension as a whole."""
+    """A map that only puts dimensions into another order."""
     if loops.num_inputs != 1 or len(body_of(op)) != 1:
         return False
     map_ = loops.maps[0]

@@ -6,7 +6,7 @@ one pass over the same elements can compute both, and when nothing outside the g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 
@@ -107,10 +107,10 @@ class BlockGrouping:
         """Joins the group of an operand, or starts a new one."""
         kind = classify(op)
         loops = loops_of(op) if is_generic(op) else None
-        producers = self._producers(op)
+        producers = sorted(self._producers(op), key=lambda g: -g.number)
         home: Group | None = None
-        for candidate in sorted(producers, key=lambda g: -g.number):
-            if self._may_join(op, kind, loops, candidate, producers):
+        for candidate in producers:
+            if self._may_join(op, kind, loops, candidate):
                 home = candidate
                 break
         if home is None:
@@ -142,10 +142,9 @@ class BlockGrouping:
         makers = (defining(value) for value in _operands_inside(op))
         return [maker for maker in makers if maker is not None and maker.block == self._block]
 
-    def _depends(self, op: ir.Operation) -> int:
-        """Bit set of all groups that must run before the operation, also through what stays in main."""
-        before = 0
-        pending, seen = self._needs(op), set()
+    def _groups_above(self, makers: Iterable[ir.Operation]) -> Iterator[Group]:
+        """The groups of the given operations; of those that stay in main, the groups that they need."""
+        pending, seen = list(makers), set()
         while pending:
             maker = pending.pop()
             if maker in seen:
@@ -153,27 +152,23 @@ class BlockGrouping:
             seen.add(maker)
             made = self._of.get(maker)
             if made is not None:
-                before |= made.before | 1 << made.number
+                yield made
             else:
                 pending.extend(self._needs(maker))
+
+    def _depends(self, op: ir.Operation) -> int:
+        """Bit set of all groups that must run before the operation, also through what stays in main."""
+        before = 0
+        for made in self._groups_above(self._needs(op)):
+            before |= made.before | 1 << made.number
         return before
 
     def _outside_path(self, op: ir.Operation, home: Group) -> bool:
         """Whether the operation also depends on `home` through something that is not in it."""
-        pending, seen = [m for m in self._needs(op) if self._of.get(m) is not home], set()
-        while pending:
-            maker = pending.pop()
-            if maker in seen:
-                continue
-            seen.add(maker)
-            made = self._of.get(maker)
-            if made is home or (made is not None and made.before >> home.number & 1):
-                return True
-            if made is None:
-                pending.extend(self._needs(maker))
-        return False
+        makers = [maker for maker in self._needs(op) if self._of.get(maker) is not home]
+        return any(made is home or made.before >> home.number & 1 for made in self._groups_above(makers))
 
-    def _may_join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group, producers: list[Group]) -> bool:
+    def _may_join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group) -> bool:
         if home.closed or len(home.members) >= MOST_OPERATIONS or self._outside_path(op, home):
             return False
         if loops is None:
@@ -275,22 +270,12 @@ class BlockGrouping:
             for g in self._groups.values()
             if g is not one and g is not home
         )
-        return not between and not one.before >> home.number & 1 and not self._through_main(one, home)
+        return not between and not self._through_main(one, home)
 
     def _through_main(self, one: Group, home: Group) -> bool:
         """Whether a member of `home` needs `one` through operations that stay in main, and no other group."""
-        pending = [m for member in home.members for m in self._needs(member) if m not in self._of]
-        seen: set[ir.Operation] = set()
-        while pending:
-            maker = pending.pop()
-            if maker in seen:
-                continue
-            seen.add(maker)
-            needs = self._needs(maker)
-            if any(self._of.get(m) is one for m in needs):
-                return True
-            pending.extend(m for m in needs if m not in self._of)
-        return False
+        makers = [m for member in home.members for m in self._needs(member) if m not in self._of]
+        return any(made is one for made in self._groups_above(makers))
 
     def _merge(self, one: Group, home: Group) -> None:
         for op in one.members:

@@ -155,11 +155,13 @@ def _sort_block(block: ir.Block) -> None:
     placed: set[ir.Operation] = set()
 
     def place(op: ir.Operation) -> None:
-        stack = [(op, iter(_needs(op, here)))]
+        stack, waiting = [(op, iter(_needs(op, here)))], {op}
         while stack:
             current, needs = stack[-1]
             need = next((n for n in needs if n not in placed), None)
             if need is not None:
+                assert need not in waiting, "two groups need each other"
+                waiting.add(need)
                 stack.append((need, iter(_needs(need, here))))
                 continue
             stack.pop()

@@ -3,6 +3,8 @@
 It knows addresses and arrays, nothing of MLIR; who makes the machine code also keeps it alive.
 """
 
+import atexit
+
 from stablexla.targets.runtime import _runtime
 from stablexla.targets.runtime._runtime import (
     ArraySpec,
@@ -28,6 +30,10 @@ __all__ = [
     "set_pool_limit",
     "trim_pool",
 ]
+
+
+# A daemon thread may be inside a program when Python ends; it must not come back into an interpreter that is gone.
+atexit.register(_runtime.begin_shutdown)
 
 
 def library_path() -> str:

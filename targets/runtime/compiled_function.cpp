@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "float_mode.h"
+#include "released_gil.h"
 
 namespace stablexla {
 namespace {
@@ -257,7 +258,7 @@ nb::object CompiledFunction::new_result(std::size_t i, void** data) const {
 void CompiledFunction::run(void** data, std::size_t count) const {
   Few<void*, 64> packed(count);
   for (std::size_t i = 0; i < count; ++i) packed[i] = &data[i];
-  nb::gil_scoped_release released;
+  ReleasedGil released;
   FloatScope scope(program_float_state(flush_denormals));
   reinterpret_cast<Entry>(entry)(packed.data());
 }

@@ -7,6 +7,7 @@
 
 #include "compiled_function.h"
 #include "memory_pool.h"
+#include "released_gil.h"
 #include "thread_pool.h"
 
 namespace nb = nanobind;
@@ -138,6 +139,8 @@ NB_MODULE(_runtime, m) {
 
   m.def("array_of_dlpack", &stablexla::make_array_of_dlpack, "value"_a,
         "The elements of any CPU object with DLPack, as unsigned integers of their width, and DLPack's type code.");
+  m.def("begin_shutdown", &stablexla::begin_shutdown,
+        "Keeps other threads from coming back out of machine code, as Python is about to end.");
   m.def("default_num_threads", &stablexla::default_num_threads, "The number of CPUs this process may run on.");
   m.def("get_num_threads", &stablexla::num_threads, "How many threads a program may use, the caller among them.");
   m.def("set_num_threads", &set_num_threads, "count"_a,

@@ -37,9 +37,9 @@ func.func public @main(%z: tensor<complex<f64>>) -> tensor<complex<f64>> {
 
 // -----
 
-// Complex numbers have no order.
-// ERROR: error: {{.*}}maximum
+// Nothing says what the remainder of complex numbers is.
+// ERROR: error: {{.*}}remainder
 func.func public @main(%z: tensor<4xcomplex<f32>>) -> tensor<4xcomplex<f32>> {
-  %0 = stablehlo.maximum %z, %z : tensor<4xcomplex<f32>>
+  %0 = stablehlo.remainder %z, %z : tensor<4xcomplex<f32>>
   return %0 : tensor<4xcomplex<f32>>
 }

@@ -21,27 +21,44 @@ SMALL_SHAPES: tuple[Dims, ...] = ((), (1,), (4,), (7,), (3, 4), (4, 3), (2, 3, 4
 WIDE_SHAPES: tuple[Dims, ...] = ((), (1,), (17,), (40,), (9, 17), (17, 9), (2, 9, 17), (1, 17), (9, 1))
 EMPTY_SHAPES: tuple[Dims, ...] = ((0,), (0, 4), (3, 0))
 # The first is the one that most values have, so that values find others of their type.
-ELEMENTS = ("i32", "f32", "i1", "ui8", "i8", "bf16")
-ELEMENT_WEIGHTS = (12, 3, 3, 1, 1, 1)
+COMPLEX = "complex<f32>"
+ELEMENTS = ("i32", "f32", "i1", "ui8", "i8", "bf16", "i4", "f64", COMPLEX)
+ELEMENT_WEIGHTS = (24, 6, 6, 2, 2, 2, 1, 1, 2)
 DTYPES = {
-    "i32": np.int32, "f32": np.float32, "i1": np.bool_, "ui8": np.uint8, "i8": np.int8, "bf16": ml_dtypes.bfloat16
-}  # fmt: skip
-FLOATS = ("f32", "bf16")
+    "i32": np.int32,
+    "f32": np.float32,
+    "f64": np.float64,
+    "i1": np.bool_,
+    "ui8": np.uint8,
+    "i8": np.int8,
+    "i4": ml_dtypes.int4,
+    "bf16": ml_dtypes.bfloat16,
+    COMPLEX: np.complex64,
+}
+FLOATS = ("f32", "f64", "bf16")
+# The largest number that arithmetic is done on, so that products and sums are exact.
+LARGEST = {"i4": 7, "ui8": 100, "i8": 100}
 BINARY = {
     "i32": ("add", "subtract", "multiply", "maximum", "minimum", "xor"),
     "i8": ("add", "subtract", "multiply", "maximum", "minimum", "and"),
     "ui8": ("add", "subtract", "multiply", "maximum", "minimum", "or"),
     "i1": ("and", "or", "xor", "maximum", "minimum"),
+    "i4": ("add", "subtract", "multiply", "maximum", "minimum", "xor"),
     "f32": ("add", "subtract", "multiply", "maximum", "minimum"),
+    "f64": ("add", "subtract", "multiply", "maximum", "minimum"),
     "bf16": ("add", "subtract", "maximum", "minimum"),
+    COMPLEX: ("add", "subtract", "multiply"),
 }
 UNARY = {
     "i32": ("abs", "negate", "not", "sign"),
     "i8": ("negate", "not"),
     "ui8": ("not", "popcnt"),
     "i1": ("not",),
+    "i4": ("negate", "not"),
     "f32": ("abs", "negate", "floor", "sign"),
+    "f64": ("abs", "negate"),
     "bf16": ("abs", "negate"),
+    COMPLEX: ("negate",),
 }
 # Reductions by one operation, with what they start from.
 REDUCTIONS = {
@@ -50,7 +67,10 @@ REDUCTIONS = {
     "ui8": (("add", "0"), ("minimum", "255")),
     "i1": (("or", "false"), ("and", "true")),
     "f32": (("add", "0.0"), ("maximum", "0xFF800000"), ("minimum", "0x7F800000")),
+    "i4": (("add", "0"), ("maximum", "-8")),
+    "f64": (("add", "0.0"), ("maximum", "0xFFF0000000000000")),
     "bf16": (("maximum", "0xFF80"), ("minimum", "0x7F80")),
+    COMPLEX: (("add", "(0.0, 0.0)"),),
 }
 
 
@@ -80,7 +100,7 @@ class Program:
         lowest = {"i1": 0, "ui8": 0}
         highest = {"i1": 2}
         return [
-            np.asarray(rng.integers(lowest.get(p.element, -5), highest.get(p.element, 9), p.shape)).astype(
+            np.asarray(rng.integers(lowest.get(p.element, -5), highest.get(p.element, 8), p.shape)).astype(
                 DTYPES[p.element]
             )
             for p in self.parameters
@@ -106,7 +126,7 @@ class ProgramText:
         kinds = [(self._shape(), self._element()) for _ in range(self._random.randint(1, 3))]
         parameters = tuple(Value(f"%p{i}", s, e) for i, (s, e) in enumerate(kinds))
         values = self._statements(list(parameters), self._size, depth=0)
-        chosen = [self._random.choice(values[-12:]) for _ in range(self._random.randint(1, 5))]
+        chosen = [self._real(self._random.choice(values[-12:])) for _ in range(self._random.randint(1, 5))]
         inputs = ", ".join(f"{v.name}: {v.type}" for v in parameters)
         types = ", ".join(v.type for v in chosen)
         names = ", ".join(v.name for v in chosen)
@@ -119,7 +139,7 @@ class ProgramText:
     def _statements(self, values: list[Value], count: int, depth: int) -> list[Value]:
         simple = [self._binary] * 6 + [self._unary] * 2 + [self._reduce] * 3 + [self._broadcast] * 3
         moving = [self._transpose, self._reshape, self._slice, self._pad, self._reverse, self._concatenate]
-        typed = [self._convert, self._convert, self._compare, self._select, self._clamp, self._map]
+        typed = [self._convert, self._convert, self._compare, self._select, self._clamp, self._map, self._complex]
         other = [self._iota, self._constant, self._dot, self._several, self._dynamic_slice, self._update, self._update]
         nested = [self._while, self._if, self._case] if depth < 2 else []
         for _ in range(count):
@@ -156,14 +176,40 @@ class ProgramText:
     def _same(self, values: list[Value], like: Value) -> Value:
         return self._random.choice([v for v in values if v.type == like.type])
 
+    def _real(self, x: Value) -> Value:
+        """Sums of the parts of complex numbers, which the reference interpreter cannot return; others as they are."""
+        if x.element != COMPLEX:
+            return x
+        part = tensor(x.shape, "f32")
+        re, im = (
+            self._emit(x.shape, f"stablehlo.{name} {x.name} : ({x.type}) -> {part}", "f32") for name in ("real", "imag")
+        )
+        return self._emit(x.shape, f"stablehlo.add {re.name}, {im.name} : {part}", "f32")
+
+    def _complex(self, values: list[Value]) -> Value | None:
+        fitting = [v for v in values if v.element == "f32"]
+        if not fitting:
+            return None
+        x = self._random.choice(fitting)
+        y, made = self._same(values, x), tensor(x.shape, COMPLEX)
+        return self._emit(x.shape, f"stablehlo.complex {x.name}, {y.name} : {made}", COMPLEX)
+
     def _splat(self, number: int, shape: Dims, element: str) -> Value:
-        text = {"i1": "true" if number else "false"}.get(element, f"{number}.0" if element in FLOATS else str(number))
+        text = _number(number, element)
         return self._emit(shape, f"stablehlo.constant dense<{text}> : {tensor(shape, element)}", element)
 
     def _small(self, x: Value, largest: int = 8) -> Value:
         """The value with its elements between -largest and largest, or 0 and largest."""
         if x.element == "i1":
             return x
+        if x.element == COMPLEX:
+            part = tensor(x.shape, "f32")
+            parts = [
+                self._small(self._emit(x.shape, f"stablehlo.{p} {x.name} : ({x.type}) -> {part}", "f32"), largest)
+                for p in ("real", "imag")
+            ]
+            return self._emit(x.shape, f"stablehlo.complex {parts[0].name}, {parts[1].name} : {x.type}", COMPLEX)
+        largest = min(largest, LARGEST.get(x.element, largest))
         low = self._splat(0 if x.element == "ui8" else -largest, (), x.element)
         high = self._splat(largest, (), x.element)
         return self._emit(
@@ -178,7 +224,7 @@ class ProgramText:
         x = self._any(values)
         y = self._same(values, x)
         name = self._random.choice(BINARY[x.element])
-        if x.element in FLOATS and name not in ("maximum", "minimum"):
+        if x.element in (*FLOATS, COMPLEX) and name not in ("maximum", "minimum"):
             x, y = self._small(x), self._small(y)
         if x.element == "i32" and self._random.random() < 0.1:
             name, y = self._random.choice(["divide", "remainder"]), self._splat(3, x.shape, "i32")
@@ -192,7 +238,7 @@ class ProgramText:
     def _compare(self, values: list[Value]) -> Value:
         x = self._any(values)
         y = self._same(values, x)
-        word = self._random.choice(["LT", "GE", "EQ", "NE"])
+        word = self._random.choice(["EQ", "NE"] if x.element == COMPLEX else ["LT", "GE", "EQ", "NE"])
         flags = tensor(x.shape, "i1")
         return self._emit(
             x.shape, f"stablehlo.compare {word}, {x.name}, {y.name} : ({x.type}, {y.type}) -> {flags}", "i1"
@@ -209,9 +255,11 @@ class ProgramText:
         return self._small(self._any(values), self._random.randint(1, 6))
 
     def _convert(self, values: list[Value]) -> Value:
-        x, element = self._any(values), self._element()
+        x, element = self._real(self._any(values)), self._element()
+        if element == COMPLEX:
+            return self._complex([self._small(x)]) or x
         if "i1" not in (x.element, element):
-            x = self._small(x, 100)
+            x = self._small(x, LARGEST.get(element, 100))
         if element == "ui8" and x.element != "i1":
             x = self._emit(x.shape, f"stablehlo.abs {x.name} : {x.type}", x.element) if x.element != "ui8" else x
         made = tensor(x.shape, element)
@@ -219,7 +267,7 @@ class ProgramText:
 
     def _map(self, values: list[Value]) -> Value | None:
         x = self._pick(values, 1)
-        if x is None or x.element in FLOATS:
+        if x is None or x.element in (*FLOATS, COMPLEX):
             return None
         y = self._same(values, x)
         scalar = tensor((), x.element)
@@ -240,19 +288,16 @@ class ProgramText:
     def _constant(self, values: list[Value]) -> Value:
         shape, element = self._shape(), self._element()
         if self._random.random() < 0.5 or not prod(shape) or not shape:
-            return self._splat(self._random.randint(0, 9), shape, element)
+            return self._splat(self._random.randint(0, 7), shape, element)
         lowest = 0 if element in ("i1", "ui8") else -4
-        numbers: list[object] = [self._random.randint(lowest, 1 if element == "i1" else 9) for _ in range(prod(shape))]
-        if element == "i1":
-            numbers = ["true" if n else "false" for n in numbers]
-        elif element in FLOATS:
-            numbers = [f"{n}.0" for n in numbers]
+        highest = 1 if element == "i1" else 7
+        numbers = [_number(self._random.randint(lowest, highest), element) for _ in range(prod(shape))]
         made = tensor(shape, element)
         return self._emit(shape, f"stablehlo.constant dense<{_nested(numbers, shape)}> : {made}", element)
 
     def _iota(self, values: list[Value]) -> Value:
         shape = self._random.choice([s for s in (*self._shapes, *EMPTY_SHAPES[:1]) if s])
-        element = self._random.choice(["i32", "i32", "f32", "i8", "bf16"])
+        element = self._random.choice(["i32", "i32", "f32", "i8", "bf16", COMPLEX])
         dimension = self._random.randrange(len(shape))
         return self._emit(shape, f"stablehlo.iota dim = {dimension} : {tensor(shape, element)}", element)
 
@@ -263,7 +308,7 @@ class ProgramText:
         if x is None:
             return None
         name, start = self._random.choice(REDUCTIONS[x.element])
-        if x.element == "f32" and name == "add":
+        if x.element in ("f32", "f64", COMPLEX) and name == "add":
             x = self._small(x)
         dimensions, shape = self._dimensions(x)
         scalar = tensor((), x.element)
@@ -315,7 +360,7 @@ class ProgramText:
         return [Value(f"{made.name}#{i}", shape) for i in range(2)]
 
     def _dot(self, values: list[Value]) -> Value | None:
-        x = self._pick([v for v in values if v.element in ("i32", "f32") and prod(v.shape)], 1)
+        x = self._pick([v for v in values if v.element in ("i32", "f32", "f64", COMPLEX) and prod(v.shape)], 1)
         if x is None:
             return None
         choices = [
@@ -331,7 +376,7 @@ class ProgramText:
         if not choices:
             return None
         y, k, batch = self._random.choice(choices)
-        if x.element == "f32":
+        if x.element != "i32":
             x, y = self._small(x), self._small(y)
         rest = tuple(d for i, d in enumerate(y.shape) if i != k and i >= batch)
         shape = x.shape[:-1] + rest
@@ -572,6 +617,7 @@ class ProgramText:
         if self._random.random() < 0.5:
             held = self._statements([*values, *inner], self._random.randint(1, 3), depth=2)
             x = self._random.choice(held)
+            x = self._real(x)
             flags = self._compare([x, self._splat(2, x.shape, x.element)])
             if flags.shape:
                 false = self._splat(0, (), "i1")
@@ -584,6 +630,15 @@ class ProgramText:
             go = self._emit((), f"stablehlo.and {go.name}, {flags.name} : tensor<i1>", "i1")
         text, self._lines = "\n".join(self._lines), outer
         return f"{text}\nstablehlo.return {go.name} : tensor<i1>"
+
+
+def _number(number: int, element: str) -> str:
+    """A whole number, as MLIR writes an element of a type."""
+    if element == "i1":
+        return "true" if number else "false"
+    if element == COMPLEX:
+        return f"({number}.0, {number % 3}.0)"
+    return f"{number}.0" if element in FLOATS else str(number)
 
 
 def _nested(numbers: Sequence[object], shape: Dims) -> str:

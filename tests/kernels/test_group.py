@@ -103,9 +103,7 @@ class TestReductions:
     def test_but_not_what_others_read_too(self) -> None:
         column = "tensor<16xf32>"
         body = f"{ZERO}%0 = stablehlo.exponential %x : {T}\n%1 = {reduced('%0', '0', T, column)}"
-        text = (
-            f"func.func public @main(%x: {T}) -> ({T}, {column}) {{\n{body}\nreturn %0, %1 : {T}, {column}\n}}"
-        )
+        text = f"func.func public @main(%x: {T}) -> ({T}, {column}) {{\n{body}\nreturn %0, %1 : {T}, {column}\n}}"
         assert kinds(text) == [("loop", ["exp"]), ("reduce", ["addf"])]
 
     def test_rows_that_leave_the_cache_are_not_walked_again(self) -> None:

@@ -262,6 +262,19 @@ def test_comparison(direction: str, name: str) -> None:
     run(lambda b, v, w: getattr(sx, direction)(v, w), x, y, against=["xla"], expected=[wanted])
 
 
+@pytest.mark.parametrize("name", ["c64", "c128"])
+def test_order(name: str) -> None:
+    """Real parts decide, imaginary ones where those are equal. Oracle: Python's order of pairs."""
+    points = [complex(a, b) for a in (-np.inf, -2, 0, 3.5, np.inf) for b in (-np.inf, -1, 0, 4)]
+    z = np.array(points, sx.element_type(name).dtype)
+    x, y = np.repeat(z, z.size), np.tile(z, z.size)
+    pairs = [((a.real, a.imag), (b.real, b.imag)) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+    wanted = [np.array([complex(*choose(p)) for p in pairs], z.dtype) for choose in (max, min)]
+    run(lambda b, v, w: [sx.max(v, w), sx.min(v, w)], x, y, against=[], expected=wanted)
+    run(lambda b, v, w: sx.clamp(w, v, w), x, y, against=[], expected=[y])
+    run(lambda b, v: sx.reduce_all(v, v[0], sx.max), z, against=[], expected=[z[-1]])
+
+
 def test_scalars_and_empty_arrays() -> None:
     for z in (np.array(3 - 4j), np.zeros((0, 3), np.complex64), np.full((2, 1, 3), 3 - 4j, np.complex64)):
         run(lambda b, x: [sx.abs(x), sx.mul(x, x)], z, against=[], expected=[np.abs(z), z * z])

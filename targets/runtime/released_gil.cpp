@@ -1,0 +1,37 @@
+#include "released_gil.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace stablexla {
+namespace {
+
+std::atomic<bool> ending{false};
+std::atomic<int> taking_back{0};
+std::atomic<std::thread::id> last_thread;
+
+}  // namespace
+
+ReleasedGil::~ReleasedGil() {
+  taking_back.fetch_add(1);
+  if (ending.load() && last_thread.load() != std::this_thread::get_id()) {
+    taking_back.fetch_sub(1);
+    for (;;) pause();
+  }
+  PyEval_RestoreThread(state_);
+  taking_back.fetch_sub(1);
+}
+
+void begin_shutdown() {
+  last_thread.store(std::this_thread::get_id());
+  ending.store(true);
+  PyThreadState* state = PyEval_SaveThread();
+  // A process that was forked while another thread took the GIL back counts that thread for ever: hence the limit.
+  for (int i = 0; i < 20000 && taking_back.load() > 0; ++i) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  PyEval_RestoreThread(state);
+}
+
+}  // namespace stablexla
