@@ -54,8 +54,10 @@ def _touched(executable: sx.Executable, args: list[np.ndarray]) -> list[int]:
     addresses = [buffer(spec.nbytes, arg) for spec, arg in zip(function.parameters, args, strict=True)]
     addresses += [buffer(spec.nbytes) for spec in function.results] + [buffer(function.arena_bytes)]
     slots = (ctypes.c_void_p * len(addresses))(*addresses)
-    packed = [ctypes.addressof(slots) + ctypes.sizeof(ctypes.c_void_p) * i for i in range(len(addresses))]
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function.entry)(ctypes.addressof((ctypes.c_void_p * len(packed))(*packed)))
+    first, step = ctypes.addressof(slots), ctypes.sizeof(ctypes.c_void_p)
+    # In a variable: the memory must live as long as the call.
+    packed = (ctypes.c_void_p * len(addresses))(*(first + step * i for i in range(len(addresses))))
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function.entry)(ctypes.addressof(packed))
     return [
         i
         for i, (whole, start, size) in enumerate(buffers)
