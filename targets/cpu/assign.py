@@ -13,7 +13,7 @@ from mlir.dialects import arith, func, memref, scf
 from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy
 from stablexla.targets.cpu.kernel import flat_type
 from stablexla.targets.cpu.sizes import bytes_of
-from stablexla.targets.kernels.classify import is_tensor
+from stablexla.targets.kernels.operations import is_tensor
 from stablexla.targets.kernels.outline import KIND, remap
 from stablexla.targets.passes import module_pass
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 import mlir.ir as ir
 
+from stablexla.dialects.errors import CompileError
 from stablexla.targets.cpu.calls import KernelCall, call_of
 from stablexla.targets.cpu.sizes import bytes_of
-from stablexla.targets.kernels.classify import defining, is_tensor
+from stablexla.targets.kernels.operations import defining, is_tensor, main_of
 
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast"])
 ALIGNMENT = 64
@@ -77,11 +78,7 @@ class BufferAssignment:
     """Assigns the arrays of `main`; afterwards `buffer_of` tells where each is and `copies` what must be moved."""
 
     def __init__(self, module: ir.Module) -> None:
-        self.main = next(
-            v.operation
-            for v in module.body.operations
-            if v.operation.name == "func.func" and ir.StringAttr(v.operation.attributes["sym_name"]).value == "main"
-        )
+        self.main = main_of(module)
         self.calls: dict[ir.Operation, KernelCall] = {}
         self.copies: dict[ir.Operation, list[Copy]] = {}
         self.scratch: dict[ir.Operation, list[Buffer]] = {}
@@ -159,6 +156,8 @@ class BufferAssignment:
                 self.constants.append(op.attributes["value"])
             elif op.name in ("tensor.from_elements", "tensor.empty"):
                 self._new(op.results[0], self._begin[op], block)
+            elif op.name not in ALIASES and any(is_tensor(v) for v in op.results):
+                raise CompileError(f"{op.name} makes an array in main, where only calls of kernels do")
 
     def _new(self, value: ir.Value, first: int, block: ir.Block) -> Buffer:
         last = max(first, self._last_use(value, block))

@@ -13,7 +13,8 @@ from mlir.dialects import bufferization, func, linalg
 from mlir.passmanager import PassManager
 
 from stablexla.targets.cpu.kernel import Emitted, Kernel, flat_type
-from stablexla.targets.kernels.classify import Kind, defining, walk
+from stablexla.targets.kernels.classify import Kind
+from stablexla.targets.kernels.operations import defining, walk
 from stablexla.targets.kernels.outline import remap
 
 FUSE = "func.func(linalg-fuse-elementwise-ops)"

@@ -8,6 +8,8 @@ from enum import Enum
 
 import mlir.ir as ir
 
+from stablexla.targets.kernels.operations import body_of
+
 
 class Kind(Enum):
     """Kinds of operations, and of the groups that they start."""
@@ -101,61 +103,3 @@ def _is_contraction(op: ir.Operation, loops: Loops) -> bool:
     casts = ("arith.extf", "arith.extsi", "arith.extui", "arith.truncf", "arith.trunci")
     names = [o.name for o in body_of(op) if o.name not in casts]
     return names in (["arith.mulf", "arith.addf", "linalg.yield"], ["arith.muli", "arith.addi", "linalg.yield"])
-
-
-def body_of(op: ir.Operation) -> list[ir.Operation]:
-    """The operations of a linalg.generic's body."""
-    return [o.operation for o in op.regions[0].blocks[0].operations]
-
-
-def is_tensor(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.RankedTensorType)
-
-
-def defining(value: ir.Value) -> ir.Operation | None:
-    """The operation that makes a value; None for a block's argument."""
-    owner = value.owner
-    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
-
-
-def walk(op: ir.Operation) -> list[ir.Operation]:
-    """The operation and all inside it, outer ones first."""
-    found: list[ir.Operation] = []
-
-    def note(inner: ir.Operation) -> ir.WalkResult:
-        found.append(inner.operation)
-        return ir.WalkResult.ADVANCE
-
-    op.operation.walk(note, ir.WalkOrder.PRE_ORDER)
-    return found
-
-
-def captured(op: ir.Operation) -> list[ir.Value]:
-    """Values from outside that an operation uses, its operands first, then those used inside its regions."""
-    seen: list[ir.Value] = list(op.operands)
-    inside = {id_of(o) for o in walk(op)}
-    for inner in walk(op):
-        if inner == op:
-            continue
-        for value in inner.operands:
-            maker = defining(value)
-            outside = id_of(maker) not in inside if maker is not None else not _argument_of(value, op)
-            if outside and value not in seen:
-                seen.append(value)
-    return seen
-
-
-def id_of(op: ir.Operation) -> int:
-    """A number that stands for the operation as long as it lives."""
-    return hash(op)
-
-
-def _argument_of(value: ir.Value, op: ir.Operation) -> bool:
-    """Whether a block argument belongs to a block inside `op`."""
-    holder = value.owner.owner.operation if hasattr(value.owner.owner, "operation") else value.owner.owner
-    while holder is not None:
-        if holder == op:
-            return True
-        parent = holder.parent
-        holder = parent.operation if parent is not None and hasattr(parent, "operation") else parent
-    return False

@@ -12,7 +12,8 @@ from math import prod
 
 import mlir.ir as ir
 
-from stablexla.targets.kernels.classify import Kind, Loops, classify, defining, is_generic, is_tensor, loops_of, walk
+from stablexla.targets.kernels.classify import Kind, Loops, classify, is_generic, loops_of
+from stablexla.targets.kernels.operations import defining, is_tensor, main_of, walk, within
 from stablexla.targets.passes import module_pass
 
 GROUP = "stablexla.group"
@@ -61,7 +62,7 @@ class Group:
 def group(module: ir.Module) -> None:
     """Labels every operation on tensors in `main` with its group."""
     number = 0
-    for block in blocks_of(module.body.operations[0].operation):
+    for block in blocks_of(main_of(module)):
         grouping = BlockGrouping(block, number)
         grouping.run()
         number = grouping.next_number
@@ -185,7 +186,7 @@ class BlockGrouping:
         """Whether all that the group makes is read by its own members and `op` alone."""
         inside = {*home.members, op}
         return self._reads_in_place(op, home) and all(
-            use.owner.operation in inside or _inside_of(use.owner.operation, inside)
+            within(use.owner.operation, inside)
             for member in home.members
             for result in member.results
             for use in result.uses
@@ -303,16 +304,6 @@ def _operands_inside(op: ir.Operation) -> list[ir.Value]:
     if not len(op.regions):
         return list(op.operands)
     return [v for inner in walk(op) for v in inner.operands]
-
-
-def _inside_of(op: ir.Operation, owners: set[ir.Operation]) -> bool:
-    parent = op.parent
-    while parent is not None:
-        holder = parent.operation if hasattr(parent, "operation") else parent
-        if holder in owners:
-            return True
-        parent = holder.parent
-    return False
 
 
 def _continues_general(op: ir.Operation, home: Group) -> bool:

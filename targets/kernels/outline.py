@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import func
 
-from stablexla.targets.kernels.classify import captured, defining, is_tensor, walk
 from stablexla.targets.kernels.group import GROUP, blocks_of
+from stablexla.targets.kernels.operations import captured, defining, is_tensor, main_of, walk, within
 from stablexla.targets.kernels.prepare import drop_unused
 from stablexla.targets.passes import module_pass
 
@@ -21,7 +21,7 @@ KIND = "stablexla.kernel"
 @module_pass("stablexla-outline", "moves each group of operations into a private function; equal functions are shared")
 def outline(module: ir.Module) -> None:
     """Replaces the groups of `main` by calls."""
-    main = module.body.operations[0].operation
+    main = main_of(module)
     kernels = KernelTable(main)
     for block in list(blocks_of(main)):
         _outline_block(block, kernels)
@@ -70,7 +70,7 @@ def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
 def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable) -> None:
     inside = set(members)
     results = [
-        r for op in members for r in op.results if any(not _within(use.owner.operation, inside) for use in r.uses)
+        r for op in members for r in op.results if any(not within(use.owner.operation, inside) for use in r.uses)
     ]
     if not results:
         return  # nobody reads it: it is dropped with the other unused operations
@@ -84,16 +84,6 @@ def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable)
             call = func.CallOp([r.type for r in results], name, inputs)
     for old, new in zip(results, call.results, strict=True):
         old.replace_all_uses_with(new)
-
-
-def _within(op: ir.Operation, inside: set[ir.Operation]) -> bool:
-    found: ir.Operation | None = op
-    while found is not None:
-        if found in inside:
-            return True
-        parent = found.parent
-        found = parent.operation if parent is not None and hasattr(parent, "operation") else parent
-    return False
 
 
 def _inputs(members: list[ir.Operation]) -> tuple[list[ir.Value], list[ir.Operation]]:

@@ -6,7 +6,8 @@ import mlir.ir as ir
 from mlir.dialects import arith, linalg, scf
 
 from stablexla.dialects.errors import CompileError
-from stablexla.targets.kernels.classify import defining, is_generic, is_tensor, num_inputs, walk
+from stablexla.targets.kernels.classify import is_generic, num_inputs
+from stablexla.targets.kernels.operations import defining, is_tensor, main_of, walk
 from stablexla.targets.passes import module_pass
 
 
@@ -17,7 +18,7 @@ def prepare_groups(module: ir.Module) -> None:
     Raises:
         CompileError: a loop whose condition hands on a value that it computed.
     """
-    main = module.body.operations[0].operation
+    main = main_of(module)
     drop_unused(main)
     for op in list(walk(main)):
         if op.name == "scf.while":

@@ -14,7 +14,7 @@ import numpy as np
 
 from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy, root
 from stablexla.targets.cpu.sizes import bytes_of
-from stablexla.targets.kernels.classify import is_tensor
+from stablexla.targets.kernels.operations import is_tensor
 
 Place = tuple[tuple[str, int], int, int]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import mlir.ir as ir
 import pytest
 
-from stablexla.targets.kernels.classify import is_generic, walk
+from stablexla.targets.kernels.classify import is_generic
+from stablexla.targets.kernels.operations import walk
 from stablexla.targets.kernels.outline import KIND
 from tests.fuzz.program_text import ProgramText
 from tests.kernels.stages import main_of, outlined

@@ -17,7 +17,7 @@ import pytest
 import stablexla as sx
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.pipeline import cpu_pipeline
-from stablexla.targets.kernels.classify import walk
+from stablexla.targets.kernels.operations import walk
 from stablexla.targets.passes import PASSES, module_pass
 from tests.fuzz.program_text import ProgramText
 from tests.oracles import interpreter
