@@ -66,6 +66,11 @@ class LoweringContext:
         """Lowers a region's block at the current insertion point, its arguments bound; returns what it returns."""
         return self._walk.lower_block(self.op.regions[region].blocks[0], arguments)
 
+    def new_symbol(self, stem: str) -> str:
+        """A name for a further function in the lowered module."""
+        number = self._walk.symbols[stem] = self._walk.symbols.get(stem, -1) + 1
+        return f"{stem}_{number}"
+
     def function(self, name: str) -> Any:
         """The StableHLO function of that name in the module."""
         return self._walk.functions[name]
@@ -99,6 +104,7 @@ class ModuleLowering:
             for op in module.body.operations
             if op.operation.name == "func.func"
         }
+        self.symbols: dict[str, int] = {}
         self._values: dict[hlo_ir.Value, ir.Value] = {}
         self._locations: dict[str, ir.Location] = {}
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf
 
+from stablexla.lowering.kernels import EFFECT, KIND
+from stablexla.lowering.operations import is_tensor
 from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy
 from stablexla.targets.cpu.kernel import flat_type
 from stablexla.targets.cpu.sizes import bytes_of
-from stablexla.targets.kernels.operations import is_tensor
-from stablexla.targets.kernels.outline import KIND, remap
+from stablexla.targets.kernels.outline import remap
 from stablexla.targets.passes import module_pass
 
 # Operations that only name a place in memory.
@@ -139,7 +140,7 @@ class BufferedMain:
     def _call(self, op: ir.Operation) -> None:
         call = self._assignment.calls[op]
         self._copy(self._assignment.copies[op])
-        if all(0 in v.type.shape for v in op.results):
+        if EFFECT not in op.attributes and all(0 in v.type.shape for v in op.results):
             return
         operands = [self._array(v) if is_tensor(v) else self._values[v] for v in op.operands]
         operands += [self._array(v) for v in op.results]

@@ -7,7 +7,7 @@ import numpy as np
 
 from stablexla.dialects.constants import dense_values
 from stablexla.dialects.element_types import BY_NAME
-from stablexla.targets.kernels.operations import walk
+from stablexla.lowering.operations import walk
 from stablexla.targets.passes import module_pass
 
 # Operations whose attributes hold types or numbers.

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
+from stablexla.lowering.operations import defining, is_tensor, main_of
 from stablexla.targets.cpu.calls import KernelCall, call_of
 from stablexla.targets.cpu.sizes import bytes_of
-from stablexla.targets.kernels.operations import defining, is_tensor, main_of
 
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast"])
 ALIGNMENT = 64

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
+from stablexla.lowering.kernels import KIND
 from stablexla.targets.cpu import contraction, loops, reductions, rows, transpose  # noqa: F401  (they register)
 from stablexla.targets.cpu.calls import IMPL
 from stablexla.targets.cpu.emitters import EMITTERS
 from stablexla.targets.cpu.general import emit_general
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.target import CpuTarget, host_target
-from stablexla.targets.kernels.outline import KIND
 from stablexla.targets.passes import module_pass
 
 

@@ -15,6 +15,7 @@ from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError
 from stablexla.targets.cpu.entry import take_entry
 from stablexla.targets.cpu.options import CpuOptions
+from stablexla.targets.cpu.symbols import addresses
 from stablexla.targets.knobs import knobs
 from stablexla.targets.messages import messages_of
 from stablexla.targets.options import CompileOptions
@@ -60,6 +61,8 @@ def _machine_code(module: ir.Module, opt_level: int) -> tuple[ExecutionEngine, i
     with capture_stderr() as printed, diagnostics(module.context) as seen:
         try:
             engine = ExecutionEngine(module, opt_level, _libraries(module), enable_object_dump=False)
+            for name, pointer in addresses(_declared(module)).items():
+                engine.raw_register_runtime(name, pointer)
             address = engine.raw_lookup("main")
         except (ir.MLIRError, RuntimeError) as error:
             said = [*messages_of(error, seen), str(error)]
@@ -73,14 +76,18 @@ def _machine_code(module: ir.Module, opt_level: int) -> tuple[ExecutionEngine, i
 def _libraries(module: ir.Module) -> list[str]:
     """The shared libraries that the module's declarations may need."""
     libraries = [library_path()]
-    declared = {
+    if "memrefCopy" in _declared(module):
+        libraries.append(str(Path(ir.__file__).parent / "lib" / "libmlir_c_runner_utils.so"))
+    return libraries
+
+
+def _declared(module: ir.Module) -> list[str]:
+    """The functions that the module calls but does not have."""
+    return [
         ir.StringAttr(op.operation.attributes["sym_name"]).value
         for op in module.body.operations
         if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
-    }
-    if "memrefCopy" in declared:
-        libraries.append(str(Path(ir.__file__).parent / "lib" / "libmlir_c_runner_utils.so"))
-    return libraries
+    ]
 
 
 @contextmanager

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import bufferization, func, linalg
+from mlir.dialects import bufferization, func, linalg, memref
 from mlir.passmanager import PassManager
 
+from stablexla.lowering.kernels import INDEPENDENT
+from stablexla.lowering.operations import defining, walk
 from stablexla.targets.cpu.kernel import Emitted, Kernel, flat_type
+from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.kernels.classify import Kind
-from stablexla.targets.kernels.operations import defining, walk
 from stablexla.targets.kernels.outline import remap
 
 FUSE = "func.func(linalg-fuse-elementwise-ops)"
@@ -23,6 +25,8 @@ BUFFERIZE = "eliminate-empty-tensors,one-shot-bufferize,canonicalize,cse,canonic
 LOOPS = "convert-linalg-to-loops,canonicalize,cse"
 # Fewer elements than these are not worth a second thread; a body that comes here is a slow one.
 GRAIN_ELEMENTS = 4096
+# The most that the turns of a loop may allocate on the stack of the thread that runs them.
+STACK_BYTES = 1 << 18
 
 
 def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
@@ -43,8 +47,9 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
         _run(module, LOOPS)
         emitted = []
         for kernel, view, update in zip(kernels, list(module.body.operations), updates, strict=True):
+            independent = kernel.kind == Kind.MAP.value or _made_independent(kernel, view.operation)
             scratch = _lift_allocations(view.operation)
-            items = _take_range(view.operation) if kernel.kind == Kind.MAP.value else 1
+            items = _take_range(view.operation) if independent else 1
             grain = max(1, items * GRAIN_ELEMENTS // max(1, _elements(kernel)))
             _move_before(view.operation, kernel.func.operation)
             emitted.append(Emitted(items=items, grain=grain, scratch=scratch, updates=update))
@@ -119,12 +124,13 @@ def _as_tensor(buffer: ir.Value, type_: ir.Type, *, writable: bool) -> ir.Value:
 
 
 def _updated_inputs(kernel: Kernel) -> tuple[tuple[int, int], ...]:
-    """A result that is an input with some elements replaced, by insertions one into the other."""
+    """A result that is an input with some elements replaced, by insertions, one into the other or in loops."""
     found = []
     for r, value in enumerate(kernel.results):
         maker = defining(value)
-        while maker is not None and maker.name == "tensor.insert_slice":
-            value = maker.operands[1]
+        while maker is not None and maker.name in ("tensor.insert_slice", "tensor.insert", "scf.for"):
+            # A loop carries the array that it changes; its first three operands are the bounds and the step.
+            value = maker.operands[3 + list(maker.results).index(value) if maker.name == "scf.for" else 1]
             maker = defining(value)
         if maker is None and value in kernel.inputs and value != kernel.results[r]:
             found.append((r, kernel.inputs.index(value)))
@@ -154,6 +160,24 @@ def _take_range(function: ir.Operation) -> int:
     *_, lo, hi = block.arguments
     loops[0].operands[0], loops[0].operands[1] = lo, hi
     return int(high)
+
+
+def _made_independent(kernel: Kernel, function: ir.Operation) -> bool:
+    """Whether the outermost loop's turns may run on several threads; what they allocate is then on each one's stack."""
+    if INDEPENDENT not in kernel.func.attributes:
+        return False
+    allocations = [op for op in walk(function) if op.name == "memref.alloc"]
+    if sum(bytes_of(op.results[0].type) for op in allocations) > STACK_BYTES:
+        return False
+    for op in allocations:
+        with op.location, ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
+            local = memref.AllocaOp(op.results[0].type, [], [], alignment=64)
+        op.results[0].replace_all_uses_with(local.result)
+        op.erase()
+    for op in list(walk(function)):
+        if op.name == "memref.dealloc":
+            op.erase()
+    return True
 
 
 def _lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import mlir.ir as ir
 from mlir.dialects import func
 
+from stablexla.lowering.kernels import KIND, config_of
 from stablexla.targets.cpu.target import CpuTarget
-from stablexla.targets.kernels.outline import KIND
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Kernel:
         self.ops: list[ir.Operation] = ops
         self.inputs: list[ir.Value] = list(block.arguments)
         self.results: list[ir.Value] = list(terminator.operands)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the lowering rule that made the kernel says about it."""
+        return config_of(self.func.operation)
 
     @property
     def impl_name(self) -> str:

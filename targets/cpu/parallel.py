@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
+from stablexla.lowering.operations import walk
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
-from stablexla.targets.kernels.operations import walk
 from stablexla.targets.passes import module_pass
 
 PARALLEL_FOR = "stablexla_parallel_for"

@@ -8,7 +8,7 @@ from enum import Enum
 
 import mlir.ir as ir
 
-from stablexla.targets.kernels.operations import body_of
+from stablexla.lowering.operations import body_of
 
 
 class Kind(Enum):

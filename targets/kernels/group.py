@@ -12,8 +12,9 @@ from math import prod
 
 import mlir.ir as ir
 
+from stablexla.lowering.operations import defining, is_tensor, main_of, walk, within
 from stablexla.targets.kernels.classify import Kind, Loops, classify, is_generic, loops_of
-from stablexla.targets.kernels.operations import defining, is_tensor, main_of, walk, within
+from stablexla.targets.kernels.effects import previous_effects
 from stablexla.targets.passes import module_pass
 
 GROUP = "stablexla.group"
@@ -84,6 +85,7 @@ class BlockGrouping:
         self._block = block
         self._groups: dict[int, Group] = {}
         self._of: dict[ir.Operation, Group] = {}
+        self._effects = previous_effects(block)
 
     def run(self) -> None:
         """Labels the operations."""
@@ -100,7 +102,7 @@ class BlockGrouping:
         # Initial values (tensor.empty and the linalg.fill of a reduction) follow the operation that they start.
         if op.name in IN_MAIN or op.name.startswith("scf.") or op.name == "linalg.fill":
             return False
-        if op.name == "arith.constant":
+        if op.name in ("arith.constant", "func.call"):
             return False
         return any(is_tensor(v) for v in op.results)
 
@@ -141,7 +143,8 @@ class BlockGrouping:
     def _needs(self, op: ir.Operation) -> list[ir.Operation]:
         """Operations of this block that make what the operation, or anything inside it, uses."""
         makers = (defining(value) for value in _operands_inside(op))
-        return [maker for maker in makers if maker is not None and maker.block == self._block]
+        needed = [maker for maker in makers if maker is not None and maker.block == self._block]
+        return [*needed, self._effects[op]] if op in self._effects else needed
 
     def _groups_above(self, makers: Iterable[ir.Operation]) -> Iterator[Group]:
         """The groups of the given operations; of those that stay in main, the groups that they need."""

@@ -5,17 +5,20 @@ After it `main` holds calls of kernels, control flow and arithmetic on scalars.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import mlir.ir as ir
 from mlir.dialects import func
 
+from stablexla.lowering.kernels import KIND
+from stablexla.lowering.operations import captured, defining, is_tensor, main_of, walk, within
+from stablexla.targets.kernels.effects import previous_effects
 from stablexla.targets.kernels.group import GROUP, blocks_of
-from stablexla.targets.kernels.operations import captured, defining, is_tensor, main_of, walk, within
 from stablexla.targets.kernels.prepare import drop_unused
 from stablexla.targets.passes import module_pass
 
-KIND = "stablexla.kernel"
+# The name of a function until it has its own: equal functions must have equal texts.
+PROVISIONAL = "kernel"
 
 
 @module_pass("stablexla-outline", "moves each group of operations into a private function; equal functions are shared")
@@ -23,9 +26,30 @@ def outline(module: ir.Module) -> None:
     """Replaces the groups of `main` by calls."""
     main = main_of(module)
     kernels = KernelTable(main)
+    _share_made(module, main, kernels)
     for block in list(blocks_of(main)):
         _outline_block(block, kernels)
     drop_unused(main)
+
+
+def _share_made(module: ir.Module, main: ir.Operation, kernels: KernelTable) -> None:
+    """Shares the kernels that lowering rules made, and drops those that nobody calls any more."""
+    calls: dict[str, list[ir.Operation]] = {}
+    for op in walk(main):
+        if op.name == "func.call":
+            calls.setdefault(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, []).append(op)
+    for view in list(module.body.operations):
+        if KIND not in view.operation.attributes:
+            continue
+        callers = calls.get(view.name.value, [])
+        if not callers:
+            view.operation.erase()
+            continue
+        view.attributes["sym_name"] = ir.StringAttr.get(PROVISIONAL, module.context)
+        with module.context:
+            callee = ir.FlatSymbolRefAttr.get(kernels.share(view, ir.StringAttr(view.attributes[KIND]).value))
+        for op in callers:
+            op.attributes["callee"] = callee
 
 
 class KernelTable:
@@ -51,7 +75,7 @@ class KernelTable:
     def new(self, inputs: Sequence[ir.Type], results: Sequence[ir.Type], kind: str) -> func.FuncOp:
         """An empty function under a provisional name; it stands before `main`."""
         with ir.InsertionPoint(self._main):
-            made = func.FuncOp("kernel", ir.FunctionType.get(inputs, results), visibility="private")
+            made = func.FuncOp(PROVISIONAL, ir.FunctionType.get(inputs, results), visibility="private")
         made.attributes[KIND] = ir.StringAttr.get(kind)
         return made
 
@@ -142,17 +166,23 @@ def _sort_block(block: ir.Block) -> None:
     """Puts the operations in an order in which each stands after what it uses, changing as little as possible."""
     operations = [v.operation for v in block.operations]
     here = set(operations)
+    before = previous_effects(block)
     placed: set[ir.Operation] = set()
 
+    def needs_of(op: ir.Operation) -> Iterator[ir.Operation]:
+        yield from _needs(op, here)
+        if op in before:
+            yield before[op]
+
     def place(op: ir.Operation) -> None:
-        stack, waiting = [(op, iter(_needs(op, here)))], {op}
+        stack, waiting = [(op, needs_of(op))], {op}
         while stack:
             current, needs = stack[-1]
             need = next((n for n in needs if n not in placed), None)
             if need is not None:
                 assert need not in waiting, "two groups need each other"
                 waiting.add(need)
-                stack.append((need, iter(_needs(need, here))))
+                stack.append((need, needs_of(need)))
                 continue
             stack.pop()
             if current not in placed:

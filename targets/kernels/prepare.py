@@ -6,8 +6,9 @@ import mlir.ir as ir
 from mlir.dialects import arith, linalg, scf
 
 from stablexla.dialects.errors import CompileError
+from stablexla.lowering.kernels import EFFECT
+from stablexla.lowering.operations import defining, is_tensor, main_of, walk
 from stablexla.targets.kernels.classify import is_generic, num_inputs
-from stablexla.targets.kernels.operations import defining, is_tensor, main_of, walk
 from stablexla.targets.passes import module_pass
 
 
@@ -83,7 +84,7 @@ def drop_unused(main: ir.Operation) -> None:
     for op in reversed(list(walk(main))):
         if op.name in keep or not op.results:
             continue
-        if op.parent is not None and op.parent.name == "linalg.generic":
+        if EFFECT in op.attributes or (op.parent is not None and op.parent.name == "linalg.generic"):
             continue
         if all(next(iter(r.uses), None) is None for r in op.results):
             op.erase()

@@ -8,9 +8,9 @@ from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.lowering.kernels import KIND
 from stablexla.targets.cpu.calls import IMPL
 from stablexla.targets.driver import Watcher
-from stablexla.targets.kernels.outline import KIND
 from stablexla.targets.pipeline import Element, Step
 
 

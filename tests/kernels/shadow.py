@@ -12,9 +12,9 @@ from collections.abc import Iterable
 import mlir.ir as ir
 import numpy as np
 
+from stablexla.lowering.operations import is_tensor
 from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy, root
 from stablexla.targets.cpu.sizes import bytes_of
-from stablexla.targets.kernels.operations import is_tensor
 
 Place = tuple[tuple[str, int], int, int]
 

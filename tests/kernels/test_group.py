@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import mlir.ir as ir
 import pytest
 
+from stablexla.lowering.operations import body_of, defining, walk
 from stablexla.targets.kernels.classify import is_generic
 from stablexla.targets.kernels.group import GROUP, LONGEST_ROW, MOST_OPERATIONS, blocks_of
-from stablexla.targets.kernels.operations import body_of, defining, walk
 from tests.fuzz.program_text import ProgramText
 from tests.kernels.stages import grouped, main_of
 

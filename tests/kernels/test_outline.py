@@ -5,9 +5,9 @@ from __future__ import annotations
 import mlir.ir as ir
 import pytest
 
+from stablexla.lowering.kernels import KIND
+from stablexla.lowering.operations import walk
 from stablexla.targets.kernels.classify import is_generic
-from stablexla.targets.kernels.operations import walk
-from stablexla.targets.kernels.outline import KIND
 from tests.fuzz.program_text import ProgramText
 from tests.kernels.stages import main_of, outlined
 

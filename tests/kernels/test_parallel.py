@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.lowering.operations import walk
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.pipeline import cpu_pipeline
-from stablexla.targets.kernels.operations import walk
 from stablexla.targets.passes import PASSES, module_pass
 from tests.fuzz.program_text import ProgramText
 from tests.oracles import interpreter
