@@ -1,7 +1,7 @@
 """Measures the largest errors of the elementary functions, and of XLA:CPU's on the same points: docs/numerics.md.
 
-`python -m benchmarks.numerics [--quick] [--output FILE]`, from the root of the repository. Takes some five minutes;
-`--quick` half a minute. Without jax the columns of XLA stay empty.
+`python -m benchmarks.numerics [--quick] [--complex] [--output FILE]`, from the root of the repository. Takes some
+twenty minutes; `--quick` two. Without jax the columns of XLA stay empty.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 
+from benchmarks import complex_numerics
 from tests.numerics.harness import Array, Kernel
 from tests.numerics.references import FUNCTIONS, LIMITS, Function, errors, errors_in_wide_numbers, sample
 
@@ -152,8 +153,13 @@ def table(rows: list[Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few points, and nothing is written without --output")
+    parser.add_argument("--complex", action="store_true", help="make the part on complex numbers alone anew")
     parser.add_argument("--output", type=Path, help="default: docs/numerics.md, with --quick none")
     options = parser.parse_args()
+    output = options.output or (None if options.quick else Path("docs/numerics.md"))
+    if options.complex:
+        _write_complex(output, 20 if options.quick else 300)
+        return
     counts = {"f32": 1 << 18, "f64": 1 << 14} if options.quick else {"f32": 1 << 24, "f64": 1 << 20}
     mp.mp.dps = 60
     jitted = jax_functions()
@@ -165,11 +171,19 @@ def main() -> None:
             over = "  over the limit" if row.ours[name].error > LIMITS[np.dtype(dtype)] else ""
             print(f"{function.name} {name}: {row.ours[name]}, XLA {row.xla[name]}{over}", flush=True)
         rows.append(row)
-    output = options.output or (None if options.quick else Path("docs/numerics.md"))
     if output is not None:
         single, double = (f"{counts[name]:,}" for name in ("f32", "f64"))
         size = f"\nAbout {single} points in f32, {double} in f64, 30,000 where mpmath is the oracle.\n\n"
         output.write_text(_HEAD + size + table(rows) + "\n" + _FOOT)
+    _write_complex(output, 20 if options.quick else 300)
+
+
+def _write_complex(output: Path | None, count: int) -> None:
+    """Puts the part on complex numbers at the end of the page."""
+    made = complex_numerics.section(count)
+    if output is not None:
+        before = output.read_text().partition(f"\n{complex_numerics.HEADING}")[0]
+        output.write_text(f"{before}\n{made}")
 
 
 if __name__ == "__main__":

@@ -265,16 +265,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settle(arguments: argparse.Namespace) -> None:
-    """Chooses processors, and starts anew with the memory settings, which the C library reads once."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    """Chooses processors and how memory is kept."""
     if arguments.threads:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
-    if not arguments.default_malloc and any(name not in os.environ for name in KEEP_MEMORY):
+    if not arguments.default_malloc:
+        keep_memory("benchmarks.run")
+
+
+def keep_memory(module: str) -> None:
+    """Starts the command of a module anew with the memory settings, which the C library reads once."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if any(name not in os.environ for name in KEEP_MEMORY):
         os.environ.update(KEEP_MEMORY)
-        os.execv(sys.executable, [sys.executable, "-m", "benchmarks.run", *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]])
 
 
-def _chosen(names: str, known: Sequence[str]) -> list[str]:
+def chosen(names: str, known: Sequence[str]) -> list[str]:
     """The programs that are meant by names or beginnings of names."""
     wanted = [name for name in names.split(",") if name]
     for name in wanted:
@@ -283,7 +289,7 @@ def _chosen(names: str, known: Sequence[str]) -> list[str]:
     return [each for each in known if not wanted or any(each.startswith(name) for name in wanted)]
 
 
-def _engines(names: Sequence[str], console: Console) -> list[Engine]:
+def find_engines(names: Sequence[str], console: Console) -> list[Engine]:
     from benchmarks.engines import ENGINES, MissingEngineError, find_engine
 
     found = []
@@ -308,8 +314,8 @@ def main() -> int:
             print(f"{program.name:22} {program.summary}")
         return 0
     console = Console(highlight=False, markup=False, stderr=True)
-    programs = [PROGRAMS[name] for name in _chosen(arguments.programs, list(PROGRAMS))]
-    engines = _engines(arguments.engines.split(","), console)
+    programs = [PROGRAMS[name] for name in chosen(arguments.programs, list(PROGRAMS))]
+    engines = find_engines(arguments.engines.split(","), console)
     names = [engine.name for engine in engines]
     rows = []
     for engine in engines:
@@ -327,10 +333,11 @@ def main() -> int:
         arguments.markdown.write_text(markdown(rows, names, machine, command))
     if arguments.json:
         arguments.json.write_text(json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=1))
-    return _complaints(rows, console)
+    return complaints(rows, console)
 
 
-def _complaints(rows: Sequence[Row], console: Console) -> int:
+def complaints(rows: Sequence[Row], console: Console) -> int:
+    """Tells what failed and what differs; 1 when results differ or stablexla failed."""
     code = 0
     for row in rows:
         for name, why in row.failures.items():

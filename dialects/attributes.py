@@ -86,3 +86,117 @@ class PaddingConfig:
             integers(attributes["edge_padding_high"]),
             integers(attributes["interior_padding"]),
         )
+
+
+@dataclass(frozen=True)
+class GatherDimensionNumbers:
+    """Which dimensions of a gather's result lie in a slice, and where its indices point."""
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    index_vector_dim: int
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+    @classmethod
+    def read(cls, attribute: Any) -> GatherDimensionNumbers:
+        numbers = stablehlo.GatherDimensionNumbers(attribute)
+        return cls(
+            tuple(numbers.offset_dims),
+            tuple(numbers.collapsed_slice_dims),
+            tuple(numbers.start_index_map),
+            int(numbers.index_vector_dim),
+            tuple(numbers.operand_batching_dims),
+            tuple(numbers.start_indices_batching_dims),
+        )
+
+
+@dataclass(frozen=True)
+class ScatterDimensionNumbers:
+    """Which dimensions of a scatter's updates lie in a window, and where its indices point."""
+
+    update_window_dims: tuple[int, ...]
+    inserted_window_dims: tuple[int, ...]
+    scatter_dims_to_operand_dims: tuple[int, ...]
+    index_vector_dim: int
+    input_batching_dims: tuple[int, ...] = ()
+    scatter_indices_batching_dims: tuple[int, ...] = ()
+
+    @classmethod
+    def read(cls, attribute: Any) -> ScatterDimensionNumbers:
+        numbers = stablehlo.ScatterDimensionNumbers(attribute)
+        return cls(
+            tuple(numbers.update_window_dims),
+            tuple(numbers.inserted_window_dims),
+            tuple(numbers.scattered_dims_to_operand_dims),
+            int(numbers.index_vector_dim),
+            tuple(numbers.input_batching_dims),
+            tuple(numbers.scatter_indices_batching_dims),
+        )
+
+
+@dataclass(frozen=True)
+class SpatialDimension:
+    """One spatial dimension of a convolution: its places in lhs, rhs and result, and how the window moves along it."""
+
+    input: int
+    kernel: int
+    output: int
+    stride: int = 1
+    low: int = 0
+    high: int = 0
+    lhs_dilation: int = 1
+    rhs_dilation: int = 1
+    reversed: bool = False
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The attributes of a convolution."""
+
+    input_batch: int
+    input_feature: int
+    kernel_input: int
+    kernel_output: int
+    output_batch: int
+    output_feature: int
+    spatial: tuple[SpatialDimension, ...]
+    feature_groups: int = 1
+    batch_groups: int = 1
+
+    @classmethod
+    def read(cls, attributes: Any) -> Convolution:
+        numbers = stablehlo.ConvDimensionNumbers(attributes["dimension_numbers"])
+        places = zip(
+            numbers.input_spatial_dimensions,
+            numbers.kernel_spatial_dimensions,
+            numbers.output_spatial_dimensions,
+            strict=True,
+        )
+        count = len(numbers.input_spatial_dimensions)
+
+        def each(name: str, default: int) -> tuple[int, ...]:
+            return integers(attributes[name]) if name in attributes else (default,) * count
+
+        padding = integers(attributes["padding"]) if "padding" in attributes else (0,) * (2 * count)
+        columns = (
+            each("window_strides", 1),
+            padding[::2],
+            padding[1::2],
+            each("lhs_dilation", 1),
+            each("rhs_dilation", 1),
+            map(bool, each("window_reversal", 0)),
+        )
+        spatial = tuple(SpatialDimension(*p, *row) for p, row in zip(places, zip(*columns, strict=True), strict=True))
+        return cls(
+            int(numbers.input_batch_dimension),
+            int(numbers.input_feature_dimension),
+            int(numbers.kernel_input_feature_dimension),
+            int(numbers.kernel_output_feature_dimension),
+            int(numbers.output_batch_dimension),
+            int(numbers.output_feature_dimension),
+            spatial,
+            int(attributes["feature_group_count"]),
+            int(attributes["batch_group_count"]),
+        )

@@ -84,8 +84,8 @@ class ElementType:
         """Bytes of one element in memory; types of less than a byte take one."""
         return self.dtype.itemsize
 
-    def __getitem__(self, dimensions: int | tuple[int, ...]) -> Shape:
-        """The shape of an array of this type: `f32[2, 3]`, `f32[4]`, `f32[()]` for a scalar."""
+    def __getitem__(self, dimensions: int | str | tuple[int | str, ...]) -> Shape:
+        """The shape of an array of this type: `f32[2, 3]`, `f32["<=4"]`, `f32[()]` for a scalar."""
         from stablexla.dialects.shapes import Shape  # shapes are made of element types
 
         return Shape(self, dimensions if isinstance(dimensions, tuple) else (dimensions,))

@@ -13,39 +13,48 @@ from operator import index
 from stablexla.dialects.element_types import ElementType, element_type
 from stablexla.dialects.errors import ShapeError
 
-_ARRAY = re.compile(r"\s*([a-z]\w*)\s*\[([\d\s,]*)\](?:\{[^}]*\})?\s*")
+_ARRAY = re.compile(r"\s*([a-z]\w*)\s*\[([\d\s,<=]*)\](?:\{[^}]*\})?\s*")
+_BOUNDED = re.compile(r"\s*<=\s*(\d+)\s*")
 
 # Inside the class, `tuple` is a method.
 Dimensions = tuple[int, ...]
 Shapes = tuple["Shape", ...]
+Flags = tuple[bool, ...]
+Spelled = tuple[int | str, ...]
 _Reduced = tuple[object, ...]
 
 
 class Shape:
     """The shape of a value: `Shape("f32", (2, 3))`, for short `sx.f32[2, 3]`; `sx.f32[()]` is a scalar.
 
+    A dimension "<=8" is dynamic: its size is known only when the program runs, and 8 is its bound.
+
     Raises:
-        ShapeError: no such element type, or a dimension that is no integer from 0 on.
+        ShapeError: no such element type, or a dimension that is no integer from 0 on, nor "<=" and one.
 
     >>> shape = Shape("f32", (2, 3))
     >>> print(shape, shape.rank, shape.size)
     f32[2,3] 2 6
     >>> print(Shape.tuple((shape, Shape("s32", ()))))
     (f32[2,3], s32[])
+    >>> some = sx.f32["<=8", 3]
+    >>> print(some, some.dimensions, some.is_dynamic_dimension(0), some.mlir)
+    f32[<=8,3] (8, 3) True tensor<?x3xf32, #stablehlo.bounds<8, ?>>
     """
 
-    __slots__ = ("_dimensions", "_element_type", "_hash", "_parts")
+    __slots__ = ("_dimensions", "_dynamic", "_element_type", "_hash", "_parts")
 
     _element_type: ElementType | None
     _dimensions: Dimensions
+    _dynamic: Dimensions
     _parts: Shapes | None
     _hash: int
 
-    def __init__(self, element_type_: object, dimensions: Iterable[int] = ()) -> None:
+    def __init__(self, element_type_: object, dimensions: Iterable[int | str] = ()) -> None:
         self._element_type = element_type(element_type_)
-        self._dimensions = _checked_dimensions(dimensions)
+        self._dimensions, self._dynamic = _checked_dimensions(dimensions)
         self._parts = None
-        self._hash = hash((self._element_type.name, self._dimensions))
+        self._hash = hash((self._element_type.name, self._dimensions, self._dynamic))
 
     @classmethod
     def tuple(cls, shapes: Iterable[Shape]) -> Shape:
@@ -64,7 +73,8 @@ class Shape:
     @classmethod
     def _make(cls, parts: Shapes | None, hash_: int) -> Shape:
         self = object.__new__(cls)
-        self._element_type, self._dimensions, self._parts, self._hash = None, (), parts, hash_
+        self._element_type, self._dimensions, self._dynamic = None, (), ()
+        self._parts, self._hash = parts, hash_
         return self
 
     @classmethod
@@ -88,8 +98,22 @@ class Shape:
 
     @property
     def dimensions(self) -> Dimensions:
-        """The sizes of an array's dimensions; `()` for scalars, tuples and tokens."""
+        """The sizes of an array's dimensions, of dynamic ones the bounds; `()` for scalars, tuples and tokens."""
         return self._dimensions
+
+    @property
+    def dynamic_dimensions(self) -> Flags:
+        """For each dimension of an array whether its size is known only when the program runs."""
+        return tuple(place in self._dynamic for place in range(len(self._dimensions)))
+
+    def is_dynamic_dimension(self, dimension: int) -> bool:
+        """Whether the size of this dimension of an array is known only when the program runs."""
+        return dimension in self._dynamic
+
+    @property
+    def is_static(self) -> bool:
+        """No array in it has a dynamic dimension."""
+        return not self._dynamic if self._parts is None else all(part.is_static for part in self._parts)
 
     @property
     def rank(self) -> int:
@@ -98,7 +122,7 @@ class Shape:
 
     @property
     def size(self) -> int:
-        """The number of elements of an array; 0 for tuples and tokens."""
+        """The number of elements that an array may have; 0 for tuples and tokens."""
         return math.prod(self._dimensions) if self._element_type is not None else 0
 
     @property
@@ -138,6 +162,16 @@ class Shape:
         """The number of `leaves`."""
         return 1 if self._parts is None else sum(part.leaf_count for part in self._parts)
 
+    def without_tokens(self) -> Shape:
+        """The shape without the tokens in its tuples; a token itself is the empty tuple.
+
+        >>> print(Shape.parse("(f32[2], (token, s32[]), token)").without_tokens())
+        (f32[2], (s32[]))
+        """
+        if self._parts is not None:
+            return Shape.tuple(part.without_tokens() for part in self._parts if not part.is_token)
+        return Shape.tuple(()) if self.is_token else self
+
     @property
     def mlir(self) -> str:
         """The type's spelling in StableHLO.
@@ -149,15 +183,33 @@ class Shape:
             return f"tuple<{', '.join(part.mlir for part in self._parts)}>"
         if self._element_type is None:
             return "!stablehlo.token"
-        return f"tensor<{''.join(f'{size}x' for size in self._dimensions)}{self._element_type.mlir}>"
+        sizes = "".join("?x" if i in self._dynamic else f"{n}x" for i, n in enumerate(self._dimensions))
+        if not self._dynamic:
+            return f"tensor<{sizes}{self._element_type.mlir}>"
+        bounds = ", ".join(str(n) if i in self._dynamic else "?" for i, n in enumerate(self._dimensions))
+        return f"tensor<{sizes}{self._element_type.mlir}, #stablehlo.bounds<{bounds}>>"
 
     def with_element_type(self, element_type_: object) -> Shape:
         """The array shape of the same dimensions and another element type."""
-        return Shape(element_type_, self._dimensions)
+        return Shape(element_type_, self._spelled)
 
-    def with_dimensions(self, dimensions: Iterable[int]) -> Shape:
+    def with_dimensions(self, dimensions: Iterable[int | str]) -> Shape:
         """The array shape of the same element type and other dimensions."""
         return Shape(self.element_type, dimensions)
+
+    def with_dynamic(self, chosen: Iterable[int]) -> Shape:
+        """The array shape of the same sizes in which these dimensions, and no others, are dynamic.
+
+        >>> print(Shape("f32", (8, 3)).with_dynamic([0]))
+        f32[<=8,3]
+        """
+        places = set(chosen)
+        return Shape(self.element_type, [f"<={n}" if i in places else n for i, n in enumerate(self._dimensions)])
+
+    @property
+    def _spelled(self) -> Spelled:
+        """The dimensions as they are given to the class."""
+        return tuple(f"<={n}" if i in self._dynamic else n for i, n in enumerate(self._dimensions))
 
     def __iter__(self) -> Iterator[Shape]:
         return iter(self.tuple_shapes)
@@ -168,6 +220,7 @@ class Shape:
         return (
             self._hash == other._hash
             and self._dimensions == other._dimensions
+            and self._dynamic == other._dynamic
             and self._element_type is other._element_type
             and self._parts == other._parts
         )
@@ -180,7 +233,7 @@ class Shape:
             return f"({', '.join(map(str, self._parts))})"
         if self._element_type is None:
             return "token"
-        return f"{self._element_type.name}[{','.join(map(str, self._dimensions))}]"
+        return f"{self._element_type.name}[{','.join(map(str, self._spelled))}]"
 
     def __repr__(self) -> str:
         if self._parts is not None:
@@ -188,23 +241,39 @@ class Shape:
             return f"Shape.tuple(({inner}))"
         if self._element_type is None:
             return "Shape.token()"
-        return f"Shape({self._element_type.name!r}, {self._dimensions!r})"
+        return f"Shape({self._element_type.name!r}, {self._spelled!r})"
 
     def __reduce__(self) -> str | _Reduced:
         return Shape.parse, (str(self),)
 
 
-def _checked_dimensions(dimensions: Iterable[int]) -> tuple[int, ...]:
+def _checked_dimensions(dimensions: Iterable[int | str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The sizes, and the places of those that are bounds."""
     try:
-        sizes = tuple(map(index, dimensions))
+        given = tuple(dimensions) if not isinstance(dimensions, str) else (dimensions,)
+        bounded = tuple(place for place, size in enumerate(given) if isinstance(size, str))
+        sizes = tuple(map(index, map(_bound, given) if bounded else given))  # type: ignore[arg-type]  # or TypeError
     except TypeError:
-        raise ShapeError(f"dimensions are a sequence of integers, not {dimensions!r}") from None
+        hint = '"<=8", where 8 is only a bound' if isinstance(dimensions, Iterable) else ""
+        raise ShapeError(f"dimensions are a sequence of integers, not {dimensions!r}", hint=hint) from None
     for position, size in enumerate(sizes):
         if size < 0:
             raise ShapeError(f"dimension {position} has the negative size {size}")
         if size >= 2**63:
             raise ShapeError(f"dimension {position} has the size {size}, which takes more than 64 bits")
-    return sizes
+        if position in bounded and size >= 2**31:
+            raise ShapeError(f"dimension {position} has the bound {size}, and sizes at run time are of 32 bits")
+    return sizes, bounded
+
+
+def _bound(size: int | str) -> int:
+    """The number in "<=8"; any other text is no size."""
+    if not isinstance(size, str):
+        return size
+    found = _BOUNDED.fullmatch(size)
+    if found is None:
+        raise TypeError
+    return int(found[1])
 
 
 def _parse(text: str) -> tuple[Shape, str]:
@@ -218,7 +287,7 @@ def _parse(text: str) -> tuple[Shape, str]:
     if found is None:
         raise ShapeError(f"{text!r} is no shape", hint='"f32[2,3]", "pred[]", "token" or "(s32[], f32[4])"')
     sizes = [size for size in found[2].split(",") if size.strip()]
-    return Shape(found[1], map(int, sizes)), text[found.end() :]
+    return Shape(found[1], [size if "<" in size else int(size) for size in sizes]), text[found.end() :]
 
 
 def _parse_tuple(text: str) -> tuple[Shape, str]:

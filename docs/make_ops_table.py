@@ -1,4 +1,5 @@
-"""Writes docs/ops.md from the registries: every operation of the builder and of StableHLO, and how far each has come.
+"""Writes docs/ops.md from the registries: every section of XLA's operation semantics, every operation of the builder and
+of StableHLO, and how far each has come.
 
 Run as `python docs/make_ops_table.py`; with `--check` it writes nothing, and says what is missing or out of date.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import runpy
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +17,10 @@ from pathlib import Path
 from jaxlib.mlir.dialects import _stablehlo_ops_gen
 
 import stablexla as sx
+import stablexla.lowering.bounded_rules
 import stablexla.lowering.families
 from stablexla.dialects.composites import COMPOSITES
+from stablexla.lowering.bounded import EXPANSIONS
 from stablexla.lowering.registry import RULES
 from stablexla.ops.registry import REGISTRY, Operation
 
@@ -24,13 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/ops.md"
 
 # What the builder can write down and nothing can run yet. The list is checked: an entry goes when its lowering comes.
-NOT_LOWERED = {
-    "create_token": "tokens order effects, and there is no operation with effects yet",
-    "infeed": "there are no device queues yet",
-    "partition_id": "a program runs on one device",
-    "recv": "a program runs on one device",
-    "replica_id": "a program runs on one device",
-}
+NOT_LOWERED: dict[str, str] = {}
 # What an operation emits in its other form.
 EMITS_ALSO = {"conditional": "stablehlo.if"}
 # Operations that have no operand and no array as their result.
@@ -77,6 +75,8 @@ def lowering_of(emits: str) -> str:
         return _link(f"lowering/{COMPOSITES[emits].rule.__module__.rpartition('.')[2]}.py")
     if emits.startswith("chlo."):
         return "to StableHLO"
+    if emits in EXPANSIONS:
+        return _link("lowering/bounded_rules.py")
     return {"": "none needed", "func.call": "inlined"}.get(emits, "")
 
 
@@ -131,6 +131,18 @@ def rows() -> list[Row]:
     return [Row(o, lowering_of(o.emits), tests(o, True), tests(o, False)) for o in by_family]
 
 
+def sections() -> list[tuple[str, str, Row | None]]:
+    """Each section of XLA's operation semantics with its functions, and what is known of each of them."""
+    found = {row.operation.name: row for row in rows()}
+    listed = runpy.run_path(str(ROOT / "docs/specification.py"))["SECTIONS"]
+    return [(section, name, found.get(name)) for section, names in listed.items() for name in names]
+
+
+def is_done(row: Row | None) -> bool:
+    """Built, lowered, and run by a test."""
+    return row is not None and bool(row.lowering) and bool(row.built or row.run) and bool(row.run)
+
+
 def _builds(file: Path) -> bool:
     return file.stem.endswith(("_build", "_builder"))
 
@@ -138,7 +150,14 @@ def _builds(file: Path) -> bool:
 def gaps() -> list[str]:
     """What is missing, as the completeness test reports it."""
     stale = [f"{name}: no such operation" for name in NOT_LOWERED if name not in REGISTRY]
-    return stale + [gap for row in rows() for gap in row.gaps]
+    unwritten = [f"{section}: there is no function {name}" for section, name, row in sections() if row is None]
+    known = [gap for row in rows() for gap in row.gaps]
+    undone = [
+        f"{section}: {name} is not built, lowered and run"
+        for section, name, row in sections()
+        if row is not None and not is_done(row) and not row.gaps
+    ]
+    return stale + unwritten + known + undone
 
 
 # ---- the page -------------------------------------------------------------------------------------------------------
@@ -151,6 +170,7 @@ def page() -> str:
     lowered = [name for name in stablehlo_operations() if name in RULES]
     parts = [
         "# Operations\n\nMade by `python docs/make_ops_table.py` from the registries; don't edit.",
+        _specification(),
         f"## The builder's operations\n\n{ready} of {len(found)} can be run. *built* and *run* are the test files that "
         "build an operation, and those that run it and compare with an oracle. Element types are those that the "
         f"builder takes: {', '.join(f'`{t.name}`' for t in sx.ELEMENT_TYPES)}.",
@@ -163,14 +183,38 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _specification() -> str:
+    """The table of the sections of XLA's operation semantics."""
+    body, last = [], ""
+    for section, name, row in sections():
+        done = "\N{LARGE GREEN CIRCLE}" if is_done(row) else "\N{LARGE RED CIRCLE}"
+        title, last = "" if section == last else section, section
+        if row is None:
+            body.append([title, f"`{name}`", "", "", "", done])
+        else:
+            emits = f"`{row.operation.emits}`" if row.operation.emits else ""
+            tests = _files(dict.fromkeys((*row.run, *row.built)))
+            body.append([title, f"`{_spelled(row.operation)}`", emits, row.lowering, tests, done])
+    count = sum(is_done(row) for _, _, row in sections())
+    return (
+        f"## XLA's operation semantics\n\nAll sections, in the document's order: {count} of {len(body)} functions are "
+        "built, lowered and run by a test, which \N{LARGE GREEN CIRCLE} says.\n\n"
+        + _table(["section", "function", "StableHLO", "lowering", "tests", ""], body)
+    )
+
+
+def _spelled(operation: Operation) -> str:
+    """As a program writes it."""
+    return f"b.{operation.name}" if operation.family == "constants" else f"sx.{operation.name}"
+
+
 def _family(family: str, found: Sequence[Row]) -> str:
     body = []
     for row in (r for r in found if r.operation.family == family):
         operation = row.operation
-        name = f"b.{operation.name}" if family == "constants" else f"sx.{operation.name}"
         lowering = row.lowering or f"not yet: {NOT_LOWERED.get(operation.name, '')}"
         emits = f"`{operation.emits}`" if operation.emits else ""
-        body.append([f"`{name}`", emits, lowering, _files(row.built), _files(row.run), _types(operation)])
+        body.append([f"`{_spelled(operation)}`", emits, lowering, _files(row.built), _files(row.run), _types(operation)])
     head = ["operation", "emits", "lowering", "built", "run", "element types"]
     return f"### {family}\n\n{_table(head, body)}"
 

@@ -11,13 +11,18 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 from mlir.dialects import math
 
-from stablexla.dialects.composites import composite_kernel, kernel_for
+from stablexla.dialects.composites import composite_kernel, kernel_of, name_and_version
 from stablexla.dialects.element_types import ElementType
+from stablexla.lowering import complex_functions, complex_math
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.generic import elementwise
+from stablexla.lowering.host import host_call
 from stablexla.lowering.math_expansion import erf_inv
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.storage import narrow, widen
+
+# It enters what it has in the tables of complex_math.
+COMPLEX = (complex_functions,)
 
 FUNCTIONS = {
     "chlo.acos": math.acos,
@@ -38,22 +43,39 @@ FUNCTIONS = {
 @lowers("stablehlo.composite")
 def composite(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
     """By the kernel that is registered for it."""
-    name = hlo_ir.StringAttr(ctx.attributes["name"]).value
-    version = hlo_ir.IntegerAttr(ctx.attributes["version"]).value if "version" in ctx.attributes else 0
-    kernel = kernel_for(name, version, [v.type for v in ctx.op.operands])
+    kernel = kernel_of(ctx.op)
     if kernel is None:
+        name, _ = name_and_version(ctx.op)
         raise ctx.unsupported(f"there is no kernel for the composite {name!r}, and it was not decomposed")
     lowered: Sequence[ir.Value] = kernel.rule(ctx, *operands)
     return lowered
+
+
+def call_of_host(name: str, version: int, ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
+    """A call of the Python function that is registered for a composite."""
+    attributes = str(ctx.attributes["composite_attributes"]) if "composite_attributes" in ctx.attributes else "{}"
+    types = ctx.operand_types, ctx.result_types
+    return host_call(
+        ctx, "composite", operands, *types, effect=False, target=name, version=version, keywords=attributes
+    )
 
 
 def _is_float(element: ElementType) -> bool:
     return element.is_float
 
 
-@composite_kernel(*FUNCTIONS, accepts=_is_float)
+def _is_float_or_complex(element: ElementType) -> bool:
+    return element.is_float or element.is_complex
+
+
+@composite_kernel(*complex_math.COMPOSITES, accepts=_is_float_or_complex)
+@composite_kernel(*(name for name in FUNCTIONS if name not in complex_math.COMPOSITES), accepts=_is_float)
 def elementary_function(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """The function of each element, computed in f32 or wider."""
-    function = FUNCTIONS[hlo_ir.StringAttr(ctx.attributes["name"]).value]
+    name = hlo_ir.StringAttr(ctx.attributes["name"]).value
     element = ctx.result.element
+    if element.is_complex:
+        of_complex = complex_math.COMPOSITES[name]
+        return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: of_complex(v, element))
+    function = FUNCTIONS[name]
     return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: narrow(function(widen(v, element)), element))

@@ -16,7 +16,15 @@ from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.lowering.registry import lower_operation
 from stablexla.lowering.storage import from_storage, to_storage
-from stablexla.lowering.types import TensorType, ssa_type, tensor_storage, tensor_type
+from stablexla.lowering.types import (
+    TOKEN,
+    TensorType,
+    is_token,
+    ssa_type,
+    storage_type,
+    tensor_storage,
+    tensor_type,
+)
 
 
 class LoweringContext:
@@ -88,6 +96,16 @@ def types_of(values: Sequence[Any], operation: str, location: Any) -> list[Tenso
         raise UnsupportedError(error.summary + place_of(location), operation=operation) from None
 
 
+def arrays_of(values: Sequence[Any]) -> list[Any]:
+    """The values without the tokens among them."""
+    return [v for v in values if not is_token(v.type)]
+
+
+def new_token() -> ir.Value:
+    """The value that stands for a token."""
+    return tensor.empty(TOKEN.shape, storage_type(TOKEN.element))
+
+
 def place_of(location: Any) -> str:
     """A line for an error's message that says where an operation comes from; empty when that is not known."""
     place = str(location).removeprefix("loc(").removesuffix(")")
@@ -122,15 +140,18 @@ class ModuleLowering:
             return module
 
     def _lower_main(self, source: Any) -> None:
+        """Tokens among the parameters and results stay outside: effects keep their order in main by themselves."""
         block = source.regions[0].blocks[0]
-        inputs = types_of(block.arguments, "the parameters of main", source.location)
+        inputs = types_of(arrays_of(block.arguments), "the parameters of main", source.location)
         terminator = block.operations[len(block.operations) - 1]
-        outputs = types_of(terminator.operands, "the results of main", terminator.location)
+        outputs = types_of(arrays_of(terminator.operands), "the results of main", terminator.location)
         signature = ir.FunctionType.get([tensor_storage(t) for t in inputs], [tensor_storage(t) for t in outputs])
         main = func.FuncOp("main", signature, visibility="public")
         with ir.InsertionPoint(main.add_entry_block()):
-            arguments = [self._enter(v, t) for v, t in zip(main.arguments, inputs, strict=True)]
-            results = self.lower_block(block, arguments)
+            entered = iter([self._enter(v, t) for v, t in zip(main.arguments, inputs, strict=True)])
+            arguments = [new_token() if is_token(v.type) else next(entered) for v in block.arguments]
+            made = zip(terminator.operands, self.lower_block(block, arguments), strict=True)
+            results = [value for formal, value in made if not is_token(formal.type)]
             func.ReturnOp([self._leave(v, t) for v, t in zip(results, outputs, strict=True)])
 
     def _enter(self, argument: ir.Value, type_: TensorType) -> ir.Value:

@@ -36,24 +36,41 @@ def dot(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
 
 def contract(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, numbers: DotDimensionNumbers) -> ir.Value:
     """The contraction in its accumulation type, then rounded to the result's type."""
+    maps, iterators = contraction_maps(numbers, ctx.operand_types[0].rank, ctx.operand_types[1].rank)
+    return sum_products(ctx, lhs, rhs, maps, iterators)
+
+
+def sum_products(
+    ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, maps: Sequence[ir.AffineMap], iterators: Sequence[str]
+) -> ir.Value:
+    """Products of elements of lhs and rhs, read through the first two maps, added up into the result's elements."""
     types = [(v, t) for v, t in zip((lhs, rhs), ctx.operand_types, strict=True)]
     lhs, rhs = (_at_least_1d(v, t) for v, t in types)
-    element = ctx.result.element
-    accumulator = TensorType(accumulation_type(element), ctx.result.shape)
-    maps, iterators = contraction_maps(numbers, ctx.operand_types[0].rank, ctx.operand_types[1].rank)
-    inputs, maps[:2] = read_all([lhs, rhs], maps[:2], transposes=True)
+    accumulator = TensorType(accumulation_type(ctx.result.element), ctx.result.shape)
+    inputs, read = read_all([lhs, rhs], maps[:2], transposes=True)
     elements = [t.element for t in ctx.operand_types]
 
     def body(arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        x, y = (
-            convert_value(from_storage(a, e), e, accumulator.element)
-            for a, e in zip(arguments[:2], elements, strict=True)
-        )
+        x, y = (from_storage(a, e) for a, e in zip(arguments[:2], elements, strict=True))
         total = from_storage(arguments[2], accumulator.element)
-        return [to_storage(multiply_add(x, y, total, accumulator.element), accumulator.element)]
+        return [to_storage(add_product(ctx, x, y, total), accumulator.element)]
 
     zero = to_storage(constant_value(0, accumulator.element), accumulator.element)
-    summed = generic(inputs, [Output(accumulator, zero)], maps, iterators, body)[0]
+    summed = generic(inputs, [Output(accumulator, zero)], [*read, maps[2]], iterators, body)[0]
+    return rounded_sum(ctx, summed)
+
+
+def add_product(ctx: LoweringContext, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
+    """total + x * y, in the type that the operation sums in; x and y are values of its operands' types."""
+    wide = accumulation_type(ctx.result.element)
+    x, y = (convert_value(v, t.element, wide) for v, t in zip((x, y), ctx.operand_types, strict=True))
+    return multiply_add(x, y, total, wide)
+
+
+def rounded_sum(ctx: LoweringContext, summed: ir.Value) -> ir.Value:
+    """The sums, which are an array also where the result is a scalar, as the operation's result."""
+    element = ctx.result.element
+    accumulator = TensorType(accumulation_type(element), ctx.result.shape)
     if not accumulator.rank:
         summed = from_storage(tensor.extract(summed, []), accumulator.element)
     if accumulator.element == element:

@@ -12,11 +12,18 @@ from stablexla.lowering.registry import lowers
 from stablexla.lowering.scalars import cmpi
 from stablexla.lowering.storage import constant
 from stablexla.lowering.types import ssa_type
+from stablexla.lowering.unrolling import known_turns
 
 
 @lowers("stablehlo.while")
 def while_(ctx: LoweringContext, *inits: ir.Value) -> list[ir.Value]:
     """The body again and again as long as the condition holds; scalars are carried as values, arrays as tensors."""
+    turns = known_turns(ctx.op)
+    if turns is not None:
+        values = list(inits)
+        for _ in range(turns):
+            values = ctx.inline_region(1, values)
+        return values
     types = [ssa_type(t) for t in ctx.result_types]
     loop = scf.WhileOp(types, list(inits))
     location = [ir.Location.current] * len(types)

@@ -9,11 +9,14 @@ from mlir.dialects import arith
 
 from stablexla.dialects.attributes import word
 from stablexla.dialects.element_types import ElementType, Kind
-from stablexla.lowering import complex_math, scalars
+from stablexla.lowering import complex_functions, complex_math, complex_power, scalars
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.generic import elementwise
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.storage import narrow, widen
+
+# They enter what they have in the tables of complex_math.
+COMPLEX = (complex_functions, complex_power)
 
 UNARY: dict[Kind, dict[str, Any]] = {
     Kind.FLOAT: scalars.FLOAT_UNARY,

@@ -1,5 +1,47 @@
 """Imports every family of lowering rules, so that each is in the registry."""
 
-from stablexla.lowering import complex_math, composites, contraction, control, conversion, elementwise, reduction, shape
+from stablexla.lowering import (
+    collectives,
+    complex_math,
+    composites,
+    contraction,
+    control,
+    conversion,
+    convolution,
+    custom_call,
+    effects,
+    elementwise,
+    fft,
+    indexing,
+    linear_algebra,
+    normalization,
+    order,
+    random,
+    reduction,
+    scatter,
+    shape,
+    window,
+)
 
-FAMILIES = (elementwise, conversion, complex_math, composites, shape, contraction, reduction, control)
+FAMILIES = (
+    elementwise,
+    conversion,
+    complex_math,
+    composites,
+    shape,
+    indexing,
+    scatter,
+    contraction,
+    convolution,
+    linear_algebra,
+    fft,
+    order,
+    random,
+    reduction,
+    normalization,
+    window,
+    control,
+    custom_call,
+    effects,
+    collectives,
+)

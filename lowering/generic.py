@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
@@ -61,15 +61,19 @@ def generic(
     iterators: Sequence[str],
     body: Callable[[Sequence[ir.Value]], Sequence[ir.Value]],
     mark: str = "",
+    kept: Sequence[int] = (),
+    attributes: Mapping[str, ir.Attribute] | None = None,
 ) -> list[ir.Value]:
     """A linalg.generic over the loops that run more than once.
 
     Args:
         maps: from the loops to the dimensions of each input and output.
         body: gets an element of each input and output as stored and returns what to store.
-        mark: an attribute for the operation.
+        mark: a unit attribute for the operation.
+        kept: loops that are kept even when they run once.
+        attributes: further attributes for the operation.
     """
-    nest = _Nest(inputs, outputs, maps, iterators)
+    nest = _Nest(inputs, outputs, maps, iterators, kept)
     starts = [o.initial(shape) for o, shape in zip(outputs, nest.output_shapes, strict=True)]
     op = ir.Operation.create(
         "linalg.generic",
@@ -79,6 +83,7 @@ def generic(
             "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in nest.maps]),
             "iterator_types": ir.ArrayAttr.get([_iterator(kind) for kind in nest.iterators]),
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), len(outputs)]),
+            **(attributes or {}),
         },
         regions=1,
     )
@@ -103,10 +108,11 @@ class _Nest:
         outputs: Sequence[Output],
         maps: Sequence[ir.AffineMap],
         iterators: Sequence[str],
+        kept: Sequence[int] = (),
     ) -> None:
         shapes = [list(v.type.shape) if isinstance(v.type, ir.RankedTensorType) else [] for v in inputs]
         shapes += [list(o.type.shape) for o in outputs]
-        self._kept = self._loops_to_keep(shapes, maps, iterators)
+        self._kept = sorted({*self._loops_to_keep(shapes, maps, iterators), *kept})
         self.iterators = [iterators[d] for d in self._kept]
         zero = ir.AffineConstantExpr.get(0)
         places = {d: ir.AffineDimExpr.get(i) for i, d in enumerate(self._kept)}

@@ -28,11 +28,13 @@ from stablexla.lowering.generic import (
     read_through,
 )
 from stablexla.lowering.registry import lowers
-from stablexla.lowering.scalars import cmpi
 from stablexla.lowering.storage import constant as scalar_constant
 from stablexla.lowering.storage import from_storage, narrow, to_storage
 from stablexla.lowering.types import TensorType, tensor_storage, value_type
 from stablexla.lowering.unit_dimensions import differ_only_in_units, with_dimensions, without
+
+# Slices of constants of up to so many elements are taken while lowering.
+SMALL_TABLE = 64
 
 
 @lowers("stablehlo.constant")
@@ -160,8 +162,10 @@ def reshape(ctx: LoweringContext, x: ir.Value) -> ir.Value:
     if not result.rank:
         if not source.rank:
             return x
-        zero = arith.constant(ir.IndexType.get(), 0)
-        return from_storage(tensor.extract(x, [zero] * source.rank), source.element)
+        stored, _ = read_through(x, identity(source.rank))
+        if isinstance(stored.type, ir.RankedTensorType):
+            stored = tensor.extract(x, [arith.constant(ir.IndexType.get(), 0)] * source.rank)
+        return from_storage(stored, source.element)
     if not source.rank:
         return fill(x, result)
     return reshaped(x, source, result)
@@ -187,11 +191,16 @@ def reshaped(x: ir.Value, source: TensorType, result: TensorType) -> ir.Value:
 @lowers("stablehlo.transpose")
 def transpose(ctx: LoweringContext, x: ir.Value) -> ir.Value:
     """Result dimension i is x's dimension permutation[i]."""
-    if not ctx.result.rank:
+    return transposed(x, ctx.operand_types[0], integers(ctx.attributes["permutation"]))
+
+
+def transposed(x: ir.Value, source: TensorType, permutation: Sequence[int]) -> ir.Value:
+    """x with its dimension permutation[i] as dimension i."""
+    if list(permutation) == list(range(source.rank)):
         return x
-    permutation = integers(ctx.attributes["permutation"])
-    inverse = [permutation.index(d) for d in range(ctx.result.rank)]
-    return _copy_through(x, projection(ctx.result.rank, inverse), ctx.result, mark=TRANSPOSE)
+    result = source.with_shape(tuple(source.shape[d] for d in permutation))
+    inverse = [list(permutation).index(d) for d in range(source.rank)]
+    return _copy_through(x, projection(source.rank, inverse), result, mark=TRANSPOSE)
 
 
 @lowers("stablehlo.reverse")
@@ -215,6 +224,12 @@ def slice_(ctx: LoweringContext, x: ir.Value) -> ir.Value:
     if not ctx.result.size:
         return empty(ctx.result)
     starts, strides = (integers(ctx.attributes[name]) for name in ("start_indices", "strides"))
+    known = _small_constant(x)
+    if known is not None:
+        ends = integers(ctx.attributes["limit_indices"])
+        chosen = np.ascontiguousarray(known[tuple(map(slice, starts, ends, strides))])
+        result = tensor_storage(ctx.result)
+        return arith.ConstantOp(result, ir.DenseElementsAttr.get(chosen, type=result)).result
     source = ctx.operand_types[0].shape
     cut = [e != r for e, r in zip(source, ctx.result.shape, strict=True)]
     if any(c and start == 0 and stride == 1 for c, start, stride in zip(cut, starts, strides, strict=True)):
@@ -227,24 +242,36 @@ def slice_(ctx: LoweringContext, x: ir.Value) -> ir.Value:
     return _copy_through(x, ir.AffineMap.get(ctx.result.rank, 0, exprs), ctx.result)
 
 
+def _small_constant(x: ir.Value) -> np.ndarray | None:
+    """The elements of a table of integers, such as a generator's rotations, which may so become plain numbers."""
+    op = x.owner
+    if isinstance(op, ir.Block) or op.operation.name != "arith.constant":
+        return None
+    attribute = op.operation.attributes["value"]
+    small = prod(x.type.shape) <= SMALL_TABLE and isinstance(x.type.element_type, ir.IntegerType)
+    return np.array(attribute) if small and isinstance(attribute, ir.DenseIntElementsAttr) else None
+
+
 @lowers("stablehlo.pad")
 def pad(ctx: LoweringContext, x: ir.Value, padding: ir.Value) -> ir.Value:
     """padding_value around x and between its elements; negative edges cut x off."""
-    source, result = ctx.operand_types[0], ctx.result
-    if not result.rank:
+    if not ctx.result.rank:
         return x
     config = PaddingConfig.read(ctx.attributes)
+    return padded(x, ctx.operand_types[0], padding, ctx.result, config.low, [n + 1 for n in config.interior])
+
+
+def padded(
+    x: ir.Value, source: TensorType, padding: ir.Value, result: TensorType, low: Sequence[int], steps: Sequence[int]
+) -> ir.Value:
+    """`padding` everywhere but for the elements of x, which lie from `low` on and `steps` apart."""
     filled = fill(padding, result)
-    placed = [
-        _placed(size, extent, low, interior + 1)
-        for size, extent, low, interior in zip(source.shape, result.shape, config.low, config.interior, strict=True)
-    ]
+    placed = list(map(_placed, source.shape, result.shape, low, steps))
     kept = [count for _, count, _ in placed]
     if 0 in kept:
         return filled
     cut = static_slice(x, source, [first for first, _, _ in placed], kept)
-    strides = [i + 1 for i in config.interior]
-    return static_insert(cut, filled, [offset for _, _, offset in placed], kept, strides)
+    return static_insert(cut, filled, [offset for _, _, offset in placed], kept, steps)
 
 
 def _placed(size: int, extent: int, low: int, step: int) -> tuple[int, int, int]:
@@ -278,6 +305,8 @@ def dynamic_slice(ctx: LoweringContext, x: ir.Value, *starts: ir.Value) -> ir.Va
     if not ctx.result.size:
         return empty(ctx.result)
     result = tensor_storage(ctx.result)
+    if ctx.result.size == 1:  # most often to become a scalar, which then never lies in memory
+        return tensor.splat(result, tensor.extract(x, offsets), [])
     return tensor.extract_slice(result, x, offsets, [], [], _dynamic(len(sizes)), list(sizes), [1] * len(sizes))
 
 
@@ -302,20 +331,28 @@ def clamped_starts(
     ctx: LoweringContext, starts: Sequence[ir.Value], extents: Sequence[int], sizes: Sequence[int], first_operand: int
 ) -> list[ir.Value]:
     """clamp(0, start, extent - size) of each start, as an index; unsigned starts are compared as such."""
-    index = ir.IndexType.get()
     offsets = []
     for i, (start, extent, size) in enumerate(zip(starts, extents, sizes, strict=True)):
         element = ctx.operand_types[first_operand + i].element
-        wide = ir.IntegerType.get_signless(64)
-        if start.type.width < 64:
-            start = arith.extui(wide, start) if element.is_unsigned else arith.extsi(wide, start)
-        highest = scalar_constant(wide, extent - size)
-        if element.is_unsigned:
-            start = arith.select(cmpi("ugt", start, highest), highest, start)
-        else:
-            start = arith.minsi(arith.maxsi(start, scalar_constant(wide, 0)), highest)
-        offsets.append(arith.index_cast(index, start))
+        offsets.append(as_index(held_within(start, element, extent - size), element))
     return offsets
+
+
+def held_within(start: ir.Value, element: ElementType, highest: int) -> ir.Value:
+    """clamp(0, start, highest), in the type of the start; unsigned ones are compared as such."""
+    reachable = (1 << (element.bits - element.is_signed)) - 1
+    if element.is_signed:
+        start = arith.maxsi(start, scalar_constant(start.type, 0))
+    if highest >= reachable:
+        return start
+    least = arith.minui if element.is_unsigned else arith.minsi
+    return least(start, scalar_constant(start.type, highest))
+
+
+def as_index(number: ir.Value, element: ElementType) -> ir.Value:
+    """An integer as an index."""
+    cast = arith.index_castui if element.is_unsigned else arith.index_cast
+    return cast(ir.IndexType.get(), number)
 
 
 def static_slice(x: ir.Value, source: TensorType, offsets: Sequence[int], sizes: Sequence[int]) -> ir.Value:

@@ -12,7 +12,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
-from stablexla.dialects.element_types import BY_MLIR, ElementType
+from stablexla.dialects.element_types import BY_MLIR, BY_NAME, ElementType
 from stablexla.dialects.errors import UnsupportedError
 
 
@@ -40,6 +40,15 @@ class TensorType:
         return f"{self.element}[{','.join(map(str, self.shape))}]"
 
 
+TOKEN = TensorType(BY_NAME["u8"], (0,))
+"""What stands for a token: an array of nothing, which is carried along and orders what takes and gives it."""
+
+
+def is_token(type_: Any) -> bool:
+    """Whether a StableHLO type is that of a token."""
+    return str(type_) == "!stablehlo.token"
+
+
 def tensor_type(type_: Any) -> TensorType:
     """Reads a StableHLO type.
 
@@ -47,6 +56,8 @@ def tensor_type(type_: Any) -> TensorType:
         UnsupportedError: a dynamic extent, or a type that is no tensor of one of XLA's element types.
     """
     if not isinstance(type_, hlo_ir.RankedTensorType):
+        if is_token(type_):
+            return TOKEN
         raise UnsupportedError(f"a value of type {type_} has no lowering")
     element = BY_MLIR.get(str(type_.element_type))
     if element is None:

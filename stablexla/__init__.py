@@ -9,7 +9,13 @@ check_pins()
 
 from stablexla.builder import XlaBuilder
 from stablexla.compiler import compile
+from stablexla.composite_kernels import (
+    check_composite_kernel,
+    register_composite_kernel,
+    unregister_composite_kernel,
+)
 from stablexla.computation import XlaComputation
+from stablexla.custom_calls import register_custom_call
 from stablexla.dialects.errors import (
     CompileError,
     ExecutionError,
@@ -22,9 +28,39 @@ from stablexla.dialects.errors import (
 )
 from stablexla.executable import Executable
 from stablexla.op import XlaOp
+from stablexla.ops.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    collective_broadcast,
+    collective_permute,
+    cross_replica_sum,
+    reduce_scatter,
+)
 from stablexla.ops.contraction import DotDimensionNumbers, dot, dot_general
 from stablexla.ops.control import call, composite_call, conditional, optimization_barrier, while_
 from stablexla.ops.conversion import bitcast_convert_type, convert_element_type, reduce_precision
+from stablexla.ops.convolution import (
+    conv,
+    conv_general,
+    conv_general_dilated,
+    conv_with_general_dimensions,
+    conv_with_general_padding,
+)
+from stablexla.ops.convolution_numbers import ConvDimensionNumbers
+from stablexla.ops.custom_call import custom_call
+from stablexla.ops.dynamic_size import set_dimension_size
+from stablexla.ops.effects import (
+    after_all,
+    infeed_with_token,
+    outfeed,
+    outfeed_with_token,
+    recv_from_host,
+    recv_with_token,
+    send,
+    send_to_host,
+    send_with_token,
+)
 from stablexla.ops.elementwise import (
     abs,
     acos,
@@ -107,6 +143,13 @@ from stablexla.ops.elementwise import (
     xor,
     zeta,
 )
+from stablexla.ops.fft import fft
+from stablexla.ops.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
+from stablexla.ops.indexing import gather, scatter, torch_gather, torch_index_select
+from stablexla.ops.linear_algebra import cholesky, triangular_solve
+from stablexla.ops.normalization import batch_norm_grad, batch_norm_inference, batch_norm_training
+from stablexla.ops.order import sort, top_k
+from stablexla.ops.random import rng_bit_generator, rng_normal, rng_uniform
 from stablexla.ops.reduction import map, reduce, reduce_all
 from stablexla.ops.shape import (
     broadcast,
@@ -126,6 +169,12 @@ from stablexla.ops.shape import (
     transpose,
 )
 from stablexla.ops.tuples import get_tuple_element, tuple
+from stablexla.ops.window import (
+    reduce_window,
+    reduce_window_with_general_padding,
+    select_and_scatter,
+    select_and_scatter_with_general_padding,
+)
 from stablexla.shapes import (
     ELEMENT_TYPES,
     ElementType,
@@ -274,6 +323,7 @@ __all__ = [
     "dynamic_slice",
     "dynamic_update_slice",
     "get_dimension_size",
+    "set_dimension_size",
     "pad",
     "pad_in_dim",
     "reshape",
@@ -281,14 +331,49 @@ __all__ = [
     "slice",
     "slice_in_dim",
     "transpose",
+    # ops.indexing
+    "GatherDimensionNumbers",
+    "ScatterDimensionNumbers",
+    "gather",
+    "scatter",
+    "torch_gather",
+    "torch_index_select",
     # ops.contraction
     "DotDimensionNumbers",
     "dot",
     "dot_general",
+    # ops.convolution
+    "ConvDimensionNumbers",
+    "conv",
+    "conv_general",
+    "conv_general_dilated",
+    "conv_with_general_dimensions",
+    "conv_with_general_padding",
+    # ops.linear_algebra
+    "cholesky",
+    "triangular_solve",
+    # ops.fft
+    "fft",
+    # ops.order
+    "sort",
+    "top_k",
+    # ops.random
+    "rng_bit_generator",
+    "rng_normal",
+    "rng_uniform",
     # ops.reduction
     "map",
     "reduce",
     "reduce_all",
+    # ops.window
+    "reduce_window",
+    "reduce_window_with_general_padding",
+    "select_and_scatter",
+    "select_and_scatter_with_general_padding",
+    # ops.normalization
+    "batch_norm_grad",
+    "batch_norm_inference",
+    "batch_norm_training",
     # ops.control
     "call",
     "composite_call",
@@ -337,4 +422,28 @@ __all__ = [
     "CompileOptions",
     "Executable",
     "compile",
+    # functions of users
+    "check_composite_kernel",
+    "custom_call",
+    "register_composite_kernel",
+    "register_custom_call",
+    "unregister_composite_kernel",
+    # tokens, data from and to the outside, channels
+    "after_all",
+    "infeed_with_token",
+    "outfeed",
+    "outfeed_with_token",
+    "recv_from_host",
+    "recv_with_token",
+    "send",
+    "send_to_host",
+    "send_with_token",
+    # replicas and partitions
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "collective_broadcast",
+    "collective_permute",
+    "cross_replica_sum",
+    "reduce_scatter",
 ]

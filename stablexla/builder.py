@@ -18,12 +18,10 @@ from stablexla.dialects.contexts import diagnostics, stablehlo_context
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.dialects.errors import ShapeError, VerificationError
 from stablexla.dialects.shapes import Shape
+from stablexla.dynamic_shapes import dynamic_result, in_steps, needs_steps
 from stablexla.op import XlaOp
 from stablexla.ops.registry import NUMBER, operation
 from stablexla.source import Locations, user_line
-
-# The type of a channel between devices, as StableHLO numbers them.
-_DEVICE_TO_DEVICE = 1
 
 _local = threading.local()
 
@@ -172,7 +170,7 @@ class XlaBuilder:
             rule("C1", 0 <= dimension < shape.rank, f"iota_dimension must be a dimension of {shape}")
         return self.emit("stablehlo.iota", [], shape, {"iota_dimension": dimension})
 
-    @operation("stablehlo.create_token", family="constants")
+    @operation("stablehlo.create_token", family="effects")
     def create_token(self) -> XlaOp:
         """A token, from which a chain of operations with effects can start.
 
@@ -189,7 +187,7 @@ class XlaBuilder:
         """
         return self.wrap(Shape.tuple(()), (), "tuple")
 
-    @operation("stablehlo.replica_id", family="constants")
+    @operation("stablehlo.replica_id", family="collectives")
     def replica_id(self) -> XlaOp:
         """The number of the replica that runs the program.
 
@@ -198,7 +196,7 @@ class XlaBuilder:
         """
         return self.emit("stablehlo.replica_id", [], Shape("u32"))
 
-    @operation("stablehlo.partition_id", family="constants")
+    @operation("stablehlo.partition_id", family="collectives")
     def partition_id(self) -> XlaOp:
         """The number of the partition that runs the program.
 
@@ -207,7 +205,7 @@ class XlaBuilder:
         """
         return self.emit("stablehlo.partition_id", [], Shape("u32"))
 
-    @operation("stablehlo.infeed", family="constants")
+    @operation("stablehlo.infeed", family="effects")
     def infeed(self, shape: Shape, token: XlaOp | None = None) -> XlaOp:
         """Data of this shape from the device's infeed.
 
@@ -232,17 +230,17 @@ class XlaBuilder:
             rule("", flat, "shape must be that of an array or of a tuple of arrays")
             if token is not None:
                 rule("C3", rule.op("token", token).shape.is_token, "token must be a token")
-        before = token if token is not None else self._token if self._token is not None else self.create_token()
+        before = token if token is not None else self.token_before()
         both = Shape.tuple((shape, Shape.token()))
         made = self.emit("stablehlo.infeed", [before], both, {"infeed_config": ""})
-        if token is not None:
-            return made
-        self._token = self.wrap(Shape.token(), made.values[-1:], made.name)
-        return self.wrap(shape, made.values[:-1], made.name)
+        return made if token is not None else self._data(made, shape)
 
-    @operation("stablehlo.recv", family="constants")
+    @operation("stablehlo.recv", family="effects")
     def recv(self, shape: Shape, channel_handle: int) -> XlaOp:
         """Data of this shape that another device sends over a channel.
+
+        Raises:
+            ShapeError: (C3) a shape that is no array's.
 
         Source: `Recv` of XLA's operation semantics; StableHLO `recv`.
 
@@ -252,12 +250,49 @@ class XlaBuilder:
         with checking("recv", shape=shape, channel_handle=channel_handle) as rule:
             rule("C3", isinstance(shape, Shape) and shape.is_array, "shape must be that of an array", "sx.f32[2, 3]")
             handle = rule.integer("channel_handle", channel_handle)
-        channel = stablehlo.ChannelHandle.get(handle, _DEVICE_TO_DEVICE, self.context)
-        attributes = {"channel_handle": channel, "is_host_transfer": False}
-        made = self.emit("stablehlo.recv", [self.create_token()], Shape.tuple((shape, Shape.token())), attributes)
-        return self.wrap(shape, made.values[:-1], made.name)
+        both = Shape.tuple((shape, Shape.token()))
+        return self._data(self.emit("stablehlo.recv", [self.token_before()], both, self.channel(handle, 1)), shape)
+
+    def custom_call(
+        self,
+        target_name: str,
+        args: Operands,
+        shape: Shape,
+        opaque: str | Mapping[str, object] = "",
+        has_side_effect: bool = False,
+        output_operand_aliasing: Sequence[tuple[int, int]] = (),
+        *,
+        api_version: str = "API_VERSION_ORIGINAL",
+    ) -> XlaOp:
+        """`sx.custom_call`, also without arguments.
+
+        >>> sx.XlaBuilder("example").custom_call("clock", (), sx.s64[()], has_side_effect=True)
+        XlaOp(stablehlo.custom_call, s64[])
+        """
+        from stablexla.ops.custom_call import call_in
+
+        return call_in(self, target_name, args, shape, opaque, has_side_effect, output_operand_aliasing, api_version)
 
     # What the operations' functions call.
+
+    def token_before(self) -> XlaOp:
+        """What an operation with effects comes after when it is not given a token."""
+        return self._token if self._token is not None else self.create_token()
+
+    def follow(self, token: XlaOp) -> XlaOp:
+        """Lets the next operation with effects come after this token, which is returned."""
+        self._token = self._last = token
+        return token
+
+    def _data(self, made: XlaOp, shape: Shape) -> XlaOp:
+        """The data of an operation that gives data and a token, which the next one follows."""
+        self.follow(self.wrap(Shape.token(), made.values[-1:], made.name))
+        return self.wrap(shape, made.values[:-1], made.name)
+
+    def channel(self, handle: int, kind: int) -> dict[str, object]:
+        """The attributes of a transfer over a channel: between devices (kind 1), to the host (2), from it (3)."""
+        channel = stablehlo.ChannelHandle.get(handle, kind, self.context)
+        return {"channel_handle": channel, "is_host_transfer": kind != 1}
 
     def emit(
         self,
@@ -274,13 +309,24 @@ class XlaBuilder:
         integers (i64), strings, truth values, or sequences of integers (an i64 array). `regions` are computations that
         take and return the leaves; their blocks become the operation's. With `region_arguments` a region takes nothing,
         and reads these values in place of its parameters.
+
+        Where operands have dynamic dimensions, `result` is the shape for their bounds; what is dynamic in it is found
+        by the operation's rule (`dialects/dynamic_rules.py`).
+
+        Raises:
+            UnsupportedError: the operation takes no such dimensions.
         """
         cache = self._cache
+        named = {key: self.attribute(value) for key, value in (attributes or {}).items()}
+        if not all(operand.shape.is_static for operand in operands):
+            if needs_steps(name, operands):
+                return in_steps(name, operands[0], result, named)
+            result = dynamic_result(name, operands, result, named)
         made = ir.Operation.create(
             name,
             [cache.type_of(leaf) for leaf in result.leaves],
             [value for operand in operands for value in operand.values],
-            {key: self.attribute(value) for key, value in (attributes or {}).items()},
+            named,
             regions=len(regions),
             loc=cache.locations.here(),
             ip=self._end,

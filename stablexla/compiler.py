@@ -128,8 +128,9 @@ def _leaf_names(computation: XlaComputation) -> tuple[str, ...]:
     names: list[str] = []
     for name, shape in zip(computation.parameter_names, computation.parameter_shapes, strict=True):
         if shape.is_tuple:
-            names += [f"{name}.{i}" if name else "" for i in range(shape.leaf_count)]
-        else:
+            count = shape.without_tokens().leaf_count
+            names += [f"{name}.{i}" if name else "" for i in range(count)]
+        elif not shape.is_token:
             names.append(name)
     return tuple(names)
 

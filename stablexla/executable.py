@@ -21,6 +21,8 @@ from stablexla.targets.driver import Watcher, copy_of, run_pipeline
 from stablexla.targets.inlining import NOTE
 from stablexla.targets.pipeline import Pipeline, Step
 from stablexla.targets.runtime import ArraySpec, CompiledFunction
+from stablexla.targets.runtime.bounded import BoundedFunction
+from stablexla.targets.runtime.host import Host
 from stablexla.targets.signature import Signature
 
 if TYPE_CHECKING:
@@ -54,6 +56,11 @@ class Executable:
         self.num_replicas = num_replicas
         self.num_partitions = num_partitions
         self._tree = _Tree.of(computation)
+        self._run = function.execute
+        if not signature.is_static:
+            self._run = BoundedFunction(function, signature.dynamic_parameters, signature.dynamic_results).execute
+        self._is_plain = self._tree is None and signature.is_static  # so that a small call costs little
+        self._host: Host = function.host or Host(signature.name, ())
 
     @property
     def name(self) -> str:
@@ -62,20 +69,21 @@ class Executable:
 
     @property
     def parameters(self) -> tuple[ArraySpec, ...]:
-        """What it takes: dtype, shape and name of each array; of a tuple its leaves."""
-        return tuple(self._function.parameters)
+        """What it takes: dtype, shape and name of each array; of a tuple the leaves, of a dynamic size the bound."""
+        return tuple(self._function.parameters[: len(self._signature.parameters)])
 
     @property
     def results(self) -> tuple[ArraySpec, ...]:
-        """What it gives: dtype and shape of each array; of a tuple its leaves."""
-        return tuple(self._function.results)
+        """What it gives: dtype and shape of each array; of a tuple the leaves, of a dynamic size the bound."""
+        return tuple(self._function.results[: len(self._signature.results)])
 
     def __call__(self, *arguments: object) -> Any:
         """Runs the program.
 
         Args:
             arguments: one for each parameter: a numpy array of its dtype and shape, a Python scalar, or anything with
-                DLPack, the buffer protocol or `__array__`.
+                DLPack, the buffer protocol or `__array__`. Along a dynamic dimension it may have any size up to the
+                bound; results have the size that they came to.
 
         Returns:
             The result; a tuple of them when there are several.
@@ -83,9 +91,11 @@ class Executable:
         Raises:
             ExecutionError: arguments that do not fit the parameters.
         """
-        if self._tree is None:
+        if self._is_plain:
             return self._function(*arguments)
-        return self._tree.result(self._function.execute(self._tree.arguments(arguments)))
+        if self._tree is not None:
+            return self._tree.result(self._run(self._tree.arguments(arguments)))
+        return _one_or_all(tuple(self._run(arguments)))
 
     def execute(self, arguments: Sequence[object]) -> list[Array]:
         """Runs the program; the results are always a list of arrays, the leaves of a tuple from left to right.
@@ -93,7 +103,7 @@ class Executable:
         Raises:
             ExecutionError: arguments that do not fit the parameters.
         """
-        return self._function.execute(arguments if self._tree is None else self._tree.arguments(arguments))
+        return self._run(arguments if self._tree is None else self._tree.arguments(arguments))
 
     def execute_replicated(self, arguments: Sequence[Sequence[object]]) -> list[list[Array]]:
         """Runs the program on every device.
@@ -114,6 +124,68 @@ class Executable:
                 hint="a list with one list of arguments for each device",
             )
         return [self.execute(own) for own in arguments]
+
+    def seed(self, number: int) -> None:
+        """From now on random numbers are those that follow from `number`; the same ones after each `seed` with it.
+
+        Without, each executable begins with a number of its own.
+        """
+        self._function.seed(number % 2**64)
+
+    @property
+    def transfer_timeout(self) -> float | None:
+        """Seconds for which an empty queue is waited on, by the program and by the caller; None is for ever."""
+        return self._host.time_limit
+
+    @transfer_timeout.setter
+    def transfer_timeout(self, seconds: float | None) -> None:
+        self._host.time_limit = seconds
+
+    def transfer_to_infeed(self, value: object, device: int = 0) -> None:
+        """Puts one item into the infeed of a device, for an `infeed` of the program.
+
+        Args:
+            value: an array or a tuple of them, of a shape that the program reads; it is copied.
+            device: the device's number.
+
+        Raises:
+            ExecutionError: a value of no such shape, a program without infeed, or no such device.
+
+        >>> b = sx.XlaBuilder("double")
+        >>> double = sx.compile(b.build(b.infeed(sx.f32[2]) * 2))
+        >>> double.transfer_to_infeed(np.array([1, 2], np.float32))
+        >>> double()
+        array([2., 4.], dtype=float32)
+        """
+        self._check_device(device)
+        self._host.put(value)
+
+    def transfer_from_outfeed(self, device: int = 0) -> Any:
+        """Takes the next item from the outfeed of a device; waits for it, at most `transfer_timeout`.
+
+        Returns:
+            An array, or a tuple of them, as the program's `outfeed` was given it.
+
+        Raises:
+            ExecutionError: nothing came in time, a program without outfeed, or no such device.
+        """
+        self._check_device(device)
+        return _one_or_all(self._host.get())
+
+    def transfer_to_channel(self, channel_handle: int, value: object, device: int = 0) -> None:
+        """`transfer_to_infeed` for a channel that the program receives from by `sx.recv_from_host`."""
+        self._check_device(device)
+        self._host.put(value, channel_handle)
+
+    def transfer_from_channel(self, channel_handle: int, device: int = 0) -> Any:
+        """`transfer_from_outfeed` for a channel that the program sends on by `sx.send_to_host`."""
+        self._check_device(device)
+        return _one_or_all(self._host.get(channel_handle))
+
+    def _check_device(self, device: int) -> None:
+        devices = self.num_replicas * self.num_partitions
+        if not 0 <= device < devices:
+            raise ExecutionError(f"{self.name}: there is no device {device!r}; it runs on {devices}")
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -180,6 +252,10 @@ class Executable:
         return f"<b>{self.name}</b> for {self.target}<table>{rows}</table>"
 
 
+def _one_or_all(item: tuple[Array, ...]) -> Any:
+    return item[0] if len(item) == 1 else item
+
+
 class _CompositeWatcher(Watcher):
     """Reads what the pass on composites noted on the module."""
 
@@ -193,7 +269,7 @@ class _CompositeWatcher(Watcher):
 
 
 class _Tree:
-    """Tuples among the parameters and in the result, which machine code knows only by their leaves."""
+    """Tuples among the parameters and in the result, which machine code knows only by their arrays."""
 
     def __init__(self, name: str, parameters: Sequence[Shape], result: Shape) -> None:
         self._name, self._parameters, self._result = name, tuple(parameters), result
@@ -203,13 +279,14 @@ class _Tree:
         """None when the leaves are all there is: arrays, or one flat tuple of several as the result."""
         if computation is None:
             return None
-        result = computation.result_shape
+        result = computation.result_shape.without_tokens()
+        parameters = [shape.without_tokens() for shape in computation.parameter_shapes if not shape.is_token]
         flat = not result.is_tuple or (
             len(result.tuple_shapes) != 1 and not any(s.is_tuple for s in result.tuple_shapes)
         )
-        if flat and not any(s.is_tuple for s in computation.parameter_shapes):
+        if flat and not any(s.is_tuple for s in parameters):
             return None
-        return _Tree(computation.name, computation.parameter_shapes, result)
+        return _Tree(computation.name, parameters, result)
 
     def arguments(self, given: Sequence[object]) -> list[object]:
         """The leaves of the arguments; they may be given as leaves already."""

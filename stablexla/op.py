@@ -62,6 +62,11 @@ class XlaOp:
         """The element type of an array."""
         return self.shape.element_type
 
+    @property
+    def is_composite(self) -> bool:
+        """Whether it was made by `sx.composite_call`."""
+        return self.name == "stablehlo.composite"
+
     def __repr__(self) -> str:
         return f"XlaOp({self.name}, {self.shape})"
 

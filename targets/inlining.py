@@ -9,7 +9,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
-from stablexla.dialects.composites import kernel_for
+from stablexla.dialects.composites import kernel_of, name_and_version
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.targets.passes import module_pass
 
@@ -25,20 +25,20 @@ NOTE = "stablexla.composites"
 def decompose_composites(module: hlo_ir.Module, *, all: bool = False) -> None:
     """Notes on the module which way each composite went."""
     ways: dict[str, str] = {}
-    for op in _operations(module, "stablehlo.composite"):
-        name = hlo_ir.StringAttr(op.attributes["name"]).value
-        version = hlo_ir.IntegerAttr(op.attributes["version"]).value if "version" in op.attributes else 0
-        kept = not all and kernel_for(name, version, [v.type for v in op.operands]) is not None
-        ways[f"{name} v{version}"] = "kernel" if kept else "decomposition"
+    for op in operations_of(module, "stablehlo.composite"):
+        kept = not all and kernel_of(op) is not None
+        title = "{} v{}".format(*name_and_version(op))
+        way = "kernel" if kept else "decomposition"
+        ways[title] = way if ways.get(title, way) == way else "kernel, decomposition"
         if not kept:
-            _call_decomposition(op)
+            call_decomposition(op)
     if ways:
         with module.context:
             noted = {name: hlo_ir.StringAttr.get(way) for name, way in ways.items()}
             module.operation.attributes[NOTE] = hlo_ir.DictAttr.get(noted)
 
 
-def _call_decomposition(op: Any) -> None:
+def call_decomposition(op: Any) -> None:
     callee = op.attributes["decomposition"]
     with op.context, op.location, hlo_ir.InsertionPoint(op):
         call = hlo_ir.Operation.create(
@@ -60,14 +60,18 @@ def _call_decomposition(op: Any) -> None:
 def inline_calls(module: hlo_ir.Module) -> None:
     """jaxlib registers MLIR's own inliner without the interfaces that it needs for func and StableHLO.
 
+    What is started to be waited for later runs where it is started.
+
     Raises:
         UnsupportedError: functions that call each other in a circle, or a call of a function that is not there.
     """
+    for op in operations_of(module, "stablehlo.async_start"):
+        _run_at_start(op)
     functions = {_symbol(op): op for op in _functions(module)}
     done: set[str] = set()
     for name in list(functions):
         _inline_in(name, functions, done, ())
-    called = {"main"} | {_callee(op) for op in _operations(module, "stablehlo.composite")}
+    called = {"main"} | {_callee(op) for op in operations_of(module, "stablehlo.composite")}
     for name, function in functions.items():
         if name not in called and _is_private(function):
             function.erase()
@@ -80,7 +84,7 @@ def _inline_in(name: str, functions: dict[str, Any], done: set[str], callers: tu
     if name in callers:
         circle = " -> ".join((*callers[callers.index(name) :], name))
         raise UnsupportedError(f"functions call each other in a circle: {circle}", operation="func.call")
-    for call in _operations(functions[name], "func.call"):
+    for call in operations_of(functions[name], "func.call"):
         callee = _callee(call)
         if callee not in functions or len(functions[callee].regions[0].blocks) != 1:
             raise UnsupportedError(f"@{callee} has no body, or one of several blocks", operation="func.call")
@@ -104,11 +108,34 @@ def _inline(call: Any, function: Any) -> None:
     copy.erase()
 
 
+def _run_at_start(start: Any) -> None:
+    """The operations of an async_start in its place; what waits for it gets their results.
+
+    Raises:
+        UnsupportedError: the future goes elsewhere, as out of a function.
+    """
+    block = start.regions[0].blocks[0]
+    for argument, operand in zip(list(block.arguments), list(start.operands), strict=True):
+        argument.replace_all_uses_with(operand)
+    *operations, terminator = (op.operation for op in block.operations)
+    for op in operations:
+        op.move_before(start)
+    values = list(terminator.operands)
+    for use in list(start.results[0].uses):
+        done = use.owner.operation
+        if done.name != "stablehlo.async_done":
+            raise UnsupportedError(f"a future that {done.name} uses", operation=start.name)
+        for result, value in zip(list(done.results), values, strict=True):
+            result.replace_all_uses_with(value)
+        done.erase()
+    start.erase()
+
+
 def _functions(module: hlo_ir.Module) -> list[Any]:
     return [op.operation for op in module.body.operations if op.operation.name == "func.func"]
 
 
-def _operations(root: Any, name: str) -> list[Any]:
+def operations_of(root: Any, name: str) -> list[Any]:
     """All operations of that name below a module or an operation."""
     found: list[Any] = []
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects.dynamic_sizes import extents_of
+from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.errors import UnsupportedError, VerificationError
-from stablexla.lowering.types import TensorType, tensor_type
+from stablexla.lowering.types import TensorType, is_token, tensor_type
 from stablexla.targets.runtime import ArraySpec
 
 _NAME = re.compile(r'loc\("([^"/]+)"\)')
@@ -17,24 +19,50 @@ _NAME = re.compile(r'loc\("([^"/]+)"\)')
 
 @dataclass(frozen=True)
 class Signature:
-    """A program's name, and the type and name of each parameter and result."""
+    """A program's name, and the type and name of each parameter and result.
+
+    Attributes:
+        parameters, results: the types; where extents are known only at run time, with their bounds.
+        dynamic_parameters, dynamic_results: of each its dynamic dimensions; `()` when no array has any.
+    """
 
     name: str
     parameters: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
     parameter_names: tuple[str, ...] = ()
+    dynamic_parameters: tuple[tuple[int, ...], ...] = ()
+    dynamic_results: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def is_static(self) -> bool:
+        """Every extent is known."""
+        return not any(self.dynamic_parameters) and not any(self.dynamic_results)
 
     def parameter_specs(self) -> list[ArraySpec]:
-        """The parameters for the native runtime."""
+        """The parameters for the native runtime: the arrays, and the sizes of all dynamic dimensions."""
         names = self.parameter_names or ("",) * len(self.parameters)
-        return [_spec(t, name) for t, name in zip(self.parameters, names, strict=True)]
+        specs = [_spec(t, name) for t, name in zip(self.parameters, names, strict=True)]
+        return specs + _sizes(self.dynamic_parameters)
 
     def result_specs(self) -> list[ArraySpec]:
-        """The results for the native runtime."""
-        return [_spec(t, "") for t in self.results]
+        """The results for the native runtime, with the sizes of all dynamic dimensions behind them."""
+        return [_spec(t, "") for t in self.results] + _sizes(self.dynamic_results)
 
     def __str__(self) -> str:
-        return f"({', '.join(map(str, self.parameters))}) -> ({', '.join(map(str, self.results))})"
+        parameters = ", ".join(_texts(self.parameters, self.dynamic_parameters))
+        return f"({parameters}) -> ({', '.join(_texts(self.results, self.dynamic_results))})"
+
+
+def _sizes(dynamic: tuple[tuple[int, ...], ...]) -> list[ArraySpec]:
+    return [_spec(TensorType(BY_NAME["s32"], ()), "") for dimensions in dynamic for _ in dimensions]
+
+
+def _texts(types: tuple[TensorType, ...], dynamic: tuple[tuple[int, ...], ...]) -> list[str]:
+    """The types as XLA writes them: f32[<=8,3]."""
+    return [
+        f"{t.element}[{','.join(f'<={n}' if i in places else str(n) for i, n in enumerate(t.shape))}]"
+        for t, places in zip(types, dynamic or ((),) * len(types), strict=True)
+    ]
 
 
 def _spec(type_: TensorType, name: str) -> ArraySpec:
@@ -42,7 +70,7 @@ def _spec(type_: TensorType, name: str) -> ArraySpec:
 
 
 def signature_of(module: hlo_ir.Module) -> Signature:
-    """Reads the signature of a module.
+    """Reads the signature of a module; tokens are no part of it.
 
     Raises:
         VerificationError: there is no function `main`, or it has no body.
@@ -58,17 +86,26 @@ def signature_of(module: hlo_ir.Module) -> Signature:
     terminator = block.operations[len(block.operations) - 1].operation
     return Signature(
         module_name(module),
-        tuple(_type(a, f"parameter {i}") for i, a in enumerate(block.arguments)),
-        tuple(_type(v, f"result {i}") for i, v in enumerate(terminator.operands)),
-        tuple(_name(a) for a in block.arguments),
+        tuple(_type(a, f"parameter {i}") for i, a in enumerate(block.arguments) if not is_token(a.type)),
+        tuple(_type(v, f"result {i}") for i, v in enumerate(terminator.operands) if not is_token(v.type)),
+        tuple(_name(a) for a in block.arguments if not is_token(a.type)),
+        tuple(extents_of(a.type)[1] for a in block.arguments if not is_token(a.type)),
+        tuple(extents_of(v.type)[1] for v in terminator.operands if not is_token(v.type)),
     )
 
 
 def _type(value: Any, what: str) -> TensorType:
+    extents, dynamic = extents_of(value.type)
     try:
-        return tensor_type(value.type)
+        return tensor_type(value.type if not dynamic else _static(value.type, extents))
     except UnsupportedError as error:
         raise UnsupportedError(f"{what} of main: {error.summary}") from None
+
+
+def _static(type_: Any, extents: tuple[int, ...]) -> Any:
+    """The tensor type with these extents."""
+    unknown = hlo_ir.Location.unknown(type_.context)
+    return hlo_ir.RankedTensorType.get(list(extents), type_.element_type, loc=unknown)
 
 
 def _name(argument: Any) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 import stablexla as sx
 from tests.loading import load_file
+from tests.oracles import xla
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -93,6 +94,37 @@ def test_digits_says_when_too_few_are_recognised():
     assert "less than the 100% asked for" in done.stdout
 
 
+def leaves(tree: Any) -> list[np.ndarray]:
+    """The arrays of nested tuples, from left to right."""
+    return [leaf for part in tree for leaf in leaves(part)] if isinstance(tree, tuple) else [tree]
+
+
+def test_an_epoch_of_the_convolutional_network_is_what_xla_makes_of_it():
+    """Its shuffling, convolutions, pooling, normalisation, dropout and all gradients; the next state to the bit."""
+    convnet = load_file(EXAMPLES / "convnet.py")
+    rng = np.random.default_rng(2)
+    images = 2 * convnet.BATCH + 5
+    network = convnet.first_network(rng)
+    velocity = tuple(tuple(np.zeros_like(numbers) for numbers in layer) for layer in network)
+    averages = tuple((np.zeros(n, np.float32), np.ones(n, np.float32)) for n in convnet.CHANNELS[1:])
+    x = rng.random((images, convnet.SIDE, convnet.SIDE, 1), np.float32)
+    classes = rng.integers(0, convnet.CLASSES, images).astype(np.int32)
+    computation = convnet.epoch_computation(images)
+    given = (network, velocity, averages, x, classes, np.float32(0.05), np.array([7, 0], np.uint64))
+    found = leaves(sx.compile(computation)(*given))
+    wanted = xla(str(computation), leaves(given))
+    for ours, theirs in zip(found[:-1], wanted[:-1], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found[-1], wanted[-1])
+
+
+def test_the_convolutional_network_learns():
+    done = run_example("convnet.py", "--epochs", "3", "--expect", "0.9")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.stderr == ""
+    assert "359 held-out digits" in done.stdout
+
+
 def test_a_file_that_jax_wrote_runs():
     done = run_example("stablehlo_file.py")
     assert done.returncode == 0, done.stderr
@@ -120,7 +152,7 @@ def test_the_file_is_what_jax_writes():
     assert load_file(EXAMPLES / "make_mlp_jax.py").text() == text
 
 
-@pytest.mark.parametrize("name", ["digits.py", "stablehlo_file.py"])
+@pytest.mark.parametrize("name", ["convnet.py", "digits.py", "stablehlo_file.py"])
 def test_help(name: str):
     done = run_example(name, "--help")
     assert done.returncode == 0

@@ -28,6 +28,7 @@ class Program:
         numpy: the same on numpy arrays, when there is a natural way to say it.
         operations: floating-point operations, for programs that are bound by them.
         tolerance: of the largest magnitude; results of two engines may differ by that.
+        draw: its arguments from a generator of random numbers, where normally distributed ones make no sense.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Program:
     numpy: Numpy | None = None
     operations: float = 0
     tolerance: float = 1e-5
+    draw: Callable[[np.random.Generator], Sequence[Array]] | None = None
 
     def computation(self) -> sx.XlaComputation:
         """The computation."""
@@ -44,8 +46,10 @@ class Program:
         return b.build(self.build(*(b.parameter(i, shape) for i, shape in enumerate(self.shapes))))
 
     def arguments(self, seed: int = 0) -> list[Array]:
-        """Normally distributed numbers."""
+        """Normally distributed numbers, or what the program draws."""
         rng = np.random.default_rng(seed)
+        if self.draw is not None:
+            return list(self.draw(rng))
         return [rng.standard_normal(s.dimensions, np.float32).astype(s.element_type.dtype) for s in self.shapes]
 
 

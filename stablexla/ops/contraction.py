@@ -127,13 +127,10 @@ def _dot(
         right.check("C4", "C7", "C8")
         _check_pairs(rule, "C1", "C9", "batch", left, left.batch, right, right.batch)
         _check_pairs(rule, "C2", "C10", "contracting", left, left.contracting, right, right.contracting)
-        wanted = _result_type(rule, x.shape.element_type, preferred_element_type)
-        precisions = _precisions(rule, precision_config)
+        wanted = preferred_type(rule, x.shape.element_type, preferred_element_type)
+        precisions = precision_attribute(rule, precision_config, x.builder.context, "C11", "I7")
     shape = Shape(wanted, (*left.sizes(left.batch), *left.rest(), *right.rest()))
-    attributes: dict[str, object] = {"dot_dimension_numbers": numbers.attribute(x.builder.context)}
-    if precisions:
-        made = [stablehlo.PrecisionAttr.get(precision, x.builder.context) for precision in precisions]
-        attributes["precision_config"] = ir.ArrayAttr.get(made, x.builder.context)
+    attributes = {"dot_dimension_numbers": numbers.attribute(x.builder.context)} | precisions
     return x.builder.emit("stablehlo.dot_general", [x, y], shape, attributes)
 
 
@@ -179,7 +176,8 @@ def _check_pairs(
         rule(size_rule, m == n, f"{what} dimension {a} of lhs has size {m}, but dimension {b} of rhs has size {n}")
 
 
-def _result_type(rule: Rules, given: ElementType, preferred: str | ElementType | None) -> ElementType:
+def preferred_type(rule: Rules, given: ElementType, preferred: str | ElementType | None) -> ElementType:
+    """The element type of sums of products of elements of type `given`."""
     if preferred is None:
         return given
     wanted = element_type(preferred)
@@ -188,13 +186,16 @@ def _result_type(rule: Rules, given: ElementType, preferred: str | ElementType |
     return wanted
 
 
-def _precisions(rule: Rules, given: Precision | None) -> tuple[str, ...]:
-    """C11: a precision for each operand, or none at all."""
+def precision_attribute(
+    rule: Rules, given: Precision | None, context: ir.Context, of_count: str, of_word: str
+) -> dict[str, ir.Attribute]:
+    """The attribute with a precision for each operand, or none; `of_count` and `of_word` are the rules' numbers."""
     if given is None:
-        return ()
+        return {}
     precisions = (given, given) if isinstance(given, str) else tuple(given)
-    rule("C11", len(precisions) == 2, "precision_config must have a precision for each of the two operands")
+    rule(of_count, len(precisions) == 2, "precision_config must have a precision for each of the two operands")
     for precision in precisions:
         known = precision in ("DEFAULT", "HIGH", "HIGHEST")
-        rule("I7", known, f"a precision is DEFAULT, HIGH or HIGHEST, not {precision!r}")
-    return precisions
+        rule(of_word, known, f"a precision is DEFAULT, HIGH or HIGHEST, not {precision!r}")
+    made = [stablehlo.PrecisionAttr.get(precision, context) for precision in precisions]
+    return {"precision_config": ir.ArrayAttr.get(made, context)}

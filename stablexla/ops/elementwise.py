@@ -153,6 +153,11 @@ def compare(
     return _compare("compare", lhs, rhs, broadcast_dimensions, comparison_direction, compare_type)
 
 
+def _alike(x: XlaOp, y: XlaOp) -> bool:
+    """The same element type and the same sizes, of dynamic dimensions the bounds."""
+    return same_element_type(x, y) and x.shape.dimensions == y.shape.dimensions
+
+
 @operation("stablehlo.select")
 def select(pred: XlaOp, on_true: Operand, on_false: Operand) -> XlaOp:
     """Elements of `on_true` where `pred` is true, of `on_false` elsewhere; a scalar `pred` chooses for all.
@@ -177,7 +182,8 @@ def select(pred: XlaOp, on_true: Operand, on_false: Operand) -> XlaOp:
             x = stretch(x, y.shape.dimensions, ())
         if is_number(on_false):
             y = stretch(y, x.shape.dimensions, ())
-        rule("C2", x.shape == y.shape, "on_true and on_false must have the same shape")
+        alike = _alike(x, y) if x.shape.is_array and y.shape.is_array else x.shape == y.shape
+        rule("C2", alike, "on_true and on_false must have the same shape")
         if x.shape.is_tuple:
             rule("C1", p.shape.is_scalar, "pred must be a scalar to choose between tuples")
         else:
@@ -1002,11 +1008,11 @@ def pow(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) ->
     return _binary("pow", lhs, rhs, broadcast_dimensions)
 
 
-@operation("stablehlo.remainder", NUMBER)
+@operation("stablehlo.remainder", INTEGER | FLOAT)
 def rem(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
     """What is left of lhs / rhs rounded toward zero, with the sign of lhs. Of an integer by zero, lhs itself.
 
-    Arrays of integers, floating-point or complex numbers.
+    Arrays of integers or floating-point numbers; complex numbers have no order, and so no remainder.
     Source: `Rem` of XLA's operation semantics; StableHLO `remainder`.
 
     >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2, 3])

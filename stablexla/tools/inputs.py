@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ Array = npt.NDArray[Any]
 FORMS = "FILE.npy, random, random:SEED, zeros, ones, iota, or a value such as 1.5 or [[1,2],[3,4]]"
 
 
-def make_input(spec: str, type_: TensorType, seed: int, place: str) -> Array:
+def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Sequence[int] = ()) -> Array:
     """The array that a specification stands for.
 
     Args:
@@ -25,6 +26,7 @@ def make_input(spec: str, type_: TensorType, seed: int, place: str) -> Array:
         type_: what the parameter takes.
         seed: of random numbers, unless the specification has its own.
         place: what to call the parameter in errors.
+        dynamic: dimensions in which a value or a file may be smaller; what is made up has the full size.
 
     Raises:
         ExecutionError: a file that cannot be read, or a value that is none or does not fit.
@@ -45,7 +47,7 @@ def make_input(spec: str, type_: TensorType, seed: int, place: str) -> Array:
         return (np.arange(type_.size) % _modulus(type_.element)).astype(dtype).reshape(type_.shape)
     if spec.endswith(".npy"):
         return _from_file(Path(spec), type_, place)
-    return _literal(spec, type_, place)
+    return _literal(spec, type_, place, dynamic)
 
 
 def random_array(type_: TensorType, seed: int) -> Array:
@@ -81,7 +83,7 @@ def _from_file(path: Path, type_: TensorType, place: str) -> Array:
     return array
 
 
-def _literal(spec: str, type_: TensorType, place: str) -> Array:
+def _literal(spec: str, type_: TensorType, place: str, dynamic: Sequence[int]) -> Array:
     words = {"true": True, "false": False, "nan": np.nan, "inf": np.inf, "-inf": -np.inf}
     try:
         value: Any = words[spec] if spec in words else ast.literal_eval(spec)
@@ -90,8 +92,15 @@ def _literal(spec: str, type_: TensorType, place: str) -> Array:
             raise ValueError
     except (ValueError, SyntaxError, TypeError):
         raise ExecutionError(f"{place}: {spec!r} is no input", hint=FORMS) from None
-    if array.shape not in ((), type_.shape):
+    if array.shape and not _fits(array.shape, type_.shape, dynamic):
         raise ExecutionError(f"{place} takes {type_}, but {spec} has the shape {list(array.shape)}")
     if array.dtype.kind == "f" and not (type_.element.is_float or type_.element.is_complex):
         raise ExecutionError(f"{place} takes {type_}, and {spec} is not of integers")
-    return np.ascontiguousarray(np.broadcast_to(array, type_.shape)).astype(type_.element.dtype)
+    return np.ascontiguousarray(np.broadcast_to(array, array.shape or type_.shape)).astype(type_.element.dtype)
+
+
+def _fits(shape: Sequence[int], bounds: Sequence[int], dynamic: Sequence[int]) -> bool:
+    """Whether an array has the sizes that are asked for, or smaller ones where they are dynamic."""
+    return len(shape) == len(bounds) and all(
+        n == bound or (n < bound and place in dynamic) for place, (n, bound) in enumerate(zip(shape, bounds))
+    )

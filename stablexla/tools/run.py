@@ -80,7 +80,8 @@ def _inputs(specs: Sequence[str], signature: Signature, seed: int) -> list[Array
     names = signature.parameter_names or ("",) * len(signature.parameters)
     for i, (type_, name) in enumerate(zip(signature.parameters, names, strict=True)):
         place = f"parameter {i}" + (f" ({name})" if name else "")
-        arrays.append(make_input(specs[i] if i < len(specs) else "random", type_, seed + i, place))
+        spec = specs[i] if i < len(specs) else "random"
+        arrays.append(make_input(spec, type_, seed + i, place, signature.dynamic_parameters[i]))
     return arrays
 
 
@@ -168,6 +169,8 @@ def _difference(ours: Array, theirs: Array, element: ElementType, tolerance: flo
 def _run(arguments: argparse.Namespace) -> int:
     module = load_bytes(*read_input("-")) if arguments.file == "-" else load(Path(arguments.file))
     signature = signature_of(module)
+    if arguments.compare and not signature.is_static:
+        raise ExecutionError(f"{signature.name}: the others do not take dynamic dimensions: {signature}")
     inputs = _inputs(arguments.input, signature, arguments.seed)
     dump = {"dump": arguments.dump} if arguments.dump else {}
     start = perf_counter()

@@ -134,10 +134,10 @@ class Contraction:
 def match_contraction(kernel: Kernel) -> Contraction | None:
     """The contraction that `kernel` is, or None."""
     dots = [op for op in kernel.ops if op.name == "linalg.generic" and _adds_up(op)]
-    if len(dots) != 1 or not _starts_at_zero(dots[0]):
+    if len(dots) != 1 or not starts_at_zero(dots[0]):
         return None
     operands = _match_body(dots[0], kernel)
-    epilogue = _match_epilogue(kernel, dots[0])
+    epilogue = match_epilogue(kernel, dots[0])
     if operands is None or epilogue is None:
         return None
     return _arrange(kernel, dots[0], operands, epilogue)
@@ -152,18 +152,20 @@ def _adds_up(op: ir.Operation) -> bool:
     return any(True for _ in last.uses)
 
 
-def _starts_at_zero(dot: ir.Operation) -> bool:
-    start = _owner(dot.operands[2]) if len(dot.operands) == 3 else None
+def starts_at_zero(dot: ir.Operation) -> bool:
+    """Whether the sums of an operation of one result begin with zeros."""
+    start = owner_of(dot.operands[len(dot.operands) - 1])
     if start is None or start.name != "linalg.fill":
         return False
-    value = _owner(start.operands[0])
+    value = owner_of(start.operands[0])
     if value is None or value.name != "arith.constant":
         return False
     attribute = value.attributes["value"]
     return isinstance(attribute, ir.FloatAttr | ir.IntegerAttr) and attribute.value == 0
 
 
-def _owner(value: ir.Value) -> ir.Operation | None:
+def owner_of(value: ir.Value) -> ir.Operation | None:
+    """The operation that makes a value; None for a block's argument."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
@@ -174,11 +176,11 @@ def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | 
         return None
     x, y, total = block.arguments
     last = block.operations[len(block.operations) - 1].operation
-    product = _other_operand(_owner(last.operands[0]), ("arith.addf", "arith.addi"), total)
-    factors = _owner(product) if product is not None else None
+    product = other_operand(owner_of(last.operands[0]), ("arith.addf", "arith.addi"), total)
+    factors = owner_of(product) if product is not None else None
     if factors is None or factors.name not in ("arith.mulf", "arith.muli"):
         return None
-    chains = [_conversion(factor) for factor in factors.operands]
+    chains = [conversion_of(factor) for factor in factors.operands]
     if any(chain is None for chain in chains):
         return None
     (first, to_first), (second, to_second) = (chain for chain in chains if chain is not None)
@@ -194,7 +196,8 @@ def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | 
     return found[0], found[1]
 
 
-def _other_operand(op: ir.Operation | None, names: Sequence[str], one: ir.Value) -> ir.Value | None:
+def other_operand(op: ir.Operation | None, names: Sequence[str], one: ir.Value) -> ir.Value | None:
+    """What an operation of one of these names, of two operands, takes beside `one`."""
     if op is None or op.name not in names:
         return None
     left, right = op.operands
@@ -203,10 +206,13 @@ def _other_operand(op: ir.Operation | None, names: Sequence[str], one: ir.Value)
     return left if right == one else None
 
 
-def _conversion(value: ir.Value) -> tuple[ir.Value, tuple[ir.Operation, ...]] | None:
-    """A block argument and the one-operand operations that lead from it to `value`."""
+def conversion_of(
+    value: ir.Value, stop: Sequence[str] = ()
+) -> tuple[ir.Value, tuple[ir.Operation, ...]] | None:
+    """A block argument, or what an operation of a name in `stop` makes, and the one-operand operations that lead from
+    it to `value`."""
     chain: list[ir.Operation] = []
-    while (op := _owner(value)) is not None:
+    while (op := owner_of(value)) is not None and op.name not in stop:
         if len(op.operands) != 1 or not op.name.startswith("arith."):
             return None
         chain.append(op)
@@ -217,7 +223,8 @@ def _conversion(value: ir.Value) -> tuple[ir.Value, tuple[ir.Operation, ...]] | 
 # --- the epilogue ------------------------------------------------------------------------------------
 
 
-def _match_epilogue(kernel: Kernel, dot: ir.Operation) -> tuple[EpilogueOp, ...] | None:
+def match_epilogue(kernel: Kernel, dot: ir.Operation) -> tuple[EpilogueOp, ...] | None:
+    """The elementwise operations after the sums; None if there are others."""
     made = {dot.results[0]}
     shape = dot.results[0].type.shape
     ops = []
@@ -257,7 +264,7 @@ def _epilogue_input(
     value: ir.Value, map_: ir.AffineMap, kernel: Kernel, made: set[ir.Value], shape: Sequence[int]
 ) -> EpilogueInput | None:
     if not isinstance(value.type, ir.RankedTensorType):
-        owner = _owner(value)
+        owner = owner_of(value)
         outside = owner is None or owner.name == "arith.constant"
         return EpilogueInput(value, "scalar") if outside else None
     strides = map_strides(map_, value.type.shape, len(shape))

@@ -220,9 +220,11 @@ class Scene:
         size: tuple[Index, Index],
         at: tuple[Index, Index],
         sums: Sums = WHOLE,
+        base: Index = 0,
     ) -> None:
-        """Sums lie in `buffer`, rows of `width`: writes `size` (rows, columns) of them to the result from `at` on.
+        """Sums lie in `buffer` from `base` on, rows of `width`: writes `size` (rows, columns) of them to the result.
 
+        They begin there at `at`.
         Blocks that begin at multiples of a vector's lanes may have a number of columns known only when it runs.
         """
         lanes = self.lanes if self.vectors else 1
@@ -232,7 +234,7 @@ class Scene:
         whole = columns - columns % lanes
         with loop(0, size[0]) as r:
             row = self.row(frame, r.iv + at[0])
-            start = r.iv * width
+            start = r.iv * width + base
             with loop(0, whole, lanes) as j:
                 value = load(buffer, start + j.iv, self.lanes if self.vectors else 0)
                 self._write_or_keep(value, row, j.iv + at[1], lanes, sums)

@@ -551,8 +551,11 @@ def load_lanes(buffer: Value, at: Index, lanes: int, count: Index, fill: Number 
         guard = mask(lanes, count)
         return Value(vector.maskedload(rest.type, buffer.ssa, [index(at).ssa], guard.ssa, rest.ssa))
     for offset, width in _pieces(number):
-        part = load(buffer, index(at) + offset, width)
-        rest = Value(vector.insert_strided_slice(part.ssa, rest.ssa, [offset], [1]))
+        if width == 1:
+            rest = insert(load(buffer, index(at) + offset), rest, offset)
+        else:
+            part = load(buffer, index(at) + offset, width)
+            rest = Value(vector.insert_strided_slice(part.ssa, rest.ssa, [offset], [1]))
     return rest
 
 
@@ -566,6 +569,9 @@ def store_lanes(value: Value, buffer: Value, at: Index, count: Index) -> None:
         vector.maskedstore(buffer.ssa, [index(at).ssa], guard.ssa, value.ssa)
     else:
         for offset, width in _pieces(number):
+            if width == 1:  # LLVM 22 fails on a shuffle of selects to a vector of one element
+                store(extract(value, offset), buffer, index(at) + offset)
+                continue
             type_ = vector_of(width, value.element)
             part = vector.extract_strided_slice(type_, value.ssa, [offset], [width], [1])
             vector.store(part, buffer.ssa, [(index(at) + offset).ssa])

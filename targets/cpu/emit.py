@@ -5,9 +5,21 @@ from __future__ import annotations
 import mlir.ir as ir
 
 from stablexla.lowering.kernels import KIND
-from stablexla.targets.cpu import contraction, loops, reductions, rows, transpose  # noqa: F401  (they register)
+from stablexla.targets.cpu import (  # noqa: F401  (they register)
+    contraction,
+    convolution,
+    fft,
+    foreign,
+    gather,
+    loops,
+    random,
+    reductions,
+    rows,
+    transpose,
+    window_scan,
+)
 from stablexla.targets.cpu.calls import IMPL
-from stablexla.targets.cpu.emitters import EMITTERS
+from stablexla.targets.cpu.emitters import EMITTERS, ONLY
 from stablexla.targets.cpu.general import emit_general
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.target import CpuTarget, host_target
@@ -28,7 +40,7 @@ def emit_kernels(module: ir.Module, *, vector_bits: int = 0, general_only: bool 
         if KIND not in view.operation.attributes:
             continue
         kernel = Kernel(view)
-        emitted = None if general_only else _ask(kernel, target)
+        emitted = None if general_only and kernel.kind not in ONLY else _ask(kernel, target)
         if emitted is None:
             waiting.append(kernel)
         else:

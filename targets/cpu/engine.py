@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from mlir.execution_engine import ExecutionEngine
 from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError
 from stablexla.targets.cpu.entry import take_entry
+from stablexla.targets.cpu.foreign_load import addresses as addresses_of
+from stablexla.targets.cpu.foreign_load import c_functions, take_host
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.symbols import addresses
 from stablexla.targets.knobs import knobs
@@ -38,11 +41,14 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         set_num_threads(knobs.num_threads)
     cpu = CpuOptions.of(options)
     entry = take_entry(module)
-    if (entry.parameters, entry.results) != (len(signature.parameters), len(signature.results)):
+    if (entry.parameters, entry.results) != (len(signature.parameter_specs()), len(signature.result_specs())):
         raise CompileError(
             f"main has {entry.parameters} parameters and {entry.results} results, where the program is {signature}"
         )
-    engine, address = _machine_code(module, cpu.opt_level)
+    declared = _declared(module)
+    host = take_host(module, signature.name, declared)
+    targets = c_functions(declared)
+    engine, address = _machine_code(module, cpu.opt_level, {**addresses(declared), **addresses_of(targets)})
     return CompiledFunction(
         signature.name,
         address,
@@ -51,17 +57,20 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         arena_bytes=entry.arena_bytes,
         constants=entry.constants,
         flush_denormals=cpu.flush_denormals,
-        keep_alive=engine,
+        keep_alive=(engine, targets),
+        host=host,
     )
 
 
-def _machine_code(module: ir.Module, opt_level: int) -> tuple[ExecutionEngine, int]:
+def _machine_code(
+    module: ir.Module, opt_level: int, symbols: dict[str, ctypes.c_void_p]
+) -> tuple[ExecutionEngine, int]:
     engine, address, said = None, 0, []
     # The JIT tells of unknown symbols on standard error only, and gives a null address.
     with capture_stderr() as printed, diagnostics(module.context) as seen:
         try:
             engine = ExecutionEngine(module, opt_level, _libraries(module), enable_object_dump=False)
-            for name, pointer in addresses(_declared(module)).items():
+            for name, pointer in symbols.items():
                 engine.raw_register_runtime(name, pointer)
             address = engine.raw_lookup("main")
         except (ir.MLIRError, RuntimeError) as error:

@@ -38,6 +38,7 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
         module = ir.Module.create()
         updates = [_build(module, kernel) for kernel in kernels]
         _run(module, FUSE)
+        _separate_empties(module)
         _run(module, BUFFERIZE)
         for op in list(walk(module.operation)):
             if op.name == "memref.copy":
@@ -51,6 +52,7 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
             scratch = _lift_allocations(view.operation)
             items = _take_range(view.operation) if independent else 1
             grain = max(1, items * GRAIN_ELEMENTS // max(1, _elements(kernel)))
+            _tell_apart(view.operation)
             _move_before(view.operation, kernel.func.operation)
             emitted.append(Emitted(items=items, grain=grain, scratch=scratch, updates=update))
     return emitted
@@ -58,6 +60,17 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
 
 def _run(module: ir.Module, passes: str) -> None:
     PassManager.parse(f"builtin.module({passes})").run(module.operation)
+
+
+def _separate_empties(module: ir.Module) -> None:
+    """Gives each use of a tensor without contents, or with one number everywhere, one of its own: two arrays that begin
+    as the same one would be taken for one buffer."""
+    for name in ("linalg.fill", "tensor.empty"):
+        for op in walk(module.operation):
+            if op.name == name:
+                for use in list(op.results[0].uses)[1:]:
+                    with ir.InsertionPoint(op):
+                        use.owner.operands[use.operand_number] = op.clone().results[0]
 
 
 def _move_before(op: ir.Operation, place: ir.Operation) -> None:
@@ -127,14 +140,24 @@ def _updated_inputs(kernel: Kernel) -> tuple[tuple[int, int], ...]:
     """A result that is an input with some elements replaced, by insertions, one into the other or in loops."""
     found = []
     for r, value in enumerate(kernel.results):
-        maker = defining(value)
-        while maker is not None and maker.name in ("tensor.insert_slice", "tensor.insert", "scf.for"):
-            # A loop carries the array that it changes; its first three operands are the bounds and the step.
-            value = maker.operands[3 + list(maker.results).index(value) if maker.name == "scf.for" else 1]
-            maker = defining(value)
-        if maker is None and value in kernel.inputs and value != kernel.results[r]:
-            found.append((r, kernel.inputs.index(value)))
+        before = _before_changes(value)
+        if before in kernel.inputs and before != value:
+            found.append((r, kernel.inputs.index(before)))
     return tuple(found)
+
+
+def _before_changes(value: ir.Value) -> ir.Value:
+    """The array into which elements were inserted, one after the other, in loops that carry it, or in a branch."""
+    maker = defining(value)
+    while maker is not None and maker.name in ("tensor.insert_slice", "tensor.insert", "scf.for", "scf.if"):
+        number = list(maker.results).index(value)
+        if maker.name == "scf.if":
+            block = maker.regions[1].blocks[0]
+            value = block.operations[len(block.operations) - 1].operation.operands[number]
+        else:  # the first three operands of a loop are its bounds and the step
+            value = maker.operands[3 + number if maker.name == "scf.for" else 1]
+        maker = defining(value)
+    return value
 
 
 def _elements(kernel: Kernel) -> int:
@@ -178,6 +201,17 @@ def _made_independent(kernel: Kernel, function: ir.Operation) -> bool:
         if op.name == "memref.dealloc":
             op.erase()
     return True
+
+
+def _tell_apart(function: ir.Operation) -> None:
+    """Lets LLVM know that no buffer which the function changes is reached in two ways, so that it can use vectors.
+
+    A result that updates an input lies where the input did; the function reads it there, and not as the input.
+    """
+    types = [a.type for a in function.regions[0].blocks[0].arguments]
+    apart, nothing = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get()}), ir.DictAttr.get({})
+    rows = [apart if isinstance(t, ir.MemRefType) else nothing for t in types]
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
 
 
 def _lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:

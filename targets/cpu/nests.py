@@ -334,7 +334,7 @@ class _Analysis:
         return Fold(block, operands, domain, indices, deps, reduced, starts)
 
     def _unread(self, value: ir.Value) -> Node:
-        """Stands for an output whose old elements nobody looks at."""
+        """Stands for an array whose elements nobody looks at."""
         element = value.type.element_type
         zero = ir.FloatAttr.get(element, 0.0) if isinstance(element, ir.FloatType) else ir.IntegerAttr.get(element, 0)
         return self._constant(zero, element)
@@ -431,9 +431,11 @@ def _dim(expr: ir.AffineExpr) -> int:
 
 
 def _is_unread(op: ir.Operation, number: int) -> bool:
-    """Whether an operand is an output whose old elements the body does not look at."""
+    """Whether an operand is an array that the body does not look at: an output's old elements, or what only tells
+    loops their extents."""
     argument = op.regions[0].blocks[0].arguments[number]
-    return number >= len(op.operands) - len(op.results) and not any(True for _ in argument.uses)
+    is_array = isinstance(op.operands[number].type, ir.RankedTensorType)
+    return is_array and not any(True for _ in argument.uses)
 
 
 def _indexed(block: ir.Block) -> list[int]:

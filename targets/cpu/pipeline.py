@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stablexla.dialects.composites import COMPOSITES
-from stablexla.targets import inlining, lowering_passes  # noqa: F401  (they register passes)
+from stablexla.targets import bounded, inlining, lowering_passes  # noqa: F401  (they register passes)
 from stablexla.targets.cpu import assign, bf16_as_bits, emit, entry, parallel  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.kernels import group, outline, prepare  # noqa: F401
@@ -11,7 +11,9 @@ from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import LOWER, Pipeline, Step
 
 TENSOR = frozenset({"func", "linalg", "tensor", "scf", "arith", "math", "complex"})
-BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm"})
+BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm"}) | {
+    "builtin.unrealized_conversion_cast"  # between a buffer of complex numbers and one of their parts
+}
 LLVM = frozenset({"llvm"})
 
 # One conversion takes what many small ones would take in as many walks; vectors and functions need their own options.
@@ -41,7 +43,7 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     steps = [
         Step(
             "stablehlo",
-            f"stablehlo-wrap-in-composite{{op-names={WHOLE}}},stablexla-decompose-composites,"
+            f"stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},stablexla-decompose-composites,"
             "stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse",
         ),
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),

@@ -8,6 +8,7 @@ from enum import Enum
 
 import mlir.ir as ir
 
+from stablexla.lowering.convolution import CONVOLUTION
 from stablexla.lowering.operations import body_of
 
 
@@ -18,6 +19,7 @@ class Kind(Enum):
     ROW_REDUCTION = "row"
     REDUCTION = "reduce"
     CONTRACTION = "contraction"
+    CONVOLUTION = "convolution"
     TRANSPOSE = "transpose"
     GENERAL = "general"
 
@@ -70,6 +72,8 @@ def classify(op: ir.Operation) -> Kind:
     """The kind of an operation on tensors."""
     if not is_generic(op):
         return Kind.GENERAL
+    if CONVOLUTION in op.attributes:
+        return Kind.CONVOLUTION
     loops = loops_of(op)
     if any("scf." in inner.name for inner in body_of(op)):
         return Kind.GENERAL

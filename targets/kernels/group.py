@@ -22,6 +22,8 @@ GROUP = "stablexla.group"
 LONGEST_ROW = 1 << 15
 # Code size is compile time, and a kernel with more buffers than registers gains nothing.
 MOST_OPERATIONS = 48
+# Kinds that element-wise operations over their results may follow.
+SUMS_OF_PRODUCTS = (Kind.CONTRACTION, Kind.CONVOLUTION)
 # Operations that stay in main: they make no pass over memory, or are control flow.
 IN_MAIN = frozenset(
     [
@@ -124,7 +126,7 @@ class BlockGrouping:
                 self._merge(other, home)
 
     def _new(self, kind: Kind, loops: Loops | None) -> Group:
-        domain = () if loops is None else loops.kept if kind is Kind.CONTRACTION else loops.extents
+        domain = () if loops is None else loops.kept if kind in SUMS_OF_PRODUCTS else loops.extents
         made = Group(self.next_number, kind, domain)
         self._groups[made.number] = made
         self.next_number += 1
@@ -198,7 +200,7 @@ class BlockGrouping:
     def _map_joins(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
         if home.kind is Kind.MAP:
             return home.domain == loops.extents and self._reads_in_place(op, home)
-        if home.kind is Kind.CONTRACTION:
+        if home.kind in SUMS_OF_PRODUCTS:
             return home.domain == loops.extents and self._reads_in_place(op, home) and self._absorbs(op, home)
         if home.kind is Kind.ROW_REDUCTION:
             return self._fits_rows(op, loops, home)

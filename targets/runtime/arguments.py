@@ -54,7 +54,11 @@ def fit(value: object, spec: ArraySpec, program: str, index: int) -> Array:
     Raises:
         ExecutionError: the value is no array or number, or one that does not fit.
     """
-    place = f"{program}: parameter {index}" + (f" ({spec.name})" if spec.name else "")
+    return fit_at(value, spec, f"{program}: parameter {index}" + (f" ({spec.name})" if spec.name else ""))
+
+
+def fit_at(value: object, spec: ArraySpec, place: str) -> Array:
+    """`fit` for a place that is no parameter; `place` is what takes the value, for errors."""
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return _fit_number(value, spec, place)
     array = _as_array(value, spec, place)

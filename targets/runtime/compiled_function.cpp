@@ -13,16 +13,26 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 #include <utility>
 
+#include "arrays.h"
 #include "float_mode.h"
+#include "hosted_run.h"
 #include "released_gil.h"
 
 namespace stablexla {
-namespace {
 
-// What a zero-sized array or an empty arena points to: an address that may be given, never used.
 alignas(64) char nothing[64];
+
+void throw_python() { throw nb::python_error(); }
+
+// Looked up at its use. Its module imports this one, so not before the first use.
+nb::object cold_path(const char* function) {
+  return nb::module_::import_("stablexla.targets.runtime.arguments").attr(function);
+}
+
+namespace {
 
 constexpr std::size_t kScalarBytes = 16;  // the widest element, complex128
 
@@ -44,13 +54,6 @@ class Few {
   std::vector<T> many_;
   T* data_ = few_.data();
 };
-
-[[noreturn]] void throw_python() { throw nb::python_error(); }
-
-// A function of arguments.py, looked up once. Its module imports this one, so not before the first use.
-nb::object cold_path(const char* function) {
-  return nb::module_::import_("stablexla.targets.runtime.arguments").attr(function);
-}
 
 PyArray_Descr* descr_of(const ArraySpec& spec) { return reinterpret_cast<PyArray_Descr*>(spec.dtype.ptr()); }
 
@@ -111,7 +114,21 @@ void release_capsule(PyObject* capsule) {
   release_block({PyCapsule_GetPointer(capsule, nullptr), static_cast<std::uint32_t>(size_class)});
 }
 
-// The owner of a block: it goes back to the pool when the last array that uses it dies.
+// Takes the reference to the owner, also when it fails.
+inline nb::object array_over(const ArraySpec& spec, void* data, PyObject* owner, int flags) {
+  Py_INCREF(spec.dtype.ptr());  // the array takes one reference to its dtype
+  nb::object array = nb::steal(PyArray_NewFromDescr(&PyArray_Type, descr_of(spec), static_cast<int>(spec.shape.size()),
+                                                    spec.shape.data(), nullptr, data, flags, nullptr));
+  if (!array.is_valid()) {
+    Py_DECREF(owner);
+    throw_python();
+  }
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()), owner) < 0) throw_python();
+  return array;
+}
+
+}  // namespace
+
 PyObject* owner_of(Block block) {
   PyObject* capsule = PyCapsule_New(block.data, nullptr, nullptr);
   if (capsule == nullptr || PyCapsule_SetContext(capsule, reinterpret_cast<void*>(std::uintptr_t(block.size_class))) ||
@@ -123,25 +140,9 @@ PyObject* owner_of(Block block) {
   return capsule;
 }
 
-// An arena for the length of one call.
-class Arena {
- public:
-  explicit Arena(std::size_t bytes) {
-    if (bytes == 0) return;
-    block_ = acquire_block(bytes);
-    if (block_.data == nullptr) cold_path("raise_out_of_memory")("temporaries", bytes);
-  }
-  ~Arena() {
-    if (block_.data != nullptr) release_block(block_);
-  }
-  Arena(const Arena&) = delete;
-  void* data() const { return block_.data != nullptr ? block_.data : nothing; }
-
- private:
-  Block block_;
-};
-
-}  // namespace
+nb::object view_of(const ArraySpec& spec, void* data, nb::object owner, bool writable) {
+  return array_over(spec, data, owner.release().ptr(), writable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO);
+}
 
 void import_numpy() {
   if (_import_array() < 0) throw_python();
@@ -182,7 +183,8 @@ bool ArraySpec::operator==(const ArraySpec& other) const {
 
 CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std::vector<ArraySpec> parameters_,
                                    std::vector<ArraySpec> results_, std::size_t arena_bytes_, nb::sequence constants,
-                                   std::map<int, int> aliases_, bool flush_denormals_, nb::object keep_alive_)
+                                   std::map<int, int> aliases_, bool flush_denormals_, nb::object keep_alive_,
+                                   nb::object host_)
     : name(std::move(name_)),
       entry(entry_),
       parameters(std::move(parameters_)),
@@ -190,12 +192,21 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
       arena_bytes(arena_bytes_),
       aliases(std::move(aliases_)),
       flush_denormals(flush_denormals_),
-      keep_alive(std::move(keep_alive_)) {
+      keep_alive(std::move(keep_alive_)),
+      host(std::move(host_)),
+      hosted_(!host.is_none()) {
   if (entry == 0) throw nb::value_error("the entry address is 0: the function was not found in the machine code");
   for (auto [result, parameter] : aliases)
     if (result < 0 || parameter < 0 || std::size_t(result) >= results.size() ||
         std::size_t(parameter) >= parameters.size())
       throw nb::value_error("an alias names a result or a parameter that is not there");
+  if (hosted_) {
+    std::random_device device;
+    seed_ = std::uint64_t(device()) << 32 | device();
+    for (nb::handle each : host.attr("callbacks"))
+      callbacks.push_back({nb::borrow(each[0]), nb::cast<std::vector<ArraySpec>>(each[1]),
+                           nb::cast<std::vector<ArraySpec>>(each[2])});
+  }
   try {
     copy_constants(std::move(constants));
   } catch (...) {
@@ -226,7 +237,8 @@ void* CompiledFunction::argument(std::size_t i, PyObject* given, void* scalar, s
   const ArraySpec& spec = parameters[i];
   auto* array = reinterpret_cast<PyArrayObject*>(given);
   const bool is_array = PyArray_CheckExact(given);
-  if (!is_array && spec.shape.empty() && store_scalar(spec, given, scalar)) return scalar;
+  // what a host's function sees of an argument may be kept by it, and must not lie on this stack
+  if (!is_array && spec.shape.empty() && !hosted_ && store_scalar(spec, given, scalar)) return scalar;
   if (!is_array || !fits_as_it_is(spec, array)) {
     kept.push_back(cold_path("fit")(nb::handle(given), spec, name, i));
     array = reinterpret_cast<PyArrayObject*>(kept.back().ptr());
@@ -240,27 +252,32 @@ nb::object CompiledFunction::new_result(std::size_t i, void** data) const {
   const ArraySpec& spec = results[i];
   Block block = acquire_block(spec.bytes);
   if (block.data == nullptr) cold_path("raise_out_of_memory")("result " + std::to_string(i), spec.bytes);
-  PyObject* owner = owner_of(block);
-  Py_INCREF(spec.dtype.ptr());  // the array takes one reference to its dtype
-  nb::object array = nb::steal(PyArray_NewFromDescr(&PyArray_Type, descr_of(spec), static_cast<int>(spec.shape.size()),
-                                                    spec.shape.data(), nullptr, block.data, NPY_ARRAY_CARRAY, nullptr));
-  if (!array.is_valid()) {
-    Py_DECREF(owner);
-    throw_python();
-  }
-  // takes the reference to the owner, also when it fails
-  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()), owner) < 0) throw_python();
+  nb::object array = array_over(spec, block.data, owner_of(block), NPY_ARRAY_CARRAY);
   *data = block.data;
   return array;
 }
 
 // The packed call: entry i is the address of argument i, and every argument is a data pointer.
-void CompiledFunction::run(void** data, std::size_t count) const {
+void CompiledFunction::run(void** data, std::size_t count, HostedRun* hosted) const {
   Few<void*, 64> packed(count);
   for (std::size_t i = 0; i < count; ++i) packed[i] = &data[i];
   ReleasedGil released;
   FloatScope scope(program_float_state(flush_denormals));
-  reinterpret_cast<Entry>(entry)(packed.data());
+  if (hosted == nullptr)
+    reinterpret_cast<Entry>(entry)(packed.data());
+  else
+    hosted->run(reinterpret_cast<Entry>(entry), packed.data(), released);
+}
+
+__attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::size_t count, Arena& arena,
+                                                            PyObject* const* arguments,
+                                                            const std::vector<nb::object>& kept,
+                                                            const std::vector<nb::object>& made) const {
+  nb::list given;
+  for (std::size_t i = 0; i < parameters.size(); ++i) given.append(nb::handle(arguments[i]));
+  HostedRun hosted(*this, arena, nb::make_tuple(given, nb::cast(kept)), nb::cast(made));
+  run(data, count, &hosted);
+  hosted.rethrow();
 }
 
 std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, std::size_t count) const {
@@ -277,8 +294,27 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
   for (std::size_t i = 0; i < results.size(); ++i) made.push_back(new_result(i, &data[next++]));
   Arena arena(arena_bytes);
   data[next++] = arena.data();
-  run(data.data(), total);
+  if (hosted_)
+    run_hosted(data.data(), total, arena, arguments, kept, made);
+  else
+    run(data.data(), total, nullptr);
   return made;
+}
+
+void CompiledFunction::seed(std::uint64_t number) {
+  seed_ = number;
+  drawn_ = 0;
+}
+
+// Bits of a counter, stirred so that neighbouring seeds and counts have nothing in common (splitmix64, twice).
+std::uint64_t CompiledFunction::next_random_key() const {
+  auto stir = [](std::uint64_t bits) {
+    bits += 0x9E3779B97F4A7C15u;
+    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9u;
+    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBu;
+    return bits ^ (bits >> 31);
+  };
+  return stir(stir(seed_) + drawn_.fetch_add(1) * 0x9E3779B97F4A7C15u);
 }
 
 std::string CompiledFunction::repr() const {

@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -36,17 +37,29 @@ class ArraySpec {
 
 using Entry = void (*)(void** packed);
 
+class Arena;
+class HostedRun;
+
+// A function of the host that a program calls: handler(inputs, outputs), two tuples of arrays.
+struct Callback {
+  nb::object handler;
+  std::vector<ArraySpec> inputs, outputs;
+};
+
 class CompiledFunction {
  public:
   CompiledFunction(std::string name, std::uintptr_t entry, std::vector<ArraySpec> parameters,
                    std::vector<ArraySpec> results, std::size_t arena_bytes, nb::sequence constants,
-                   std::map<int, int> aliases, bool flush_denormals, nb::object keep_alive);
+                   std::map<int, int> aliases, bool flush_denormals, nb::object keep_alive, nb::object host);
   ~CompiledFunction();
   CompiledFunction(const CompiledFunction&) = delete;
 
   // One new array for each result. Throws nb::python_error.
   std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count) const;
   std::string repr() const;
+  // Keys for random numbers: the next one, and from which number they are made.
+  std::uint64_t next_random_key() const;
+  void seed(std::uint64_t number);
 
   std::string name;
   std::uintptr_t entry;
@@ -54,15 +67,21 @@ class CompiledFunction {
   std::size_t arena_bytes;
   std::map<int, int> aliases;
   bool flush_denormals;
-  nb::object keep_alive;
+  nb::object keep_alive, host;
+  std::vector<Callback> callbacks;  // of the host
 
  private:
   void copy_constants(nb::sequence constants);
   void* argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept) const;
   nb::object new_result(std::size_t i, void** data) const;
-  void run(void** data, std::size_t count) const;
+  void run(void** data, std::size_t count, HostedRun* hosted) const;
+  void run_hosted(void** data, std::size_t count, Arena& arena, PyObject* const* arguments,
+                  const std::vector<nb::object>& kept, const std::vector<nb::object>& made) const;
 
   std::vector<Block> constants_;
+  bool hosted_ = false;
+  std::atomic<std::uint64_t> seed_{0};
+  mutable std::atomic<std::uint64_t> drawn_{0};
 };
 
 nb::object make_array_of_dlpack(nb::handle value);

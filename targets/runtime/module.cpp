@@ -45,13 +45,21 @@ PyObject* call(PyObject* self, PyObject* arguments, PyObject* keywords) {
 // A program keeps its code alive, and that may know the program: let the garbage collector see the circle.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
-  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<CompiledFunction>(self)->keep_alive.ptr());
+  if (!nb::inst_ready(self)) return 0;
+  auto* function = nb::inst_ptr<CompiledFunction>(self);
+  Py_VISIT(function->keep_alive.ptr());
+  Py_VISIT(function->host.ptr());
+  for (const stablexla::Callback& callback : function->callbacks) Py_VISIT(callback.handler.ptr());
   return 0;
 }
 
 // The code may go only when nobody can call it any more, which is so here: the object is unreachable.
 int clear(PyObject* self) {
-  if (nb::inst_ready(self)) nb::inst_ptr<CompiledFunction>(self)->keep_alive.reset();
+  if (!nb::inst_ready(self)) return 0;
+  auto* function = nb::inst_ptr<CompiledFunction>(self);
+  function->callbacks.clear();
+  function->host.reset();
+  function->keep_alive.reset();
   return 0;
 }
 
@@ -120,14 +128,18 @@ NB_MODULE(_runtime, m) {
       "`entry` is the address of void f(void** packed), where packed[i] is the address of argument i and every\n"
       "argument is a data pointer: parameters, constants, results, arena. Results, constants and the arena are\n"
       "aligned to 64 bytes, parameters to their elements. The GIL is released while the code runs, and any number\n"
-      "of threads may call at once. `keep_alive` is whatever holds the code.\n\n"
+      "of threads may call at once. `keep_alive` is whatever holds the code. `host` is what code may call back:\n"
+      "its `callbacks` are (handler, inputs, outputs) with the specs of the two tuples of arrays that the handler is\n"
+      "called with; when one raises, the program ends, and its caller gets the exception.\n\n"
       "Raises ExecutionError for arguments that do not fit: arrays must have the parameter's dtype and shape, in any\n"
       "layout; Python numbers are converted when the dtype can hold them.")
       .def(nb::init<std::string, std::uintptr_t, std::vector<ArraySpec>, std::vector<ArraySpec>, std::size_t,
-                    nb::sequence, std::map<int, int>, bool, nb::object>(),
+                    nb::sequence, std::map<int, int>, bool, nb::object, nb::object>(),
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
-           "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none())
+           "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none(), "host"_a = nb::none())
       .def("execute", &execute, "arguments"_a, "Calls the program; always a list of new arrays.")
+      .def("seed", &CompiledFunction::seed, "number"_a, "From now on random keys are those of this number, anew.")
+      .def_ro("host", &CompiledFunction::host)
       .def_ro("name", &CompiledFunction::name)
       .def_ro("entry", &CompiledFunction::entry)
       .def_ro("parameters", &CompiledFunction::parameters)

@@ -15,7 +15,7 @@ std::atomic<std::thread::id> last_thread;
 
 }  // namespace
 
-ReleasedGil::~ReleasedGil() {
+void ReleasedGil::take() {
   taking_back.fetch_add(1);
   if (ending.load() && last_thread.load() != std::this_thread::get_id()) {
     taking_back.fetch_sub(1);

@@ -11,9 +11,12 @@ namespace stablexla {
 class ReleasedGil {
  public:
   ReleasedGil() : state_(PyEval_SaveThread()) {}
-  ~ReleasedGil();
+  ~ReleasedGil() { take(); }
   ReleasedGil(const ReleasedGil&) = delete;
   ReleasedGil& operator=(const ReleasedGil&) = delete;
+
+  void take();  // takes the GIL back for a while: until `release`
+  void release() { state_ = PyEval_SaveThread(); }
 
  private:
   PyThreadState* state_;

@@ -103,14 +103,12 @@ func.func public @main(%x: tensor<4xf32>, %y: tensor<2xf32>, %z: tensor<0xf32>) 
 
 // Starts are clamped, signed ones from both sides; one that can only be 0 is not looked at.
 // CHECK-LABEL: // -----
-// CHECK-DAG: %[[LAST:.*]] = arith.constant 6 : i64
-// CHECK-DAG: %[[ZERO:.*]] = arith.constant 0 : i64
-// CHECK: %[[I:.*]] = arith.extsi {{.*}} : i32 to i64
-// CHECK: arith.maxsi %[[I]], %[[ZERO]]
-// CHECK: arith.minsi %{{.*}}, %[[LAST]]
+// CHECK: %[[I:.*]] = arith.maxsi %{{.*}}, %c0_i32
+// CHECK: %[[HELD:.*]] = arith.minsi %[[I]], %c6_i32
+// CHECK: arith.index_cast %[[HELD]] : i32 to index
 // CHECK: tensor.extract_slice %arg0[%{{.*}}, 0] [2, 4] [1, 1]
-// CHECK: arith.extui {{.*}} : i8 to i64
-// CHECK: arith.cmpi ugt, %{{.*}}, %[[LAST]]
+// CHECK: %[[J:.*]] = arith.minui %{{.*}}, %c6_i8
+// CHECK: arith.index_castui %[[J]] : i8 to index
 // CHECK: tensor.insert_slice %arg1 into %arg0[%{{.*}}, 0] [2, 4] [1, 1]
 func.func public @main(
     %x: tensor<8x4xf32>, %u: tensor<2x4xf32>, %i: tensor<i32>, %j: tensor<ui8>) -> (tensor<2x4xf32>, tensor<8x4xf32>) {

@@ -86,6 +86,12 @@ class Statement:
         """All values that it speaks of."""
         return frozenset(NAME.findall(self.text))
 
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """What its first line reads, in order, a value that is read twice twice."""
+        own = {r.name.partition("#")[0] for r in self.results}
+        return tuple(n for n in NAME.findall(self.text.partition("\n")[0]) if n.partition(":")[0] not in own)
+
     def reads(self, known: Iterable[str]) -> list[str]:
         """Which of the `known` values it reads, in their order."""
         own = {r.name for r in self.results}

@@ -196,6 +196,17 @@ class Writer:
         """The value, in whole programs with numbers that arithmetic is exact on."""
         return self.small(x, largest) if self.whole and (x.is_float or x.is_complex) else x
 
+    def finite(self, x: Value) -> Value:
+        """The value of floats or complex numbers with 1 in the place of NaN, and no part beyond 1000."""
+        if x.is_complex:
+            parts = [self.finite(self.part(x, p)) for p in ("real", "imag")]
+            return self.emit(f"stablehlo.complex {parts[0].name}, {parts[1].name} : {x.type}", x.shape, x.element)
+        flags = tensor(x.shape, "i1")
+        p = self.emit(f"stablehlo.compare EQ, {x.name}, {x.name} : ({x.type}, {x.type}) -> {flags}", x.shape, "i1")
+        one = self.splat(1, x.shape, x.element)
+        x = self.emit(f"stablehlo.select {p.name}, {x.name}, {one.name} : {p.type}, {x.type}", x.shape, x.element)
+        return self.small(x, 1000)
+
     def part(self, x: Value, name: str) -> Value:
         """`real` or `imag` of a complex value."""
         element = {C64: "f32", C128: "f64"}[x.element]

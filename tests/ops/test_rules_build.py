@@ -19,10 +19,19 @@ NUMBER = re.compile(r"[CI]\d+")
 SAME = {
     "collapse": "reshape",
     "concat_in_dim": "concatenate",
+    "conv": "conv_general_dilated",
+    "conv_general": "conv_general_dilated",
+    "conv_with_general_dimensions": "conv_general_dilated",
+    "conv_with_general_padding": "conv_general_dilated",
     "dot": "dot_general",
+    "outfeed": "outfeed_with_token",
     "pad_in_dim": "pad",
     "reduce_all": "reduce",
+    "reduce_window_with_general_padding": "reduce_window",
+    "select_and_scatter_with_general_padding": "select_and_scatter",
+    "send": "send_with_token",
     "slice_in_dim": "slice",
+    "torch_gather": "gather",
 }
 
 

@@ -1,0 +1,119 @@
+"""Lowering of sort and top_k: the dimension is brought last, and rows are sorted by the comparison's own way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+from mlir.dialects import arith, tensor
+
+from stablexla.dialects.composites import composite_kernel
+from stablexla.dialects.element_types import BY_NAME
+from stablexla.lowering.comparators import Order, has_keys, orders_of
+from stablexla.lowering.context import LoweringContext
+from stablexla.lowering.generic import PARALLEL, Output, empty, generic, identity, loop_index
+from stablexla.lowering.merging import Less, Rows, merge_sort
+from stablexla.lowering.radix import radix_sort
+from stablexla.lowering.ranking import rank_sort
+from stablexla.lowering.registry import lowers
+from stablexla.lowering.selecting import select_first
+from stablexla.lowering.shape import reshaped, transposed
+from stablexla.lowering.storage import from_storage
+from stablexla.lowering.types import TensorType, tensor_storage
+
+# Rows up to this length are sorted by counting which elements come before each.
+SHORT = 64
+# Selections of a larger part of a row than one in so many are sorted wholly.
+LARGE = 16
+
+
+@lowers("stablehlo.sort")
+def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
+    """All operands moved alike, so that along the dimension no element comes before its neighbour by the comparator."""
+    source = ctx.operand_types[0]
+    dimension = int(ctx.attributes["dimension"]) % source.rank
+    length = source.shape[dimension]
+    if length < 2 or not source.size:
+        return list(operands)
+    dimensions = [*(d for d in range(source.rank) if d != dimension), dimension]
+    flat = [_rows(x, t, dimensions) for x, t in zip(operands, ctx.operand_types, strict=True)]
+    rows = Rows(tuple(t.with_shape((t.size,)) for t in ctx.operand_types), source.size // length, length)
+    orders = orders_of(ctx.op.regions[0].blocks[0])
+    sorted_ = merge_sort(ctx, flat, rows, _comparator(ctx)) if orders is None else sort_by_keys(ctx, flat, rows, orders)
+    return [_back(x, t, dimensions) for x, t in zip(sorted_, ctx.operand_types, strict=True)]
+
+
+def sort_by_keys(
+    ctx: LoweringContext, arrays: Sequence[ir.Value], rows: Rows, orders: tuple[Order, ...]
+) -> list[ir.Value]:
+    if rows.length <= SHORT:
+        return rank_sort(ctx, arrays, rows, orders)
+    return radix_sort(ctx, arrays, rows, orders)
+
+
+def _rows(x: ir.Value, type_: TensorType, order: Sequence[int]) -> ir.Value:
+    """The array's dimensions in that order, all of them as one."""
+    moved = type_.with_shape(tuple(type_.shape[d] for d in order))
+    return reshaped(transposed(x, type_, order), moved, type_.with_shape((type_.size,)))
+
+
+def _back(x: ir.Value, type_: TensorType, order: Sequence[int]) -> ir.Value:
+    moved = type_.with_shape(tuple(type_.shape[d] for d in order))
+    return transposed(reshaped(x, type_.with_shape((type_.size,)), moved), moved, _inverse(order))
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=lambda place: order[place])
+
+
+def _comparator(ctx: LoweringContext) -> Less:
+    """The region, on elements as they are stored."""
+    elements = [t.element for t in ctx.operand_types]
+
+    def less(these: Sequence[ir.Value], those: Sequence[ir.Value]) -> ir.Value:
+        pairs = zip(these, those, elements, strict=True)
+        (answer,) = ctx.inline_region(0, [from_storage(v, e) for x, y, e in pairs for v in (x, y)])
+        return answer
+
+    return less
+
+
+@composite_kernel("chlo.top_k", "stablexla.bottom_k", accepts=has_keys)
+def top_k(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """The k largest, or smallest, elements along the last dimension by the total order, and where they stood."""
+    source, values = ctx.operand_types[0], ctx.result_types[0]
+    if not values.size:
+        return [empty(t) for t in ctx.result_types]
+    k, length = values.shape[-1], source.shape[-1]
+    smallest = hlo_ir.StringAttr(ctx.attributes["name"]).value == "stablexla.bottom_k"
+    order = Order(0, source.element, descending=not smallest)
+    flat = reshaped(x, source, source.with_shape((source.size,)))
+    select = sort_first if k * LARGE > length and k > SHORT else select_first
+    found = select(ctx, flat, source.size // length, source.with_shape((source.size,)), order, k)
+    return [reshaped(v, t.with_shape((t.size,)), t) for v, t in zip(found, ctx.result_types, strict=True)]
+
+
+def sort_first(
+    ctx: LoweringContext, array: ir.Value, rows: int, type_: TensorType, order: Order, k: int
+) -> list[ir.Value]:
+    """As `select_first`, for many: all are sorted."""
+    length = type_.size // rows
+    counted = TensorType(BY_NAME["s32"], (rows, length))
+    i32 = ir.IntegerType.get_signless(32)
+    (places,) = generic(
+        [], [Output(counted)], [identity(2)], [PARALLEL] * 2, lambda _: [arith.index_cast(i32, loop_index(1))]
+    )
+    flat = counted.with_shape((type_.size,))
+    both = Rows((type_, flat), rows, length)
+    found = sort_by_keys(ctx, [array, reshaped(places, counted, flat)], both, (order,))
+    return [_first(v, t, rows, k) for v, t in zip(found, both.types, strict=True)]
+
+
+def _first(array: ir.Value, type_: TensorType, rows: int, k: int) -> ir.Value:
+    """The first `k` elements of each row."""
+    shape = (rows, type_.size // rows)
+    result = type_.with_shape((rows, k))
+    whole = reshaped(array, type_, type_.with_shape(shape))
+    cut = tensor.extract_slice(tensor_storage(result), whole, [], [], [], [0, 0], [rows, k], [1, 1])
+    return reshaped(cut, result, type_.with_shape((rows * k,)))

@@ -1,0 +1,72 @@
+"""Functions for custom calls: C functions by address, Python functions on numpy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from operator import index
+from typing import Any
+
+from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
+
+# What all of ctypes' function pointers derive from; it has no public name.
+_FunctionPointer: Any = ctypes.CFUNCTYPE(None).__mro__[1]
+
+
+def register_custom_call(name: str, function_or_address: object) -> None:
+    """Gives `sx.custom_call` a function to call under `name`; one that was there before is replaced.
+
+    Programs keep the function that was registered when they were compiled.
+
+    Args:
+        name: `call_target_name` of the custom calls.
+        function_or_address: one of
+
+            - a C function `void target(void* out, void** in)`: a function pointer of ctypes, its address as an integer,
+              or a capsule. `in` has the addresses of the operands: elements in row-major order, each in a byte
+              at least. `out` is the address of the result; for a tuple, of a list of the results' addresses.
+            - a Python function. It is called with a read-only numpy array for each operand, which is no copy, and whose
+              contents it may use until it returns. It returns an array of the right type and shape, or a tuple of them.
+              What it raises ends the program, and reaches whoever called that. It may run in several threads at once.
+
+    Raises:
+        TypeError: something else.
+
+    Source: `CustomCall` of XLA's operation semantics.
+
+    >>> sx.register_custom_call("softsign", lambda x: x / (1 + abs(x)))
+    >>> b = sx.XlaBuilder("example")
+    >>> x = b.parameter(0, sx.f32[3])
+    >>> sx.compile(b.build(sx.custom_call("softsign", x, sx.f32[3])))(np.array([-1, 0, 3], np.float32))
+    array([-0.5 ,  0.  ,  0.75], dtype=float32)
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"the name of a custom call is a text, not {name!r}")
+    address = _address(function_or_address)
+    if address:
+        TARGETS[name] = CustomCallTarget(name, address=address, keep=function_or_address)
+    elif callable(function_or_address):
+        TARGETS[name] = CustomCallTarget(name, function=function_or_address)
+    else:
+        raise TypeError(f"{function_or_address!r} is neither a function nor the address of one")
+
+
+def _address(given: object) -> int:
+    """The address of a C function; 0 when it is none."""
+    if isinstance(given, _FunctionPointer):
+        return ctypes.cast(given, ctypes.c_void_p).value or 0
+    if type(given).__name__ == "PyCapsule":
+        return _address_of_capsule(given)
+    if callable(given) or isinstance(given, bool):
+        return 0
+    try:
+        return index(given)  # type: ignore[arg-type]  # the error is ours
+    except TypeError:
+        return 0
+
+
+def _address_of_capsule(capsule: object) -> int:
+    api = ctypes.pythonapi
+    name_of: Callable[..., Any] = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", api))
+    address_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", api))
+    return int(address_of(capsule, name_of(capsule)) or 0)

@@ -1,0 +1,405 @@
+"""Operations that replicas and partitions do together.
+
+Groups are lists of device numbers; no groups stand for one with all devices. They run where there is one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+from jaxlib.mlir.dialects import stablehlo
+
+from stablexla.checking import Operands, Rules, checking
+from stablexla.computation import Computation, XlaComputation
+from stablexla.constants import dense_attribute
+from stablexla.dialects.shapes import Shape
+from stablexla.op import XlaOp
+from stablexla.ops import elementwise
+from stablexla.ops.effects import DEVICE_TO_DEVICE
+from stablexla.ops.registry import NUMBER, operation
+
+#: Lists of the devices that do something together.
+Groups = Sequence[Sequence[int]]
+
+
+@operation("stablehlo.all_gather")
+def all_gather(
+    operand: Operands,
+    all_gather_dim: int,
+    shard_count: int,
+    replica_groups: Groups = (),
+    channel_id: int | None = None,
+    use_global_device_ids: bool = False,
+) -> XlaOp:
+    """The operands of all devices of a group, one after another along a dimension, on each of them.
+
+    Args:
+        operand: an array, or several as a tuple or a sequence.
+        all_gather_dim: the dimension.
+        shard_count: the number of devices in a group.
+        replica_groups: the groups; in their order the operands stand in the result.
+        channel_id: gatherings of one channel talk to each other, across modules and partitions.
+        use_global_device_ids: the numbers in the groups count replicas and partitions through.
+
+    Returns:
+        As many arrays as there are operands.
+
+    Raises:
+        ShapeError: (C1) no such dimension; (C2) a device twice; (C4) numbers that are not 0 to N - 1; (C5) global
+            numbers without a channel; (C6) groups of another size than `shard_count`.
+
+    Source: `AllGather` of XLA's operation semantics; StableHLO `all_gather`.
+
+    >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2])
+    >>> sx.all_gather(x, 0, 2)
+    XlaOp(stablehlo.all_gather, f32[4])
+    """
+    with checking("all_gather", operand=operand, all_gather_dim=all_gather_dim, shard_count=shard_count) as rule:
+        xs = _arrays(rule, operand)
+        place = rule.integer("all_gather_dim", all_gather_dim)
+        for x in xs:
+            rule("C1", 0 <= place < x.shape.rank, f"all_gather_dim: {place} is no dimension of {x.shape}")
+            rule("", x.shape.dimensions[place] > 0, f"dimension {place} must not have size 0: StableHLO refuses that")
+        groups = _groups(rule, "C2", "C4", replica_groups)
+        _check_global(rule, "C5", channel_id, use_global_device_ids)
+        count = rule.integer("shard_count", shard_count)
+        rule("C6", count > 0, "shard_count must be positive")
+        fits = all(len(group) == count for group in groups)
+        rule("C6", fits, f"each of replica_groups must have shard_count, {count}, members")
+    attributes = {
+        "all_gather_dim": place,
+        **_group_attributes(xs[0], groups, channel_id),
+        **_global(xs[0], use_global_device_ids),
+    }
+    return _emit("stablehlo.all_gather", operand, xs, [_scaled(x.shape, place, count, 1) for x in xs], attributes)
+
+
+@operation("stablehlo.all_reduce")
+def all_reduce(
+    operand: Operands,
+    computation: Computation,
+    replica_groups: Groups = (),
+    channel_id: int | None = None,
+    use_global_device_ids: bool = False,
+) -> XlaOp:
+    """The operands of all devices of a group, folded together by a computation, on each of them.
+
+    Args:
+        operand: an array, or several as a tuple or a sequence; each is reduced by itself.
+        computation: of two scalars of the element type.
+        replica_groups: the groups.
+        channel_id: reductions of one channel talk to each other, across modules and partitions.
+        use_global_device_ids: the numbers in the groups count replicas and partitions through.
+
+    Raises:
+        ShapeError: (C1) a device twice; (C3) numbers that are not 0 to N - 1; (C4) global numbers without a channel;
+            (C5) a computation of other types.
+
+    Source: `AllReduce` of XLA's operation semantics; StableHLO `all_reduce`.
+
+    >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2])
+    >>> sx.all_reduce(x, sx.add, replica_groups=((0, 2), (1, 3)))
+    XlaOp(stablehlo.all_reduce, f32[2])
+    """
+    with checking("all_reduce", operand=operand, replica_groups=replica_groups) as rule:
+        xs = _arrays(rule, operand)
+        groups = _groups(rule, "C1", "C3", replica_groups)
+        _check_global(rule, "C4", channel_id, use_global_device_ids)
+        body = _reducer(rule, "C5", xs, computation)
+    attributes = {**_group_attributes(xs[0], groups, channel_id), **_global(xs[0], use_global_device_ids)}
+    shapes = [x.shape.with_element_type(body.result_shape.element_type) for x in xs]
+    return _emit("stablehlo.all_reduce", operand, xs, shapes, attributes, [body])
+
+
+@operation("stablehlo.all_reduce", NUMBER)
+def cross_replica_sum(operand: Operands, replica_groups: Groups = ()) -> XlaOp:
+    """The sum over all devices of a group: `all_reduce` by addition.
+
+    Raises:
+        ShapeError: an operand of pred; as `all_reduce`.
+
+    Source: `CrossReplicaSum` of XLA's operation semantics.
+
+    >>> sx.cross_replica_sum(sx.XlaBuilder("example").parameter(0, sx.f32[2]))
+    XlaOp(stablehlo.all_reduce, f32[2])
+    """
+    with checking("cross_replica_sum", operand=operand) as rule:
+        xs = _arrays(rule, operand)
+        for x in xs:
+            rule("", x.shape.element_type.kind in NUMBER, f"operand must be of numbers, not {x.shape.element_type}")
+    return all_reduce(operand, elementwise.add, replica_groups)
+
+
+@operation("stablehlo.all_to_all")
+def all_to_all(
+    operand: Operands,
+    split_dimension: int,
+    concat_dimension: int,
+    split_count: int,
+    replica_groups: Groups = (),
+    channel_id: int | None = None,
+) -> XlaOp:
+    """Each device splits its operand, sends block i to device i of its group, and joins the blocks that it gets.
+
+    Args:
+        operand: an array, or several as a tuple or a sequence.
+        split_dimension: the dimension along which it is split.
+        concat_dimension: the one along which the blocks are joined.
+        split_count: the number of blocks, and of devices in a group.
+        replica_groups: the groups, which give the order of the blocks.
+        channel_id: exchanges of one channel talk to each other, across modules and partitions.
+
+    Raises:
+        ShapeError: (C1), (C3) no such dimension; (C2) a size that `split_count` does not divide; (C4) a count below 1;
+            (C5) a device twice; (C7) numbers that are not 0 to N - 1; (C8) groups of another size than `split_count`.
+
+    Source: `AllToAll` of XLA's operation semantics; StableHLO `all_to_all`.
+
+    >>> x = sx.XlaBuilder("alltoall").parameter(0, sx.f32[4, 16], "x")
+    >>> sx.all_to_all(x, split_dimension=1, concat_dimension=0, split_count=4)
+    XlaOp(stablehlo.all_to_all, f32[16,4])
+    """
+    with checking("all_to_all", operand=operand) as rule:
+        xs = _arrays(rule, operand)
+        split = rule.integer("split_dimension", split_dimension)
+        joined = rule.integer("concat_dimension", concat_dimension)
+        count = rule.integer("split_count", split_count)
+        rule.operands.update(split_dimension=split, concat_dimension=joined, split_count=count)
+        rule("C4", count > 0, "split_count must be positive")
+        for x in xs:
+            rule("C1", 0 <= split < x.shape.rank, f"split_dimension: {split} is no dimension of {x.shape}")
+            rule("C3", 0 <= joined < x.shape.rank, f"concat_dimension: {joined} is no dimension of {x.shape}")
+            size = x.shape.dimensions[split]
+            rule("C2", size % count == 0, f"dimension {split} of size {size} can't be split into {count} equal blocks")
+        groups = _groups(rule, "C5", "C7", replica_groups)
+        fits = all(len(group) == count for group in groups)
+        rule("C8", fits, f"each of replica_groups must have split_count, {count}, members")
+    # StableHLO's verifier divides by the size of a group, also where there is none.
+    groups = groups or [tuple(range(count))]
+    attributes = {
+        "split_dimension": split,
+        "concat_dimension": joined,
+        "split_count": count,
+        **_group_attributes(xs[0], groups, channel_id),
+    }
+    shapes = [_scaled(_scaled(x.shape, split, 1, count), joined, count, 1) for x in xs]
+    return _emit("stablehlo.all_to_all", operand, xs, shapes, attributes)
+
+
+@operation("stablehlo.collective_broadcast")
+def collective_broadcast(operand: XlaOp, replica_groups: Groups, channel_id: int | None = None) -> XlaOp:
+    """The operand of the first device of each group, on all devices of the group.
+
+    Raises:
+        ShapeError: (C1) a device twice; (C2) a negative number.
+
+    Source: XLA's builder; StableHLO `collective_broadcast`.
+
+    >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2])
+    >>> sx.collective_broadcast(x, ((2, 1),))
+    XlaOp(stablehlo.collective_broadcast, f32[2])
+    """
+    with checking("collective_broadcast", operand=operand, replica_groups=replica_groups) as rule:
+        x = rule.op("operand", operand)
+        rule.arrays(operand=x)
+        groups = _groups(rule, "C1", "C2", replica_groups, all_devices=False)
+    return x.builder.emit("stablehlo.collective_broadcast", [x], x.shape, _group_attributes(x, groups, channel_id))
+
+
+@operation("stablehlo.collective_permute")
+def collective_permute(
+    operand: XlaOp, source_target_pairs: Sequence[tuple[int, int]], channel_id: int | None = None
+) -> XlaOp:
+    """The operand of the device that is the source in a pair with this one, zeros where there is no such pair.
+
+    Args:
+        operand: an array.
+        source_target_pairs: pairs of device numbers.
+        channel_id: permutations of one channel talk to each other, across modules and partitions.
+
+    Raises:
+        ShapeError: (C1) not pairs; (C2) a source twice; (C3) a target twice; (C4) a negative number.
+
+    Source: `CollectivePermute` of XLA's operation semantics; StableHLO `collective_permute`.
+
+    >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2])
+    >>> sx.collective_permute(x, ((0, 1), (1, 0)))
+    XlaOp(stablehlo.collective_permute, f32[2])
+    """
+    with checking("collective_permute", operand=operand, source_target_pairs=source_target_pairs) as rule:
+        x = rule.op("operand", operand)
+        rule.arrays(operand=x)
+        pairs = _rows(rule, "source_target_pairs", source_target_pairs)
+        rule("C1", all(len(pair) == 2 for pair in pairs), "source_target_pairs must be pairs (source, target)")
+        sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        rule("C2", len(set(sources)) == len(sources), "no two pairs may have the same source")
+        rule("C3", len(set(targets)) == len(targets), "no two pairs may have the same target")
+        rule("C4", all(device >= 0 for device in sources + targets), "the numbers of devices are not negative")
+    attributes = {"source_target_pairs": _table(x, pairs, 2), **_channel(x, channel_id)}
+    return x.builder.emit("stablehlo.collective_permute", [x], x.shape, attributes)
+
+
+@operation("stablehlo.reduce_scatter")
+def reduce_scatter(
+    operand: Operands,
+    computation: Computation,
+    scatter_dimension: int,
+    shard_count: int,
+    replica_groups: Groups = (),
+    channel_id: int | None = None,
+    use_global_device_ids: bool = False,
+) -> XlaOp:
+    """`all_reduce`, of whose result each device of a group gets one block along a dimension: device i the i-th.
+
+    Args:
+        operand: an array, or several as a tuple or a sequence; each by itself.
+        computation: of two scalars of the element type.
+        scatter_dimension: the dimension.
+        shard_count: the number of devices in a group, and of blocks.
+        replica_groups: the groups, which give the order of the blocks.
+        channel_id: reductions of one channel talk to each other, across modules and partitions.
+        use_global_device_ids: the numbers in the groups count replicas and partitions through.
+
+    Raises:
+        ShapeError: (C1) a size that the group's size does not divide, or groups of another size than `shard_count`;
+            (C2) no such dimension; (C3) a device twice; (C5) numbers that are not 0 to N - 1; (C6) global numbers
+            without a channel; (C7) a computation of other types.
+
+    Source: `ReduceScatter` of XLA's operation semantics; StableHLO `reduce_scatter`.
+
+    >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2])
+    >>> sx.reduce_scatter(x, sx.add, 0, 2)
+    XlaOp(stablehlo.reduce_scatter, f32[1])
+    """
+    with checking("reduce_scatter", operand=operand, scatter_dimension=scatter_dimension) as rule:
+        xs = _arrays(rule, operand)
+        place, count = rule.integer("scatter_dimension", scatter_dimension), rule.integer("shard_count", shard_count)
+        rule.operands.update(shard_count=count)
+        rule("C1", count > 0, "shard_count must be positive")
+        for x in xs:
+            rule("C2", 0 <= place < x.shape.rank, f"scatter_dimension: {place} is no dimension of {x.shape}")
+            size = x.shape.dimensions[place]
+            rule("", size > 0, f"dimension {place} must not have size 0: StableHLO refuses that")
+            rule("C1", size % count == 0, f"dimension {place} of size {size} can't be split into {count} equal blocks")
+        groups = _groups(rule, "C3", "C5", replica_groups)
+        fits = all(len(group) == count for group in groups)
+        rule("C1", fits, f"each of replica_groups must have shard_count, {count}, members")
+        _check_global(rule, "C6", channel_id, use_global_device_ids)
+        bodies = [_reducer(rule, "C7", [x], computation) for x in xs]
+    attributes = {
+        "scatter_dimension": place,
+        **_group_attributes(xs[0], groups, channel_id),
+        **_global(xs[0], use_global_device_ids),
+    }
+    made = []
+    for x, body in zip(xs, bodies):
+        shape = _scaled(x.shape, place, 1, count).with_element_type(body.result_shape.element_type)
+        made.append(x.builder.emit("stablehlo.reduce_scatter", [x], shape, attributes, [body]))
+    return made[0] if _is_one(operand) else _tuple(made)
+
+
+# ---- what they share -------------------------------------------------------------------------------------------------
+
+
+def _is_one(operand: Operands) -> bool:
+    return isinstance(operand, XlaOp) and operand.shape.is_array
+
+
+def _tuple(ops: Sequence[XlaOp]) -> XlaOp:
+    values = (value for op in ops for value in op.values)
+    return ops[0].builder.wrap(Shape.tuple(op.shape for op in ops), (*values,), ops[0].name)
+
+
+def _arrays(rule: Rules, operand: Operands) -> list[XlaOp]:
+    """The arrays of an operand, which may be one, a tuple of some, or a sequence."""
+    given = rule.sequence("operand", operand)
+    if len(given) == 1 and given[0].shape.is_tuple:
+        given = list(given[0])
+    rule("", bool(given), "there must be an operand")
+    rule.one_builder(given)
+    for x in given:
+        rule("", x.shape.is_array, f"operand must be an array or a tuple of arrays, not {x.shape}")
+    return given
+
+
+def _emit(
+    name: str,
+    operand: Operands,
+    xs: Sequence[XlaOp],
+    shapes: Sequence[Shape],
+    attributes: dict[str, Any],
+    regions: Sequence[XlaComputation] = (),
+) -> XlaOp:
+    result = shapes[0] if _is_one(operand) else Shape.tuple(shapes)
+    return xs[0].builder.emit(name, xs, result, attributes, regions)
+
+
+def _scaled(shape: Shape, dimension: int, factor: int, divisor: int) -> Shape:
+    sizes = list(shape.dimensions)
+    sizes[dimension] = sizes[dimension] * factor // divisor
+    return shape.with_dimensions(sizes)
+
+
+def _reducer(rule: Rules, number: str, xs: Sequence[XlaOp], given: Computation) -> XlaComputation:
+    """A computation of two scalars of the operands' one type; it may be of a wider one of the same kind."""
+    types = {x.shape.element_type for x in xs}
+    rule(number, len(types) == 1, "the operands must have one element type, which is the computation's")
+    (element,) = types
+    body = xs[0].builder.computation(rule, "computation", given, [Shape(element), Shape(element)])
+    made = body.result_shape
+    fits = made.is_scalar and body.parameter_shapes == (made, made)
+    fits = fits and made.element_type.kind is element.kind and made.element_type.bits >= element.bits
+    rule(number, fits, f"computation {body!r} must take two scalars of {element} and return one")
+    return body
+
+
+def _rows(rule: Rules, name: str, given: object) -> list[tuple[int, ...]]:
+    try:
+        return [tuple(map(index, row)) for row in given]  # type: ignore[attr-defined]  # the error is ours
+    except TypeError:
+        rule.broken("", f"{name} must be a sequence of sequences of integers, not {given!r}")
+
+
+def _groups(
+    rule: Rules, unique: str, in_range: str, given: Groups, *, all_devices: bool = True
+) -> list[tuple[int, ...]]:
+    """The groups; together they have each of N devices once, or, without `all_devices`, some."""
+    groups = _rows(rule, "replica_groups", given)
+    devices = [device for group in groups for device in group]
+    rule("", all(groups), "a group of replica_groups must not be empty")
+    rule(unique, len(set(devices)) == len(devices), "replica_groups must not name a device twice")
+    limit = len(devices) if all_devices else None
+    fits = all(device >= 0 and (limit is None or device < limit) for device in devices)
+    wanted = "not be negative" if limit is None else f"be those from 0 to {len(devices) - 1}"
+    rule(in_range, fits, f"the numbers in replica_groups must {wanted}")
+    return groups
+
+
+def _check_global(rule: Rules, number: str, channel_id: int | None, use_global_device_ids: bool) -> None:
+    holds = not use_global_device_ids or (channel_id is not None and channel_id > 0)
+    rule(number, holds, "use_global_device_ids needs a channel_id above 0")
+
+
+def _group_attributes(x: XlaOp, groups: Sequence[Sequence[int]], channel_id: int | None) -> dict[str, Any]:
+    width = max((len(group) for group in groups), default=0)
+    padded = [[*group, *[-1] * (width - len(group))] for group in groups]
+    return {"replica_groups": _table(x, padded, width), **_channel(x, channel_id)}
+
+
+def _channel(x: XlaOp, channel_id: int | None) -> dict[str, Any]:
+    if channel_id is None:
+        return {}
+    return {"channel_handle": stablehlo.ChannelHandle.get(channel_id, DEVICE_TO_DEVICE, x.builder.context)}
+
+
+def _global(x: XlaOp, use_global_device_ids: bool) -> dict[str, Any]:
+    return {"use_global_device_ids": ir.UnitAttr.get(x.builder.context)} if use_global_device_ids else {}
+
+
+def _table(x: XlaOp, rows: Sequence[Sequence[int]], width: int) -> ir.Attribute:
+    array = np.array(rows, np.int64).reshape(len(rows), width)
+    return dense_attribute(array, ir.Type.parse(Shape("s64", array.shape).mlir, x.builder.context))

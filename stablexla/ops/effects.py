@@ -1,0 +1,242 @@
+"""Tokens, data from and to the outside, and channels to other programs.
+
+Operations that are not given a token follow those written before them in the same builder.
+"""
+
+from __future__ import annotations
+
+from stablexla.checking import Operands, Rules, checking
+from stablexla.dialects.shapes import Shape
+from stablexla.op import XlaOp
+from stablexla.ops.registry import ANY, operation
+
+# Types of channels, as StableHLO numbers them.
+DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE = 1, 2, 3
+
+
+@operation("stablehlo.after_all")
+def after_all(operands: Operands, *more: XlaOp) -> XlaOp:
+    """A token that comes after all of these; they may be given as a sequence or one by one.
+
+    Without any, `b.create_token()` makes one.
+
+    Raises:
+        ShapeError: (I1) what is no token; no operand.
+
+    Source: `AfterAll` of XLA's operation semantics; StableHLO `after_all`.
+
+    >>> b = sx.XlaBuilder("example")
+    >>> sx.after_all((b.create_token(), b.create_token()))
+    XlaOp(stablehlo.after_all, token)
+    """
+    with checking("after_all", operands=operands) as rule:
+        tokens = [*rule.sequence("operands", operands), *more]
+        rule("", bool(tokens), "without operands there is no builder", "b.create_token()")
+        rule.one_builder(tokens)
+        for number, token in enumerate(tokens):
+            rule("I1", token.shape.is_token, f"operands[{number}] must be a token, not {token.shape}")
+    return tokens[0].builder.emit("stablehlo.after_all", tokens, Shape.token())
+
+
+@operation("stablehlo.infeed", ANY)
+def infeed_with_token(token: XlaOp, shape: Shape, config: str = "") -> XlaOp:
+    """`b.infeed` after a token: the tuple of the data and the next token.
+
+    Raises:
+        ShapeError: (C2) a shape that holds a tuple in a tuple or a token; (C3) a token that is none.
+
+    Source: `Infeed` of XLA's operation semantics; StableHLO `infeed`.
+
+    >>> b = sx.XlaBuilder("example")
+    >>> sx.infeed_with_token(b.create_token(), sx.f32[2, 3])
+    XlaOp(stablehlo.infeed, (f32[2,3], token))
+    """
+    with checking("infeed_with_token", token=token, shape=shape) as rule:
+        before = _token(rule, "C3", token)
+        rule("", isinstance(shape, Shape), "shape must be a Shape", "sx.f32[2, 3]")
+        rule("C2", _is_flat(shape), "shape must be that of an array or of a tuple of arrays")
+        rule("", isinstance(config, str), f"config must be a text, not {config!r}")
+    result = Shape.tuple((shape, Shape.token()))
+    return before.builder.emit("stablehlo.infeed", [before], result, {"infeed_config": config})
+
+
+@operation("stablehlo.outfeed", ANY)
+def outfeed(operand: XlaOp, shape_with_layout: Shape | None = None, outfeed_config: str = "") -> XlaOp:
+    """Puts `operand` into the device's outfeed, as one item for `executable.transfer_from_outfeed()`.
+
+    Args:
+        operand: an array, or a tuple of arrays.
+        shape_with_layout: its shape, if given.
+        outfeed_config: a text that is kept.
+
+    Returns:
+        The token of what comes after it.
+
+    Raises:
+        ShapeError: (I1) a tuple in a tuple or a token; another shape than `shape_with_layout`.
+
+    Source: XLA's builder; StableHLO `outfeed`.
+
+    >>> b = sx.XlaBuilder("example")
+    >>> sx.outfeed(b.parameter(0, sx.f32[2, 3]))
+    XlaOp(stablehlo.outfeed, token)
+    """
+    with checking("outfeed", operand=operand) as rule:
+        x = rule.op("operand", operand)
+        _check_outfeed(rule, x, shape_with_layout)
+    made = outfeed_with_token(x, x.builder.token_before(), shape_with_layout, outfeed_config)
+    return x.builder.follow(made)
+
+
+@operation("stablehlo.outfeed", ANY)
+def outfeed_with_token(
+    operand: XlaOp, token: XlaOp, shape_with_layout: Shape | None = None, outfeed_config: str = ""
+) -> XlaOp:
+    """`outfeed` after a token; the next token.
+
+    Raises:
+        ShapeError: (I1) a tuple in a tuple or a token as the operand; (I2) a token that is none; another shape than
+            `shape_with_layout`.
+
+    Source: XLA's builder; StableHLO `outfeed`.
+
+    >>> b = sx.XlaBuilder("example")
+    >>> sx.outfeed_with_token(b.parameter(0, sx.f32[2, 3]), b.create_token())
+    XlaOp(stablehlo.outfeed, token)
+    """
+    with checking("outfeed_with_token", operand=operand, token=token) as rule:
+        x = rule.op("operand", operand)
+        before = _token(rule, "I2", token)
+        rule.one_builder([x, before])
+        _check_outfeed(rule, x, shape_with_layout)
+        rule("", isinstance(outfeed_config, str), f"outfeed_config must be a text, not {outfeed_config!r}")
+    return x.builder.emit("stablehlo.outfeed", [x, before], Shape.token(), {"outfeed_config": outfeed_config})
+
+
+def _check_outfeed(rule: Rules, x: XlaOp, wanted: Shape | None) -> None:
+    rule("I1", _is_flat(x.shape), "operand must be an array or a tuple of arrays")
+    rule("", wanted is None or wanted == x.shape, f"operand must have the shape_with_layout {wanted}")
+
+
+@operation("stablehlo.send", ANY)
+def send(operand: XlaOp, channel_handle: int) -> XlaOp:
+    """Sends `operand` to the `recv` of the same channel, in this program or in another one.
+
+    Args:
+        operand: an array.
+        channel_handle: the channel's number.
+
+    Returns:
+        The token of what comes after it.
+
+    Raises:
+        ShapeError: (I1) no array.
+
+    Source: `Send` of XLA's operation semantics; StableHLO `send`.
+
+    >>> b = sx.XlaBuilder("example")
+    >>> sx.send(b.parameter(0, sx.f32[2, 3]), 1)
+    XlaOp(stablehlo.send, token)
+    """
+    with checking("send", operand=operand, channel_handle=channel_handle) as rule:
+        x = rule.op("operand", operand)
+        rule("I1", x.shape.is_array, "operand must be an array")
+        rule.integer("channel_handle", channel_handle)
+    return x.builder.follow(send_with_token(x, x.builder.token_before(), channel_handle))
+
+
+@operation("stablehlo.send", ANY)
+def send_with_token(operand: XlaOp, token: XlaOp, channel_handle: int) -> XlaOp:
+    """`send` after a token; the next token.
+
+    Raises:
+        ShapeError: (I1) no array; (I2) a token that is none.
+
+    Source: `Send` of XLA's operation semantics; StableHLO `send`.
+
+    >>> b = sx.XlaBuilder("example")
+    >>> sx.send_with_token(b.parameter(0, sx.f32[2, 3]), b.create_token(), 1)
+    XlaOp(stablehlo.send, token)
+    """
+    with checking("send_with_token", operand=operand, token=token, channel_handle=channel_handle) as rule:
+        return _send(rule, operand, token, channel_handle, DEVICE_TO_DEVICE)
+
+
+@operation("stablehlo.send", ANY)
+def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, channel_handle: int) -> XlaOp:
+    """Sends `operand` to the caller's `executable.transfer_from_channel(channel_handle)`; the next token.
+
+    Raises:
+        ShapeError: (I1) no array, or another one than `shape_with_layout`; (I2) a token that is none.
+
+    Source: XLA's builder; StableHLO `send`.
+
+    >>> b = sx.XlaBuilder("example")
+    >>> sx.send_to_host(b.parameter(0, sx.f32[2, 3]), b.create_token(), sx.f32[2, 3], 1)
+    XlaOp(stablehlo.send, token)
+    """
+    with checking("send_to_host", operand=operand, token=token, channel_handle=channel_handle) as rule:
+        x = rule.op("operand", operand)
+        rule("I1", x.shape == shape_with_layout, f"operand must have the shape_with_layout {shape_with_layout}")
+        return _send(rule, x, token, channel_handle, DEVICE_TO_HOST)
+
+
+def _send(rule: Rules, operand: object, token: object, channel_handle: object, kind: int) -> XlaOp:
+    x, before = rule.op("operand", operand), _token(rule, "I2", token)
+    rule("I1", x.shape.is_array, "operand must be an array")
+    rule.one_builder([x, before])
+    attributes = x.builder.channel(rule.integer("channel_handle", channel_handle), kind)
+    return x.builder.emit("stablehlo.send", [x, before], Shape.token(), attributes)
+
+
+@operation("stablehlo.recv", ANY)
+def recv_with_token(token: XlaOp, shape: Shape, channel_handle: int) -> XlaOp:
+    """`b.recv` after a token: the tuple of the data and the next token.
+
+    Raises:
+        ShapeError: (C3) a shape that is no array's; (I1) a token that is none.
+
+    Source: `Recv` of XLA's operation semantics; StableHLO `recv`.
+
+    >>> b = sx.XlaBuilder("example")
+    >>> sx.recv_with_token(b.create_token(), sx.f32[2, 3], 1)
+    XlaOp(stablehlo.recv, (f32[2,3], token))
+    """
+    with checking("recv_with_token", token=token, shape=shape, channel_handle=channel_handle) as rule:
+        return _recv(rule, token, shape, channel_handle, DEVICE_TO_DEVICE)
+
+
+@operation("stablehlo.recv", ANY)
+def recv_from_host(token: XlaOp, shape: Shape, channel_handle: int) -> XlaOp:
+    """What the caller gives to `executable.transfer_to_channel(channel_handle, value)`, and the next token.
+
+    Raises:
+        ShapeError: (C3) a shape that is no array's; (I1) a token that is none.
+
+    Source: XLA's builder; StableHLO `recv`.
+
+    >>> b = sx.XlaBuilder("example")
+    >>> sx.recv_from_host(b.create_token(), sx.f32[2, 3], 1)
+    XlaOp(stablehlo.recv, (f32[2,3], token))
+    """
+    with checking("recv_from_host", token=token, shape=shape, channel_handle=channel_handle) as rule:
+        return _recv(rule, token, shape, channel_handle, HOST_TO_DEVICE)
+
+
+def _recv(rule: Rules, token: object, shape: object, channel_handle: object, kind: int) -> XlaOp:
+    before = _token(rule, "I1", token)
+    if not isinstance(shape, Shape) or not shape.is_array:
+        rule.broken("C3", "shape must be that of an array", "sx.f32[2, 3]")
+    attributes = before.builder.channel(rule.integer("channel_handle", channel_handle), kind)
+    return before.builder.emit("stablehlo.recv", [before], Shape.tuple((shape, Shape.token())), attributes)
+
+
+def _token(rule: Rules, number: str, token: object) -> XlaOp:
+    op = rule.op("token", token)
+    rule(number, op.shape.is_token, f"token must be a token, not {op.shape}")
+    return op
+
+
+def _is_flat(shape: Shape) -> bool:
+    """An array, or a tuple of arrays, which may be empty."""
+    return shape.is_array or (shape.is_tuple and all(part.is_array for part in shape.tuple_shapes))

@@ -1,0 +1,188 @@
+"""The dimension numbers of gather and scatter, and what the rules of both have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import jaxlib.mlir.ir as ir
+from jaxlib.mlir.dialects import stablehlo
+
+from stablexla.checking import Rules
+from stablexla.dialects.shapes import Shape
+
+
+@dataclass(frozen=True)
+class GatherDimensionNumbers:
+    """How `gather` reads its indices, and where slices lie in its result.
+
+    Attributes:
+        offset_dims: the result's dimensions that run through a slice.
+        collapsed_slice_dims: the operand's dimensions, of size 1 in a slice, that the result has not.
+        start_index_map: for each number of an index vector the dimension of the operand that it points into.
+        index_vector_dim: the dimension of the indices along which a vector lies; their rank, when each number is one.
+        operand_batching_dims: dimensions of the operand that go along with dimensions of the indices,
+        start_indices_batching_dims: namely with these.
+
+    >>> sx.GatherDimensionNumbers([1], [0], [0], 1).offset_dims
+    (1,)
+    """
+
+    offset_dims: Iterable[int]
+    collapsed_slice_dims: Iterable[int]
+    start_index_map: Iterable[int]
+    index_vector_dim: int
+    operand_batching_dims: Iterable[int] = field(default=())
+    start_indices_batching_dims: Iterable[int] = field(default=())
+
+    def __post_init__(self) -> None:
+        _make_tuples(self, self.__dataclass_fields__)
+
+    def attribute(self, context: ir.Context) -> ir.Attribute:
+        """StableHLO's attribute of these numbers."""
+        return stablehlo.GatherDimensionNumbers.get(
+            offset_dims=self.offset_dims,
+            collapsed_slice_dims=self.collapsed_slice_dims,
+            operand_batching_dims=self.operand_batching_dims,
+            start_indices_batching_dims=self.start_indices_batching_dims,
+            start_index_map=self.start_index_map,
+            index_vector_dim=self.index_vector_dim,
+            context=context,
+        )
+
+
+@dataclass(frozen=True)
+class ScatterDimensionNumbers:
+    """How `scatter` reads its indices, and where windows lie in its updates.
+
+    Attributes:
+        update_window_dims: the updates' dimensions that run through a window.
+        inserted_window_dims: the operands' dimensions, of size 1 in a window, that the updates have not.
+        scatter_dims_to_operand_dims: for each number of an index vector the dimension of the operands that it points
+            into.
+        index_vector_dim: the dimension of the indices along which a vector lies; their rank, when each number is one.
+        input_batching_dims: dimensions of the operands that go along with dimensions of the indices,
+        scatter_indices_batching_dims: namely with these.
+
+    >>> sx.ScatterDimensionNumbers([1], [0], [0], 1).inserted_window_dims
+    (0,)
+    """
+
+    update_window_dims: Iterable[int]
+    inserted_window_dims: Iterable[int]
+    scatter_dims_to_operand_dims: Iterable[int]
+    index_vector_dim: int
+    input_batching_dims: Iterable[int] = field(default=())
+    scatter_indices_batching_dims: Iterable[int] = field(default=())
+
+    def __post_init__(self) -> None:
+        _make_tuples(self, self.__dataclass_fields__)
+
+    def attribute(self, context: ir.Context) -> ir.Attribute:
+        """StableHLO's attribute of these numbers."""
+        return stablehlo.ScatterDimensionNumbers.get(
+            update_window_dims=self.update_window_dims,
+            inserted_window_dims=self.inserted_window_dims,
+            input_batching_dims=self.input_batching_dims,
+            scatter_indices_batching_dims=self.scatter_indices_batching_dims,
+            scattered_dims_to_operand_dims=self.scatter_dims_to_operand_dims,
+            index_vector_dim=self.index_vector_dim,
+            context=context,
+        )
+
+
+def _make_tuples(numbers: object, names: Iterable[str]) -> None:
+    """Dimension numbers may be given as any sequences."""
+    for name in names:
+        if name != "index_vector_dim":
+            object.__setattr__(numbers, name, tuple(getattr(numbers, name)))
+
+
+@dataclass(frozen=True)
+class NamedShape:
+    """An array's shape, and its name in errors."""
+
+    name: str
+    value: Shape
+
+
+@dataclass(frozen=True)
+class NamedDimensions:
+    """A list of dimensions, and its name in errors."""
+
+    name: str
+    value: tuple[int, ...]
+
+
+def named_dimensions(rule: Rules, name: str, given: object) -> NamedDimensions:
+    return NamedDimensions(name, rule.integers(name, given))
+
+
+@dataclass(frozen=True)
+class IndexVectors:
+    """How index vectors lie in an array of indices, and how they and batching dimensions point into an operand."""
+
+    rule: Rules
+    operand: NamedShape
+    indices: NamedShape
+    vector_dim: int
+    map: NamedDimensions
+    batching: NamedDimensions
+    indices_batching: NamedDimensions
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the indices' dimensions, without that of the vectors."""
+        return [size for place, size in enumerate(self.indices.value.dimensions) if place != self.vector_dim]
+
+    def check_vectors(self, place_rule: str, length_rule: str) -> None:
+        """The vectors' dimension is one of the indices', or their rank; their length is that of the map."""
+        shape = self.indices.value
+        self.rule(
+            place_rule,
+            0 <= self.vector_dim <= shape.rank,
+            f"index_vector_dim must be from 0 to {shape.rank}, the rank of {self.indices.name}, and is "
+            f"{self.vector_dim}",
+        )
+        length = shape.dimensions[self.vector_dim] if self.vector_dim < shape.rank else 1
+        self.rule(
+            length_rule,
+            len(self.map.value) == length,
+            f"{self.map.name} has {len(self.map.value)} entries, and index vectors have {length} numbers",
+        )
+
+    def check_batching(self, rules: tuple[str, str, str, str, str, str, str]) -> None:
+        """Batching dimensions of operand and indices are as many and of the same sizes, and are there."""
+        ascend, in_operand, twice, in_indices, no_vector, count, sizes = rules
+        batching, by = self.batching, self.indices_batching
+        self.rule(ascend, ascends(batching.value), f"{batching.name} must ascend")
+        check_range(self.rule, in_operand, batching.name, batching.value, self.operand.value.rank, self.operand.name)
+        self.rule(twice, differ(by.value), f"{by.name} must not have a dimension twice")
+        check_range(self.rule, in_indices, by.name, by.value, self.indices.value.rank, self.indices.name)
+        self.rule(no_vector, self.vector_dim not in by.value, f"index_vector_dim must not be in {by.name}")
+        counts = f"{batching.name} has {len(batching.value)} entries, {by.name} has {len(by.value)}"
+        self.rule(count, len(batching.value) == len(by.value), counts)
+        for a, b in zip(batching.value, by.value):
+            m, n = self.operand.value.dimensions[a], self.indices.value.dimensions[b]
+            pretty = f"batching dimension {a} of {self.operand.name} has size {m}, but {b} of {self.indices.name} {n}"
+            self.rule(sizes, m == n, pretty)
+
+    def check_map(self, twice: str, in_operand: str) -> None:
+        """No dimension of the operand is meant twice."""
+        pretty = f"{self.map.name} and {self.batching.name} must not have a dimension twice"
+        self.rule(twice, differ(self.map.value + self.batching.value), pretty)
+        check_range(self.rule, in_operand, self.map.name, self.map.value, self.operand.value.rank, self.operand.name)
+
+
+def check_range(rule: Rules, number: str, name: str, chosen: Sequence[int], rank: int, of: str) -> None:
+    for place in chosen:
+        rule(number, 0 <= place < rank, f"{name}: {place} is no dimension of {of}, of rank {rank}")
+
+
+def ascends(chosen: Sequence[int]) -> bool:
+    return all(a < b for a, b in pairwise(chosen))
+
+
+def differ(chosen: Sequence[int]) -> bool:
+    return len(set(chosen)) == len(chosen)

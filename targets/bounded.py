@@ -1,0 +1,60 @@
+"""The pass that writes dynamic dimensions out, before anything else sees them: `lowering/bounded.py` does the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+
+import stablexla.lowering.bounded_control
+import stablexla.lowering.bounded_rules  # noqa: F401  (both fill the registry of expansions)
+from stablexla.dialects.dynamic_sizes import extents_of
+from stablexla.lowering.bounded import expand_main
+from stablexla.targets.inlining import call_decomposition, inline_calls, operations_of
+from stablexla.targets.passes import module_pass
+
+# Where dynamic dimensions can come from, besides parameters.
+_SOURCES = ("stablehlo.set_dimension_size", "stablehlo.custom_call", "stablehlo.infeed", "stablehlo.recv")
+
+
+@module_pass(
+    "stablexla-expand-bounded",
+    "turns arrays with bounded dimensions into arrays of their bounds, with their sizes as scalars beside them",
+    side="stablehlo",
+)
+def expand_bounded(module: hlo_ir.Module) -> None:
+    """Without such dimensions nothing is changed.
+
+    Raises:
+        UnsupportedError: an operation that takes no dynamic dimension.
+    """
+    if not _has_bounded(module):
+        return
+    for op in operations_of(module, "stablehlo.composite"):
+        if any(extents_of(value.type)[1] for value in (*op.operands, *op.results)):
+            call_decomposition(op)
+    inline_calls(module)
+    for function in module.body.operations:
+        if function.operation.name == "func.func" and _symbol(function) == "main":
+            expand_main(function.operation)
+
+
+def _has_bounded(module: hlo_ir.Module) -> bool:
+    found = False
+
+    def look(op: Any) -> Any:
+        nonlocal found
+        name = op.name
+        if name == "func.func":
+            blocks = op.regions[0].blocks
+            found = any(extents_of(a.type)[1] for block in blocks for a in block.arguments)
+        elif name in _SOURCES:
+            found = name == _SOURCES[0] or any(extents_of(r.type)[1] for r in op.results)
+        return hlo_ir.WalkResult.INTERRUPT if found else hlo_ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return found
+
+
+def _symbol(function: Any) -> str:
+    return str(hlo_ir.StringAttr(function.attributes["sym_name"]).value)

@@ -1,0 +1,83 @@
+"""The emitter of convolutions: the part of lhs under an item's windows is packed, then tiles are summed over it.
+
+A tile's rows are neighbours along the last spatial dimension, its columns output features, so that any order of
+dimensions is computed by the same loops; packing and the way into the results make the difference.
+"""
+
+from __future__ import annotations
+
+import math
+
+import mlir.ir as ir
+
+from stablexla.targets.cpu.contraction_output import Scene, compute_type
+from stablexla.targets.cpu.contraction_tiles import grain_of
+from stablexla.targets.cpu.convolution_item import Item
+from stablexla.targets.cpu.convolution_match import Convolved, match_convolution
+from stablexla.targets.cpu.convolution_pack import Weights, pack_weights
+from stablexla.targets.cpu.convolution_plan import Plan, Sizes, plan_of
+from stablexla.targets.cpu.emission import Value, emitting, loop, split_index
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.target import CpuTarget
+
+
+@emitter("convolution")
+def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Convolutions of numbers that fill a byte or more; None for others, and for windows of a size beyond reason."""
+    with kernel.func.context, ir.Location.unknown():
+        convolved = match_convolution(kernel)
+        plan = plan_of(convolved, target) if convolved is not None else None
+        if convolved is None or plan is None:
+            return None
+        return _Windows(kernel, convolved, target, plan).emit()
+
+
+class _Windows:
+    """The two functions of a convolution: packing of the weights, and the sums."""
+
+    def __init__(self, kernel: Kernel, convolved: Convolved, target: CpuTarget, plan: Plan) -> None:
+        self.kernel, self.convolved, self.target, self.plan = kernel, convolved, target, plan
+        self.sizes = Sizes(convolved, target)
+        c = convolved
+        self.weights = Weights(
+            groups=1 if plan.channels else c.group.extent,
+            outputs=c.contraction.n.extent if plan.channels else c.outputs,
+            width=plan.tile.vectors * self.sizes.lanes,
+            parts=c.inputs.extent // plan.features,
+            features=plan.features,
+            taps=tuple((d.window, d.b) for d in (*c.outer, c.last)),
+            group_stride=c.group.b,
+            output_stride=c.contraction.n.b,
+            input_stride=c.inputs.b,
+        )
+
+    def emit(self) -> Emitted:
+        """Writes both."""
+        kernel, contraction, order = self.kernel, self.convolved.contraction, self.plan.items(self.sizes)
+        items = math.prod(order)
+        grain = grain_of(contraction, items)
+        scratch: tuple[tuple[str, int], ...] = ()
+        phases = [(kernel.impl_name, items, grain)]
+        if not self.plan.own_weights:
+            scratch = ((str(compute_type(contraction)), self.weights.items * self.weights.block),)
+            phases.insert(0, self._emit_pack(scratch))
+        function, arguments = kernel.declare(scratch)
+        with emitting(function, self.target):
+            scenes = Scene(contraction, arguments), Scene(contraction.swapped(), arguments)
+            packed = Value(arguments.scratch[0]) if scratch else None
+            item = Item(self.sizes, self.plan, self.weights, scenes, packed)
+            with loop(Value(arguments.lo), Value(arguments.hi)) as number:
+                item.write(split_index(number.iv, order))
+        return Emitted(items, grain, scratch, contraction.in_place, phases=tuple(phases))
+
+    def _emit_pack(self, scratch: tuple[tuple[str, int], ...]) -> tuple[str, int, int]:
+        """The phase that packs all weights; an item is a panel, for one part of the input features."""
+        name, w = self.kernel.impl_name + "_pack", self.weights
+        function, arguments = self.kernel.declare(scratch, name)
+        with emitting(function, self.target):
+            scene, buffer = Scene(self.convolved.contraction, arguments), Value(arguments.scratch[0])
+            with loop(Value(arguments.lo), Value(arguments.hi)) as number:
+                group, panel, part = split_index(number.iv, [w.groups, w.panels, w.parts])
+                pack_weights(scene, w, (group, panel, part), buffer, number.iv * w.block)
+        return name, w.items, max(1, round(2e4 / w.block))

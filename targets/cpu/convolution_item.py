@@ -1,0 +1,418 @@
+"""The code of one item of a convolution: packs what its windows lie on, sums tiles, brings sums into the results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from stablexla.targets.cpu.contraction_output import Frame, Scene
+from stablexla.targets.cpu.contraction_tiles import Tile, unroll_of, write_tile
+from stablexla.targets.cpu.convolution_match import Spatial
+from stablexla.targets.cpu.convolution_pack import Row, Weights, fill, lookup, pack_row, pack_weights
+from stablexla.targets.cpu.convolution_plan import Plan, Sizes
+from stablexla.targets.cpu.emission import (
+    Index,
+    Value,
+    alloca,
+    branch,
+    constant,
+    fma,
+    index,
+    known,
+    load,
+    loop,
+    maximum,
+    minimum,
+    splat,
+    store,
+    transpose_registers,
+    vector_of,
+    when,
+)
+
+# Elements of a window's row that are written out one after the other for channels.
+UNROLLED = 8
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Elements of the window along one dimension that an output meets: how many, the first, and where in lhs."""
+
+    spatial: Spatial
+    count: Value
+    first: Value
+    start: Value
+
+    @classmethod
+    def of(cls, d: Spatial, round_: Index, phase: Index) -> Taps:
+        """Those of the output `round_` * phases + `phase`."""
+        count, first, offset = (
+            lookup([getattr(p, name) for p in d.phases], phase) for name in ("count", "first", "offset")
+        )
+        return cls(d, count, first, index(round_) * d.stride + offset)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an item lies.
+
+    Attributes:
+        batch, group: coordinates.
+        planes: coordinates along the spatial dimensions but the last two, and what they meet.
+        height: what the first of the item's rows meets, if there are rows.
+        phase, row, rows: phase and first round of the item's rows, and their number.
+        round, rounds: first round along the last dimension, and their number.
+        column: first output feature, in its group.
+    """
+
+    batch: Value
+    group: Value
+    planes: tuple[tuple[Value, Taps], ...]
+    height: Taps | None
+    phase: Value
+    row: Value
+    rows: Value
+    round: Value
+    rounds: Value
+    column: Value
+
+
+class Item:
+    """Buffers of an item, and its code."""
+
+    def __init__(self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value) -> None:
+        self.sizes, self.plan, self.weights = sizes, plan, weights
+        self.scene, self.across = scenes
+        self.convolved, self.width = sizes.convolved, sizes.width
+        self.lanes, self.phases = sizes.lanes, len(sizes.width.phases)
+        tile = plan.tile
+        # Tiles that reach beyond the last round read elements that are there, and sums nobody asks for have room.
+        self.rounds = plan.rounds if self.phases == 1 else -(-plan.rounds // tile.rows) * tile.rows
+        self.row_elements = self.width.reach(self.rounds)
+        # Elements that are packed side by side for a place in lhs: features, or channels that have one each.
+        self.element = plan.columns if plan.channels else plan.features
+        self.plane = sizes.heights(plan.rows) * self.row_elements * self.element
+        self.lhs = alloca(sizes.packed(plan.elements, plan.rows, self.rounds) + 2 * self.lanes, self.scene.compute)
+        self.packed = packed if packed is not None else alloca(weights.block, self.scene.compute)
+        self.outputs = weights.outputs
+        self.in_parts = weights.parts > 1
+        if plan.staged:
+            self.stage_row = self.rounds * self.phases * plan.columns
+            self.stage = alloca(plan.rows * self.stage_row + self.lanes * plan.columns, self.scene.compute)
+            self.square = alloca(self.lanes * self.lanes, self.scene.compute)
+        self.spill = alloca(tile.rows * tile.vectors * self.lanes, self.scene.compute)
+
+    def write(self, coordinates: Sequence[Value]) -> None:
+        """The item's code."""
+        place = self._place(coordinates)
+        if self.in_parts:
+            zero = constant(0, vector_of(self.lanes, self.scene.compute))
+            with loop(0, self.plan.rows * self.stage_row, self.lanes) as at:
+                store(zero, self.stage, at.iv)
+        with loop(0, self.weights.parts) as part:
+            self._pack(place, part.iv)
+            self._panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
+        if self.plan.staged:
+            self._panels(place, lambda panel, columns: self._write_panel(place, panel, columns))
+
+    def _place(self, coordinates: Sequence[Value]) -> Place:
+        batch, group, *planes, phase, row_block, round_block, column_block = coordinates
+        d, plan = self.sizes.height, self.plan
+        met = []
+        for o, plane in zip(planes, self.sizes.planes, strict=True):
+            count = len(plane.phases)
+            met.append((o, Taps.of(plane, o // count, o % count)))
+        row, rows, height = index(0), index(1), None
+        if d is not None:
+            row = row_block * plan.rows
+            last = lookup([-(-(d.outputs - p) // len(d.phases)) for p in range(len(d.phases))], phase)
+            rows = minimum(last - row, plan.rows) if d.rounds > plan.rows or len(d.phases) > 1 else index(plan.rows)
+            height = Taps.of(d, row, phase)
+        round_ = round_block * plan.rounds
+        all_rounds = self.width.rounds
+        rounds = minimum(index(all_rounds) - round_, plan.rounds) if all_rounds > plan.rounds else index(all_rounds)
+        column = column_block * plan.columns
+        return Place(batch, group, tuple(met), height, phase, row, rows, round_, rounds, column)
+
+    # Packing.
+
+    def _pack(self, place: Place, part: Index) -> None:
+        """The part of lhs under the windows."""
+        c, plan = self.convolved, self.plan
+        at = place.batch * c.batch.a + place.group * c.group.a + index(part) * (plan.features * c.inputs.a)
+        if plan.channels:
+            at = place.batch * c.batch.a + place.column * c.group.a
+
+        def planes(number: int, at: Value, to: Value, inside: Value | None) -> None:
+            if number == len(place.planes):
+                self._pack_rows(place, at, to, inside)
+                return
+            taps = place.planes[number][1]
+            d = taps.spatial
+            with loop(0, taps.count) as tap:
+                there = taps.start + tap.iv * d.tap_stride
+                ok = _both(inside, _inside(there, d))
+                planes(number + 1, at + there * d.a, (to * d.taps + tap.iv), ok)
+
+        with loop(0, plan.features if plan.channels else 1) as feature:
+            planes(0, feature.iv * c.inputs.a + at, feature.iv, None)
+
+    def _pack_rows(self, place: Place, at: Value, plane: Value, inside: Value | None) -> None:
+        d, w, c, plan = place.height, self.width, self.convolved, self.plan
+        to = plane * self.plane
+        start = place.round * w.stride + w.first
+        last = (
+            w.first + (-(-w.rounds // self.plan.rounds) * self.plan.rounds - 1) * w.stride + (w.reach(1) - 1) * w.step
+        )
+        edges = w.first < 0 or last >= w.size or self.phases > 1
+        along, features = (c.group.a, plan.channels) if plan.channels else (c.inputs.a, plan.features)
+        row = Row(start, self.row_elements, w.step, w.size, w.a, along, features, self.element, edges)
+        if d is None:
+            self._pack_row(row, at, to, inside)
+            return
+        spatial = d.spatial
+        rounds = maximum(place.rows - 1, 0) * spatial.stride
+        count = (rounds + (spatial.taps - 1) * spatial.tap_stride) // spatial.step + 1
+        with loop(0, count) as i:
+            there = d.start + i.iv * spatial.step
+            ok = _both(inside, _inside(there, spatial))
+            self._pack_row(row, at + there * spatial.a, to + i.iv * (self.row_elements * self.element), ok)
+
+    def _pack_row(self, row: Row, at: Value, to: Value, inside: Value | None) -> None:
+        if inside is None:
+            pack_row(self.scene, row, at, self.lhs, to)
+            return
+        choice = branch(inside)
+        with choice.then:
+            pack_row(self.scene, row, at, self.lhs, to)
+        with choice.otherwise:
+            fill(self.lhs, to, to + row.count * row.width, self.scene)
+
+    # Sums.
+
+    def _panels(self, place: Place, each: Callable[[Value, int], None]) -> None:
+        """Calls `each` with the number of a panel in its group and its columns, in loops over the item's panels."""
+        width, outputs, plan = self.weights.width, self.outputs, self.plan
+        columns = minimum(index(outputs) - place.column, plan.columns) if outputs > plan.columns else index(outputs)
+        first = place.column // width
+        if outputs >= width:
+            with loop(0, columns // width) as panel:
+                each(first + panel.iv, width)
+        if outputs % width:
+            if outputs > plan.columns:
+                with when((place.column + columns).eq(outputs)):
+                    each(index(outputs // width), outputs % width)
+            else:
+                each(index(outputs // width), outputs % width)
+
+    def _sum_panel(self, place: Place, part: Value, panel: Value, columns: int) -> None:
+        """All tiles of the item over one panel of weights."""
+        weights = self.weights.at(place.group, panel, part)
+        if self.plan.own_weights:
+            weights = index(0)
+            pack_weights(self.scene, self.weights, (place.group, panel, part), self.packed, weights)
+
+        def tile(at: tuple[Value, Value, Value], taps: Taps, rows: int) -> None:
+            self._tile(place, taps, at, weights, panel, rows, columns)
+
+        with loop(0, place.rows) as row, loop(0, self.phases) as phase:
+            self._tiles_of_row(place, (row.iv, phase.iv), Taps.of(self.width, 0, phase.iv), tile)
+
+    def _tiles_of_row(
+        self,
+        place: Place,
+        at: tuple[Value, Value],
+        taps: Taps,
+        tile: Callable[[tuple[Value, Value, Value], Taps, int], None],
+    ) -> None:
+        rows, all_rounds = self.plan.tile.rows, self.width.rounds
+        # Phases end at different rounds: their last tiles are computed whole.
+        whole = place.rounds if self.phases > 1 else place.rounds // rows * rows
+        with loop(0, whole, rows) as t:
+            tile((*at, t.iv), taps, rows)
+        rest = all_rounds % rows if self.phases == 1 else 0
+        if rest:
+            in_blocks = all_rounds > self.plan.rounds
+            with when((place.round + place.rounds).eq(all_rounds)) if in_blocks else nullcontext():
+                tile((*at, whole), taps, rest)
+
+    def _tile(
+        self,
+        place: Place,
+        taps: Taps,
+        at: tuple[Value, Value, Value],
+        weights: Value,
+        panel: Value,
+        rows: int,
+        columns: int,
+    ) -> None:
+        """One tile: from row, phase and round `at` of the item on, `rows` rounds by `columns` features."""
+        row, phase, round_ = at
+        tile = Tile(rows, math.ceil(columns / self.lanes))
+        stage = index(0)
+        if self.plan.staged:
+            stage = row * self.stage_row + (round_ * self.phases + phase) * self.plan.columns
+            stage = stage + (panel * self.weights.width - place.column)
+        inits = [self.scene.zero] * (tile.rows * tile.vectors)
+        along = self.phases * self.plan.columns
+        if self.in_parts:
+            inits = [
+                load(self.stage, stage + r * along + v * self.lanes, self.lanes)
+                for r in range(tile.rows)
+                for v in range(tile.vectors)
+            ]
+        lane = panel * self.weights.width - place.column if self.plan.channels else index(0)
+        sums = self._sums(place, taps, (row, round_, lane), weights, tile, inits)
+        if self.plan.staged:
+            for number, value in enumerate(sums):
+                r, v = divmod(number, tile.vectors)
+                store(value, self.stage, stage + r * along + v * self.lanes)
+            return
+        frame = self._frame(place, row)
+        column = place.group * self.outputs + panel * self.weights.width
+        write_tile(self.scene, tile, sums, frame, (place.round + round_, column), columns, self.spill)
+
+    def _sums(
+        self,
+        place: Place,
+        taps: Taps,
+        at: tuple[Value, Value, Value],
+        weights: Value,
+        tile: Tile,
+        inits: list[Value],
+    ) -> list[Value]:
+        """The sums of a tile over the window and the features that are packed."""
+        w, (row, round_, a) = self.width, at
+        a = a + (round_ * (w.stride // w.step) + (taps.start - w.first) // w.step) * self.element
+        # For each dimension of the window: what an output meets, and how far a step of it moves in the packed lhs.
+        dims: list[tuple[Taps, int]] = []
+        plane = self.plane
+        for _, met in reversed(place.planes):
+            dims.insert(0, (met, plane))
+            plane *= met.spatial.taps
+        if place.height is not None:
+            d, line = place.height.spatial, self.row_elements * self.element
+            a = a + row * (d.stride // d.step * line)
+            dims.append((place.height, d.tap_stride // d.step * line))
+        dims.append((taps, w.tap_stride // w.step * self.element))
+        b, nest, tap = weights, [], self.weights.features * self.weights.width
+        for met, along in reversed(dims):
+            b = b + met.first * tap
+            nest.insert(0, (met.count, along, met.spatial.tap_step * tap))
+            tap *= met.spatial.window
+        if self.plan.channels:
+            nest.insert(0, (index(self.plan.features), plane, self.weights.width))
+        return self._nest(nest, a, b, tile, inits)
+
+    def _nest(
+        self, loops: Sequence[tuple[Value, int, int]], a: Value, b: Value, tile: Tile, sums: list[Value]
+    ) -> list[Value]:
+        features, width = self.plan.features, self.weights.width
+        (count, along_a, along_b), *rest = loops
+        if not rest and not self.plan.channels and along_a == features and along_b == features * width:
+            # The window's elements of a row, with their features, lie side by side.
+            return self._inner(count * features, a, b, tile, sums)
+        number = known(count)
+        if not rest and self.plan.channels and number is not None and number <= UNROLLED:
+            for tap in range(number):
+                sums = self._of_channels(index(tap * along_a) + a, index(tap * along_b) + b, tile, sums)
+            return sums
+        with loop(0, count, 1, sums) as turn:
+            at_a, at_b = turn.iv * along_a + a, turn.iv * along_b + b
+            if rest:
+                out = self._nest(rest, at_a, at_b, tile, turn.args)
+            elif self.plan.channels:
+                out = self._of_channels(at_a, at_b, tile, turn.args)
+            else:
+                out = self._inner(index(features), at_a, at_b, tile, turn.args)
+            turn.yields(*out)
+        return turn.results
+
+    def _of_channels(self, a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
+        """Adds the products with one element of the window for each channel."""
+        lanes, along = self.lanes, self.width.stride // self.width.step * self.element
+        out = []
+        for v in range(tile.vectors):
+            weight = load(self.packed, b + v * lanes, lanes)
+            of_vector = sums[v :: tile.vectors]
+            out.append(
+                [fma(load(self.lhs, a + r * along + v * lanes, lanes), weight, s) for r, s in enumerate(of_vector)]
+            )
+        return [out[v][r] for r in range(tile.rows) for v in range(tile.vectors)]
+
+    def _inner(self, extent: Value, a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
+        """Sums over neighbours in the packed lhs."""
+        width, lanes = self.weights.width, self.lanes
+        number = known(extent)
+        unroll = unroll_of(number if number is not None else self.plan.features)
+        along = self.width.stride // self.width.step * self.element
+        with loop(0, extent, unroll, sums) as k:
+            values = k.args
+            for step in range(unroll):
+                at_a, at_b = k.iv + step + a, (k.iv + step) * width + b
+                vectors = [load(self.packed, at_b + v * lanes, lanes) for v in range(tile.vectors)]
+                out = []
+                for r in range(tile.rows):
+                    factor = splat(load(self.lhs, at_a + r * along), lanes)
+                    of_row = values[r * tile.vectors : (r + 1) * tile.vectors]
+                    out += [fma(factor, vector, total) for vector, total in zip(vectors, of_row, strict=True)]
+                values = out
+            k.yields(*values)
+        return k.results
+
+    # Results.
+
+    def _frame(self, place: Place, row: Value) -> Frame:
+        """A row of the result."""
+        c = self.convolved
+        coordinates = [place.batch, *(o for o, _ in place.planes)]
+        if place.height is not None:
+            coordinates.append((place.row + row) * len(place.height.spatial.phases) + place.phase)
+        at = index(0)
+        for axis, x in zip(c.contraction.batch, coordinates, strict=True):
+            at = at + x * axis.c
+        return Frame(index(0), index(0), at, tuple(coordinates))
+
+    def _write_panel(self, place: Place, panel: Value, columns: int) -> None:
+        """Brings the sums of a panel from the stage into the results."""
+        outputs = self.width.outputs
+        first = place.round * self.phases
+        count = index(outputs)
+        if self.width.rounds > self.plan.rounds:
+            count = minimum(index(outputs) - first, self.plan.rounds * self.phases)
+        column = place.group * self.outputs + panel * self.weights.width
+        inner = panel * self.weights.width - place.column
+        with loop(0, place.rows) as row:
+            frame = self._frame(place, row.iv)
+            base = row.iv * self.stage_row + inner
+            if self.scene.vectors or not self.across.vectors:
+                self.scene.write_block(
+                    self.stage, self.plan.columns, frame, (count, columns), (first, column), base=base
+                )
+            else:
+                self._write_across(frame, base, (count, columns), (first, column))
+
+    def _write_across(self, frame: Frame, base: Value, size: tuple[Value, int], at: tuple[Value, Value]) -> None:
+        """Features lie far apart in the result, and neighbours of a row side by side: squares are transposed."""
+        lanes, along = self.lanes, self.plan.columns
+        with loop(0, size[0], lanes) as i, loop(0, size[1], lanes) as j:
+            lines = [load(self.stage, (i.iv + r) * along + j.iv + base, lanes) for r in range(lanes)]
+            for r, value in enumerate(transpose_registers(lines)):
+                store(value, self.square, r * lanes)
+            rows, columns = minimum(index(size[1]) - j.iv, lanes), minimum(size[0] - i.iv, lanes)
+            self.across.write_block(self.square, lanes, frame, (rows, columns), (at[1] + j.iv, at[0] + i.iv))
+
+
+def _inside(place: Value, d: Spatial) -> Value | None:
+    """Whether an element of lhs is there; None if it always is."""
+    ends = [p.offset for p in d.phases if p.count]
+    last = max((p.offset + (p.count - 1) * d.tap_stride for p in d.phases if p.count), default=0)
+    if all(e >= 0 for e in ends) and (d.rounds - 1) * d.stride + last < d.size:
+        return None
+    return place.ge(0) & place.lt(d.size)
+
+
+def _both(a: Value | None, b: Value | None) -> Value | None:
+    return a & b if a is not None and b is not None else a if a is not None else b

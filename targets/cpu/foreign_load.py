@@ -1,0 +1,45 @@
+"""What generated code needs of its surroundings, found when it is loaded: C functions of custom calls, and the host."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from typing import Any
+
+import mlir.ir as ir
+
+from stablexla.dialects.custom_calls import CustomCallTarget, find_custom_call
+from stablexla.lowering.kernels import config_value
+from stablexla.targets.cpu.foreign import C_FUNCTION, HOST_CALLS
+from stablexla.targets.runtime.host import Host
+
+RANDOM_KEY = "stablexla_next_random_key"
+
+
+def c_functions(declared: Iterable[str]) -> dict[str, CustomCallTarget]:
+    """The targets of custom calls among a module's declarations, by the names of these.
+
+    Raises:
+        CompileError: one that is not registered.
+    """
+    names = [name for name in declared if name.startswith(C_FUNCTION)]
+    return {name: find_custom_call(name.removeprefix(C_FUNCTION)) for name in names}
+
+
+def addresses(targets: dict[str, CustomCallTarget]) -> dict[str, ctypes.c_void_p]:
+    """Where the functions are."""
+    return {name: ctypes.c_void_p(target.address) for name, target in targets.items()}
+
+
+def take_host(module: ir.Module, name: str, declared: Iterable[str]) -> Host | None:
+    """The host that the code of a module calls, or None. The list of the calls is taken off the module."""
+    attributes = module.operation.attributes
+    calls: list[dict[str, Any]] = []
+    if HOST_CALLS in attributes:
+        calls = [_plain(call) for call in ir.ArrayAttr(attributes[HOST_CALLS])]
+        del attributes[HOST_CALLS]
+    return Host(name, calls) if calls or RANDOM_KEY in declared else None
+
+
+def _plain(call: ir.Attribute) -> dict[str, Any]:
+    return {named.name: config_value(named.attr) for named in ir.DictAttr(call)}

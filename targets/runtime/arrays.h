@@ -1,0 +1,15 @@
+// numpy arrays over memory that the runtime knows: who owns it, and views of it.
+#pragma once
+
+#include "compiled_function.h"
+
+namespace stablexla {
+
+extern char nothing[64];  // what a zero-sized array points to: an address that may be given, never used
+
+[[noreturn]] void throw_python();  // what Python's error indicator holds
+nb::object cold_path(const char* function);  // a function of arguments.py
+PyObject* owner_of(Block block);  // a capsule that gives the block back to the pool when it dies
+nb::object view_of(const ArraySpec& spec, void* data, nb::object owner, bool writable);
+
+}  // namespace stablexla

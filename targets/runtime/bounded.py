@@ -1,0 +1,99 @@
+"""Calls of programs some of whose arrays have dynamic dimensions: machine code takes them in their bounds.
+
+The program's sizes are s32 scalars behind the parameters and behind the results, as `lowering/bounded.py` puts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.errors import ExecutionError
+from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction
+from stablexla.targets.runtime.arguments import fit, raise_wrong_count
+
+Array = npt.NDArray[Any]
+Dimensions = tuple[int, ...]
+
+
+# Where an array of the full size is made; tests put something into it that no result may depend on.
+_room = np.empty
+
+
+class BoundedFunction:
+    """A compiled function that takes arrays up to its bounds, and gives arrays of the sizes that it found.
+
+    Args:
+        function: the machine code.
+        parameters, results: for each array its dynamic dimensions.
+    """
+
+    def __init__(
+        self, function: CompiledFunction, parameters: Sequence[Dimensions], results: Sequence[Dimensions]
+    ) -> None:
+        self._function, self._results = function, tuple(results)
+        self._count = len(parameters)
+        self._specs = function.parameters[: self._count]
+        self._dynamic = [
+            (index, spec, spec.shape, spec.dtype, dynamic)
+            for index, (spec, dynamic) in enumerate(zip(self._specs, parameters, strict=True))
+            if dynamic
+        ]
+
+    def execute(self, arguments: Sequence[object]) -> list[Array]:
+        """As `CompiledFunction.execute`.
+
+        Raises:
+            ExecutionError: arguments that do not fit the parameters.
+        """
+        if len(arguments) != self._count:
+            raise_wrong_count(self._function.name, self._specs, len(arguments))
+        given, sizes = list(arguments), list[object]()
+        for index, spec, bounds, dtype, dynamic in self._dynamic:
+            array = arguments[index]
+            if type(array) is not np.ndarray or array.dtype != dtype or array.shape != bounds:
+                array = self._array(array, spec, dynamic, index)
+            sizes += [array.shape[place] for place in dynamic]
+            given[index] = array if array.shape == bounds else _in_bounds(array, bounds)
+        made = self._function.execute(given + sizes)
+        found = iter(made[len(self._results) :])
+        return [
+            _cut(array, {place: int(next(found)) for place in dynamic}) if dynamic else array
+            for array, dynamic in zip(made, self._results)
+        ]
+
+    def _array(self, value: object, spec: ArraySpec, dynamic: Dimensions, index: int) -> Array:
+        """The value as an array, which fits into the bounds."""
+        given = getattr(value, "shape", None)
+        if given is None and not isinstance(value, (bool, int, float, complex)):
+            return fit(value, spec, self._function.name, index)
+        shape = tuple(int(n) for n in given or ())
+        fits = len(shape) == len(spec.shape) and all(
+            n <= bound if place in dynamic else n == bound
+            for place, (n, bound) in enumerate(zip(shape, spec.shape, strict=True))
+        )
+        if not fits:
+            sizes = ",".join(f"<={n}" if i in dynamic else str(n) for i, n in enumerate(spec.shape))
+            name = f" ({spec.name})" if spec.name else ""
+            raise ExecutionError(
+                f"{self._function.name}: parameter {index}{name} takes {spec.dtype.name}[{sizes}], "
+                f"but an array of the shape [{','.join(map(str, shape))}] came"
+            )
+        if type(value) is np.ndarray and value.dtype == spec.dtype:
+            return value
+        return fit(value, ArraySpec(spec.dtype, shape, spec.name), self._function.name, index)
+
+
+def _in_bounds(array: Array, bounds: Dimensions) -> Array:
+    """The array as the first elements of one of the full size; what is behind them does not matter."""
+    room = _room(bounds, array.dtype)
+    room[tuple(map(slice, array.shape))] = array
+    return room
+
+
+def _cut(array: Array, sizes: dict[int, int]) -> Array:
+    """The elements before the sizes, contiguous."""
+    return np.ascontiguousarray(array[tuple(slice(sizes.get(place)) for place in range(array.ndim))])

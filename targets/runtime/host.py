@@ -1,0 +1,192 @@
+"""What a program calls while it runs: Python functions on its arrays, and the queues that bring and take data.
+
+The native runtime calls a handler with two tuples of arrays: what is given, read-only, and what is to be filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.composites import REGISTERED
+from stablexla.dialects.contexts import stablehlo_context
+from stablexla.dialects.custom_calls import find_custom_call
+from stablexla.dialects.errors import CompileError, ExecutionError
+from stablexla.dialects.plain_values import plain
+from stablexla.dialects.shapes import Shape
+from stablexla.targets.runtime._runtime import ArraySpec
+from stablexla.targets.runtime.arguments import fit_at
+from stablexla.targets.runtime.queues import CHANNELS, Item, ItemQueue, text_of
+
+Arrays = tuple[npt.NDArray[Any], ...]
+Handler = Callable[[Arrays, Arrays], None]
+Call = Mapping[str, Any]
+
+TIME_LIMIT = 60.0
+"""Seconds for which an empty queue is waited on, unless the executable says otherwise."""
+
+
+class Host:
+    """The surroundings of one executable.
+
+    Attributes:
+        callbacks: for each of the program's calls the handler, and the arrays that it is given and must fill.
+        time_limit: seconds for which an empty queue is waited on; None is for ever.
+    """
+
+    def __init__(self, program: str, calls: Sequence[Call]) -> None:
+        self.program = program
+        self.time_limit: float | None = TIME_LIMIT
+        self._infeed, self._outfeed = ItemQueue(), ItemQueue()
+        self._sent: dict[int, ItemQueue] = {}
+        self._awaited: dict[int, ItemQueue] = {}
+        self._wanted: dict[int | None, list[tuple[ArraySpec, ...]]] = {}
+        self._feeds_out = any(call["call"] == "outfeed" for call in calls)
+        self.callbacks = [self._callback(call) for call in calls]
+
+    # ---- the caller's side -----------------------------------------------------------------------------------------
+
+    def put(self, value: object, channel: int | None = None) -> None:
+        """Puts an item into the infeed, or into a channel that the program receives from."""
+        if channel not in self._wanted:
+            what = "infeed" if channel is None else f"recv from the caller on channel {channel}"
+            raise ExecutionError(f"{self.program}: the program has no {what}")
+        target, place = (
+            (self._infeed, "the infeed") if channel is None else (self._awaited[channel], f"channel {channel}")
+        )
+        target.put(self._fitted(value, self._wanted[channel], place))
+
+    def get(self, channel: int | None = None) -> Item:
+        """Waits for the next item of the outfeed, or of a channel that the program sends on."""
+        if not self._feeds_out if channel is None else channel not in self._sent:
+            what = "outfeed" if channel is None else f"send to the caller on channel {channel}"
+            raise ExecutionError(f"{self.program}: the program has no {what}")
+        source, name = (self._outfeed, "transfer_from_outfeed") if channel is None else (self._sent[channel], "send")
+        return source.get(self.time_limit, name, f"{self.program} has put nothing out", "is the program running?")
+
+    def _fitted(self, value: object, forms: Sequence[tuple[ArraySpec, ...]], place: str) -> Item:
+        """The value as the arrays of one of the forms that the program reads."""
+        leaves = list(value) if isinstance(value, (tuple, list)) else [value]
+        if any(isinstance(leaf, (tuple, list)) for leaf in leaves):
+            raise ExecutionError(f"{self.program}: {place} takes arrays and tuples of arrays, no nested tuples")
+        first: ExecutionError | None = None
+        for specs in forms:
+            try:
+                return self._arrays(leaves, specs, f"{self.program}: {place}")
+            except ExecutionError as error:
+                first = first or error
+        assert first is not None
+        if len(forms) == 1:
+            raise first
+        takes = ", or ".join(map(_form, forms))
+        raise ExecutionError(f"{self.program}: {place} takes {takes}, and none of these came") from first
+
+    @staticmethod
+    def _arrays(leaves: Sequence[object], specs: Sequence[ArraySpec], place: str) -> Item:
+        if len(leaves) != len(specs):
+            came = "one array" if len(leaves) == 1 else f"{len(leaves)} arrays"
+            raise ExecutionError(f"{place} takes {_form(specs)}, but {came} came")
+        return tuple(fit_at(leaf, spec, place) for leaf, spec in zip(leaves, specs, strict=True))
+
+    # ---- the program's side ----------------------------------------------------------------------------------------
+
+    def _callback(self, call: Call) -> tuple[Handler, list[ArraySpec], list[ArraySpec]]:
+        inputs, outputs = ([_spec(text) for text in call[side]] for side in ("inputs", "outputs"))
+        return HANDLERS[call["call"]](self, call, outputs), inputs, outputs
+
+    def _function(self, call: Call, outputs: list[ArraySpec]) -> Handler:
+        """A custom call's Python function."""
+        function = find_custom_call(call["target"]).function
+        if function is None:
+            raise CompileError(f"custom_call: {call['target']!r} has become a C function since it was lowered")
+        return _calling(function, _keywords(call), f"custom call {call['target']!r}", outputs)
+
+    def _composite(self, call: Call, outputs: list[ArraySpec]) -> Handler:
+        """A composite's function."""
+        kernel = REGISTERED.get((call["target"], call["version"]))
+        if kernel is None or not callable(kernel.keep):
+            raise CompileError(f"composite: the kernel for {call['target']!r} is registered no more")
+        return _calling(kernel.keep, _keywords(call), f"composite {call['target']!r}", outputs)
+
+    def _infeed_handler(self, call: Call, outputs: list[ArraySpec]) -> Handler:
+        forms = self._wanted.setdefault(None, [])
+        if tuple(outputs) not in forms:
+            forms.append(tuple(outputs))
+        return self._reading(self._infeed, "infeed", call, outputs, "executable.transfer_to_infeed(value)")
+
+    def _outfeed_handler(self, call: Call, outputs: list[ArraySpec]) -> Handler:
+        return lambda given, _: self._outfeed.put(given)
+
+    def _send_handler(self, call: Call, outputs: list[ArraySpec]) -> Handler:
+        channel = call["channel"]
+        target = self._sent.setdefault(channel, ItemQueue()) if call["host"] else CHANNELS[channel]
+        return lambda given, _: target.put(given)
+
+    def _recv_handler(self, call: Call, outputs: list[ArraySpec]) -> Handler:
+        channel = call["channel"]
+        if not call["host"]:
+            return self._reading(CHANNELS[channel], "recv", call, outputs, "another program, or this one, sends first")
+        self._wanted.setdefault(channel, []).append(tuple(outputs))
+        source = self._awaited.setdefault(channel, ItemQueue())
+        hint = f"executable.transfer_to_channel({channel}, value)"
+        return self._reading(source, "recv", call, outputs, hint)
+
+    def _reading(
+        self, source: ItemQueue, operation: str, call: Call, outputs: Sequence[ArraySpec], hint: str
+    ) -> Handler:
+        """Fills the arrays from a queue."""
+        where = f"channel {call['channel']}" if "channel" in call else "the infeed"
+
+        def read(_: Arrays, wanted: Arrays) -> None:
+            item = source.get(self.time_limit, operation, f"{where} is empty{call['place']}", hint)
+            fits = [(a.dtype, a.shape) for a in item] == [(a.dtype, a.shape) for a in wanted]
+            if not fits:
+                summary = f"{where} holds {text_of(item)}, where {text_of(wanted)} is read{call['place']}"
+                raise ExecutionError(summary, operation=operation)
+            for target, array in zip(wanted, item, strict=True):
+                np.copyto(target, array)
+
+        return read
+
+
+HANDLERS: dict[str, Callable[[Host, Call, list[ArraySpec]], Handler]] = {
+    "function": Host._function,
+    "composite": Host._composite,
+    "infeed": Host._infeed_handler,
+    "outfeed": Host._outfeed_handler,
+    "send": Host._send_handler,
+    "recv": Host._recv_handler,
+}
+
+
+def _calling(function: Callable[..., Any], keywords: dict[str, Any], place: str, specs: Sequence[ArraySpec]) -> Handler:
+    """Calls a user's function, and puts what it returns, checked, where the program reads it."""
+    count = len(specs)
+
+    def call(given: Arrays, wanted: Arrays) -> None:
+        made = function(*given, **keywords)
+        results = made if isinstance(made, (tuple, list)) else () if made is None and not count else (made,)
+        if len(results) != count:
+            raise ExecutionError(f"{place} must return {_form(specs)}, but it returned {len(results)} results")
+        for number, (target, result, spec) in enumerate(zip(wanted, results, specs, strict=True)):
+            which = "the result" if count == 1 else f"result {number}"
+            np.copyto(target, fit_at(result, spec, f"{which} of {place}"))
+
+    return call
+
+
+def _keywords(call: Call) -> dict[str, Any]:
+    return dict(plain(hlo_ir.Attribute.parse(call["keywords"], stablehlo_context())))
+
+
+def _spec(text: str) -> ArraySpec:
+    shape = Shape.parse(text)
+    return ArraySpec(shape.element_type.dtype, shape.dimensions)
+
+
+def _form(specs: Sequence[ArraySpec]) -> str:
+    return str(specs[0]) if len(specs) == 1 else f"({', '.join(map(str, specs))})"

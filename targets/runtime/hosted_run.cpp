@@ -1,0 +1,94 @@
+#include "hosted_run.h"
+
+#include <cxxabi.h>
+#include <unistd.h>
+
+#include <exception>
+#include <utility>
+
+#include "float_mode.h"
+
+namespace stablexla {
+namespace {
+
+// A function of the host may run another program, or the same one: runs of one thread are a stack.
+thread_local HostedRun* innermost = nullptr;
+
+// False when the program was left from within. Only machine code and `stablexla_call_host` lie between the two places,
+// which have nothing to destroy.
+__attribute__((noinline)) bool enter(Entry entry, void** packed, jmp_buf& way_out) {
+  if (_setjmp(way_out) != 0) return false;
+  entry(packed);
+  return true;
+}
+
+}  // namespace
+
+nb::object Arena::share() {
+  if (!owner_.is_valid())
+    owner_ = block_.data != nullptr ? nb::steal(owner_of(std::exchange(block_, Block{}))) : nb::none();
+  return owner_;
+}
+
+HostedRun::HostedRun(const CompiledFunction& function, Arena& arena, nb::object arguments, nb::object results)
+    : function_(function), arena_(arena), arguments_(std::move(arguments)), results_(std::move(results)) {}
+
+void HostedRun::run(Entry entry, void** packed, ReleasedGil& gil) {
+  gil_ = &gil;
+  outer_ = std::exchange(innermost, this);
+  enter(entry, packed, way_out_);
+  innermost = outer_;
+}
+
+void HostedRun::rethrow() {
+  if (type_ == nullptr) return;
+  PyErr_Restore(std::exchange(type_, nullptr), value_, trace_);
+  throw_python();
+}
+
+nb::object HostedRun::owner() {
+  if (!owner_.is_valid()) owner_ = nb::make_tuple(arena_.share(), arguments_, results_, nb::find(function_));
+  return owner_;
+}
+
+nb::object HostedRun::views(const std::vector<ArraySpec>& specs, void** data, bool writable) {
+  nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(specs.size())));
+  if (!tuple.is_valid()) throw_python();
+  for (std::size_t i = 0; i < specs.size(); ++i)
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i),
+                     view_of(specs[i], data[i], owner(), writable).release().ptr());
+  return tuple;
+}
+
+bool HostedRun::call(std::size_t number, void** outputs, void** inputs) noexcept {
+  gil_->take();
+  bool done = false;
+  try {
+    FloatScope scope(program_float_state(false));
+    try {
+      const Callback& callback = function_.callbacks.at(number);
+      nb::object given = views(callback.inputs, inputs, false), wanted = views(callback.outputs, outputs, true);
+      callback.handler(given, wanted);
+      done = true;
+    } catch (nb::python_error& error) {
+      error.restore();
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+  } catch (abi::__forced_unwind&) {
+    // Python has ended while its code ran here, and ends this thread by unwinding it: see ReleasedGil.
+    for (;;) pause();
+  }
+  if (!done) PyErr_Fetch(&type_, &value_, &trace_);
+  gil_->release();
+  return done;
+}
+
+}  // namespace stablexla
+
+extern "C" void stablexla_call_host(std::int64_t number, void** outputs, void** inputs) {
+  stablexla::HostedRun* run = stablexla::innermost;
+  if (!run->call(static_cast<std::size_t>(number), outputs, inputs)) run->leave();
+}
+
+extern "C" std::uint64_t stablexla_next_random_key() { return stablexla::innermost->function().next_random_key(); }

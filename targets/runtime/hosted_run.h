@@ -1,0 +1,69 @@
+// A run of a program that needs its host: Python functions that it calls, and keys for random numbers.
+#pragma once
+
+#include <setjmp.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "arrays.h"
+#include "compiled_function.h"
+#include "released_gil.h"
+
+extern "C" {
+// Calls the host's function of that number; pointers to arrays. Where the function raises, the program ends here.
+__attribute__((visibility("default"))) void stablexla_call_host(std::int64_t number, void** outputs, void** inputs);
+// The next key of the running program: different at each call, repeatable after a seed.
+__attribute__((visibility("default"))) std::uint64_t stablexla_next_random_key();
+}
+
+namespace stablexla {
+
+// The memory of one run's temporaries, which outlives the run while somebody holds a view of it.
+class Arena {
+ public:
+  explicit Arena(std::size_t bytes) {
+    if (bytes == 0) return;
+    block_ = acquire_block(bytes);
+    if (block_.data == nullptr) cold_path("raise_out_of_memory")("temporaries", bytes);
+  }
+  ~Arena() {
+    if (block_.data != nullptr) release_block(block_);
+  }
+  Arena(const Arena&) = delete;
+  void* data() const { return block_.data != nullptr ? block_.data : nothing; }
+  nb::object share();  // who owns the memory from now on; None when there is none
+
+ private:
+  Block block_;
+  nb::object owner_;
+};
+
+class HostedRun {
+ public:
+  // `arguments` and `results` are what else the views that functions get may lie in.
+  HostedRun(const CompiledFunction& function, Arena& arena, nb::object arguments, nb::object results);
+  HostedRun(const HostedRun&) = delete;
+
+  void run(Entry entry, void** packed, ReleasedGil& gil);  // without the GIL
+  void rethrow();                                          // what a function raised, with the GIL
+
+  bool call(std::size_t number, void** outputs, void** inputs) noexcept;
+  [[noreturn]] void leave() { _longjmp(way_out_, 1); }
+  const CompiledFunction& function() const { return function_; }
+
+ private:
+  nb::object views(const std::vector<ArraySpec>& specs, void** data, bool writable);
+  nb::object owner();
+
+  const CompiledFunction& function_;
+  Arena& arena_;
+  nb::object arguments_, results_, owner_;
+  ReleasedGil* gil_ = nullptr;
+  HostedRun* outer_ = nullptr;
+  PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
+  jmp_buf way_out_;
+};
+
+}  // namespace stablexla

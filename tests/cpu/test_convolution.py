@@ -1,0 +1,173 @@
+"""The emitter of convolutions: random ones for every width of vectors, and how they are cut; numpy is the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlir.ir as ir
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.dialects.contexts import upstream_context
+from stablexla.targets.cpu import convolution_plan
+from tests.comparison import assert_same
+from tests.cpu.harness import compile_kernel
+from tests.ops.convolution_reference import convolve, wide
+from tests.programs import run
+
+NHWC = sx.ConvDimensionNumbers.of("NHWC", "HWIO", "NHWC")
+
+
+class Drawn:
+    """A convolution at random: orders of dimensions, sizes, window and groups."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = np.random.default_rng(seed)
+        count = int(rng.choice([0, 1, 1, 2, 2, 2, 2, 3]))
+        letters = "WHD"[:count]
+        self.orders = [self._shuffled(word + letters) for word in ("NC", "IO", "NC")]
+        self.numbers = sx.ConvDimensionNumbers.of(*self.orders)
+        kind = rng.choice(["plain", "plain", "features", "channels", "batch"])
+        groups = 1 if kind == "plain" else int(rng.choice([2, 3, 8, 24]))
+        inputs = int(rng.choice([1, 2, 3, 8, 17]))
+        outputs = groups * (1 if kind == "channels" else int(rng.choice([1, 2, 7, 8, 20, 33])))
+        self.feature_groups, self.batch_groups = (1, groups) if kind == "batch" else (groups, 1)
+        size = {"N": int(rng.integers(1, 4)) * self.batch_groups, "C": inputs * self.feature_groups}
+        kernel = {"I": inputs, "O": outputs}
+        self.window: dict[str, Any] = {"strides": [], "padding": [], "lhs_dilation": [], "rhs_dilation": []}
+        self.window["reversal"] = [bool(r) for r in rng.integers(0, 2, count)]
+        for letter in self.orders[0].replace("N", "").replace("C", ""):
+            self._draw_spatial(letter, size, kernel, small=count == 3)
+        self.lhs = self._normal([size[letter] for letter in self.orders[0]])
+        self.rhs = self._normal([kernel[letter] for letter in self.orders[1]])
+
+    def _shuffled(self, word: str) -> str:
+        return "".join(self.rng.permutation(list(word)))
+
+    def _draw_spatial(self, letter: str, size: dict[str, int], kernel: dict[str, int], *, small: bool) -> None:
+        rng = self.rng
+        kernel[letter] = int(rng.integers(1, 4 if small else 6))
+        dilations = [int(rng.choice([1, 1, 1, 2, 3])) for _ in range(2)]
+        span = (kernel[letter] - 1) * dilations[1] + 1
+        padding = [int(p) for p in rng.integers(-1, span + 1, 2)]
+        least = max(1, -(-(span - sum(padding) - 1) // dilations[0]) + 1)
+        size[letter] = least + int(rng.integers(0, 5 if small else 20))
+        self.window["strides"].append(int(rng.choice([1, 1, 2, 3])))
+        self.window["padding"].append(tuple(padding))
+        self.window["lhs_dilation"].append(dilations[0])
+        self.window["rhs_dilation"].append(dilations[1])
+
+    def _normal(self, shape: list[int]) -> np.ndarray:
+        return self.rng.normal(size=shape).astype(np.float32)
+
+    @property
+    def expected(self) -> np.ndarray:
+        groups = {"feature_groups": self.feature_groups, "batch_groups": self.batch_groups}
+        return convolve(wide(self.lhs), wide(self.rhs), self.numbers, **self.window, **groups).astype(np.float32)
+
+    def make(self, b: sx.XlaBuilder, x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+        window = self.window
+        return sx.conv_general_dilated(
+            x,
+            w,
+            window["strides"],
+            window["padding"],
+            window["lhs_dilation"],
+            window["rhs_dilation"],
+            self.numbers,
+            feature_group_count=self.feature_groups,
+            batch_group_count=self.batch_groups,
+            window_reversal=window["reversal"],
+        )
+
+    def check_alone(self) -> None:
+        """The kernel alone, its operands at the end of what may be read, its items cut in several ways."""
+        b = sx.XlaBuilder("test")
+        root = self.make(b, *(b.parameter(i, sx.Shape("f32", a.shape)) for i, a in enumerate((self.lhs, self.rhs))))
+        text, order = kernel_alone(sx.compile(b.build(root)).ir("kernels"))
+        if 'stablexla.kernel = "convolution"' not in text:
+            return
+        kernel = compile_kernel(text)
+        arrays = [(self.lhs, self.rhs)[i].reshape(b.shape) for i, b in zip(order, kernel.inputs, strict=True)]
+        (result,) = kernel.in_all_ways(*arrays)
+        assert_same(result.reshape(root.shape.dimensions), self.expected, scale=2e-6)
+
+
+def kernel_alone(text: str) -> tuple[str, list[int]]:
+    """The only kernel of a program, and which of the program's parameters it takes."""
+    with upstream_context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        (main,) = (op for op in module.body.operations if op.name.value == "main")
+        (call,) = (op for op in main.entry_block.operations if op.operation.name == "func.call")
+        sources = [v if isinstance(v.owner, ir.Block) else v.owner.operands[0] for v in call.operands]
+        order = [list(main.arguments).index(value) for value in sources]
+        main.erase()
+        return str(module), order
+
+
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("seed", range(20))
+def test_random_convolutions(bits: int, seed: int) -> None:
+    drawn = Drawn(seed * 1000 + bits)
+    options = sx.CompileOptions(vector_bits=bits)
+    run(drawn.make, drawn.lhs, drawn.rhs, against=[], expected=[drawn.expected], scale=2e-6, options=options)
+
+
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_nothing_else_is_read_or_written(seed: int) -> None:
+    Drawn(seed).check_alone()
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_random_convolutions_in_small_pieces(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With next to no memory for an item everything is cut: rows, columns, features, output features."""
+    for name, size in (("LHS_BYTES", 2 << 10), ("STAGE_BYTES", 4 << 10), ("PANEL_BYTES", 1 << 10), ("ITEM_WORK", 500)):
+        monkeypatch.setattr(convolution_plan, name, size)
+    Drawn(seed).check_alone()
+
+
+def paths(make: Any, *shapes: sx.Shape) -> list[str]:
+    """How the kernels of a program were written."""
+    b = sx.XlaBuilder("test")
+    executable = sx.compile(b.build(make(*(b.parameter(i, s) for i, s in enumerate(shapes)))))
+    return [kernel.path for kernel in executable.kernels]
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "bf16", "f16", "s8", "s32", "u64"])
+def test_usual_types_are_emitted(name: str) -> None:
+    def make(x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+        return sx.conv_with_general_dimensions(x, w, (1, 1), "SAME", NHWC)
+
+    shapes = sx.Shape(name, (1, 6, 6, 3)), sx.Shape(name, (3, 3, 3, 8))
+    assert set(paths(make, *shapes)) == {"emitted"}
+
+
+def test_what_follows_is_one_kernel() -> None:
+    """Bias and activation are applied where the sums are written."""
+
+    def make(x: sx.XlaOp, w: sx.XlaOp, bias: sx.XlaOp) -> sx.XlaOp:
+        y = sx.conv_with_general_dimensions(x, w, (1, 1), "SAME", NHWC)
+        return sx.tanh(sx.add(y, bias, broadcast_dimensions=(3,)))
+
+    assert paths(make, sx.f32[1, 6, 6, 3], sx.f32[3, 3, 3, 8], sx.f32[8]) == ["emitted"]
+
+
+def test_one_element_windows_are_products_of_matrices() -> None:
+    b = sx.XlaBuilder("test")
+    x, w = b.parameter(0, sx.f32[2, 6, 6, 16]), b.parameter(1, sx.f32[1, 1, 16, 8])
+    executable = sx.compile(b.build(sx.conv_with_general_dimensions(x, w, (1, 1), "SAME", NHWC)))
+    assert "@contraction_0" in executable.ir("kernels")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_results_do_not_depend_on_threads(threads: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=s).astype(np.float32) for s in ((1, 30, 30, 40), (3, 3, 40, 48)))
+    b = sx.XlaBuilder("test")
+    root = sx.conv_with_general_dimensions(
+        b.parameter(0, sx.f32[1, 30, 30, 40]), b.parameter(1, sx.f32[3, 3, 40, 48]), (1, 1), "SAME", NHWC
+    )
+    computation = b.build(root)
+    one = sx.compile(computation, options=sx.CompileOptions(num_threads=1))(x, w)
+    np.testing.assert_array_equal(sx.compile(computation, options=sx.CompileOptions(num_threads=threads))(x, w), one)

@@ -1,0 +1,189 @@
+"""Operations on each element by itself."""
+
+from __future__ import annotations
+
+from stablexla.dialects.element_types import BY_MLIR
+from tests.fuzz.program import Value, tensor
+from tests.fuzz.writer import C64, C128, Writer, family
+
+elementwise = family("elementwise")
+
+PARTS = {C64: "f32", C128: "f64"}
+ROUNDING = ("floor", "ceil", "round_nearest_afz", "round_nearest_even")
+FUNCTIONS = (
+    "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "sine", "cosine", "tan", "tanh", "sqrt",
+    "rsqrt", "cbrt",
+)  # fmt: skip
+SHIFTS = ("shift_left", "shift_right_arithmetic", "shift_right_logical")
+LOGICAL = ("and", "or", "xor")
+
+
+def unary_names(element: str, whole: bool) -> tuple[str, ...]:
+    """Operations with one operand whose result is of its type; in whole programs those that keep numbers whole."""
+    type_ = BY_MLIR[element]
+    if type_.is_pred:
+        return ("not",)
+    if type_.is_integer:
+        return ("not", "popcnt", "count_leading_zeros", "negate", *(("abs", "sign") if type_.is_signed else ()))
+    if type_.is_complex:
+        return ("negate",) if whole else ("negate", "sign")
+    return ("abs", "negate", "sign", *ROUNDING)
+
+
+def binary_names(element: str, whole: bool) -> tuple[str, ...]:
+    """Operations with two operands of one type whose results are the same bits everywhere."""
+    type_ = BY_MLIR[element]
+    if type_.is_pred:
+        return (*LOGICAL, "maximum", "minimum")
+    if type_.is_complex:
+        return ("add", "subtract", "multiply")
+    both = ("add", "subtract", "multiply", "maximum", "minimum")
+    if type_.is_integer:
+        return (*both, *LOGICAL, *SHIFTS)
+    if whole and element == "bf16":
+        return ("add", "subtract", "maximum", "minimum")
+    return both if whole else (*both, "divide", "remainder")
+
+
+@elementwise.statement(2)
+def unary(w: Writer) -> Value:
+    x = w.any()
+    name = w.random.choice(unary_names(x.element, w.whole))
+    return w.emit(f"stablehlo.{name} {x.name} : {x.type}", x.shape, x.element)
+
+
+@elementwise.statement(6)
+def binary(w: Writer) -> Value:
+    x = w.any()
+    y = w.same(x)
+    name = w.random.choice(binary_names(x.element, w.whole))
+    if name not in ("maximum", "minimum"):
+        x, y = w.ready(x, 1 if x.element == "f8E5M2" else 4 if x.element == "f8E4M3FN" else 8), w.ready(y, 1 if x.element == "f8E5M2" else 4)
+    return w.emit(f"stablehlo.{name} {x.name}, {y.name} : {x.type}", x.shape, x.element)
+
+
+@elementwise.statement(0.7)
+def quotient(w: Writer) -> Value | None:
+    """Of integers by one that is not 0, for which the oracles have no answer."""
+    x = w.pick(lambda v: v.element_type.is_integer)
+    if x is None:
+        return None
+    y = w.splat(w.random.choice([1, 2, 3, 5, 7]), x.shape, x.element)
+    if w.chance(0.5):
+        y = w.emit(f"stablehlo.or {w.same(x).name}, {y.name} : {x.type}", x.shape, x.element)
+    name = w.random.choice(["divide", "remainder"])
+    if name == "divide" and x.element_type.is_signed:
+        # The smallest number by -1 is left to the implementation.
+        y = w.emit(f"stablehlo.abs {y.name} : {y.type}", x.shape, x.element)
+        y = w.emit(f"stablehlo.maximum {y.name}, {w.splat(1, x.shape, x.element).name} : {y.type}", x.shape, x.element)
+    return w.emit(f"stablehlo.{name} {x.name}, {y.name} : {x.type}", x.shape, x.element)
+
+
+@elementwise.statement(2.5)
+def function(w: Writer) -> Value | None:
+    """What is not the same to the last bit everywhere."""
+    if w.whole or w.depth:
+        return None
+    x = w.pick(lambda v: v.is_float or v.is_complex)
+    if x is None:
+        return None
+    if w.chance(0.2) and x.element != "i1":
+        name, y = w.random.choice(["power", "atan2"] if x.is_float else ["power", "divide"]), w.same(x)
+        return w.emit(f"stablehlo.{name} {x.name}, {y.name} : {x.type}", x.shape, x.element)
+    name = w.random.choice(FUNCTIONS)
+    return w.emit(f"stablehlo.{name} {x.name} : {x.type}", x.shape, x.element)
+
+
+@elementwise.statement(0.3)
+def integer_power(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.element_type.is_integer)
+    if x is None:
+        return None
+    y = w.splat(w.random.randint(0, 3), x.shape, x.element)
+    return w.emit(f"stablehlo.power {x.name}, {y.name} : {x.type}", x.shape, x.element)
+
+
+@elementwise.statement(1)
+def compare(w: Writer) -> Value:
+    x = w.any()
+    return compared(w, x, w.same(x))
+
+
+def compared(w: Writer, x: Value, y: Value) -> Value:
+    """A comparison of two values of one type."""
+    type_ = x.element_type
+    word = w.random.choice(["EQ", "NE"] if type_.is_complex else ["LT", "GE", "EQ", "NE", "LE", "GT"])
+    kind = "FLOAT" if type_.is_float or type_.is_complex else "SIGNED" if type_.is_signed else "UNSIGNED"
+    if type_.is_float and not w.whole and not w.depth and w.chance(0.2):
+        kind = "TOTALORDER"
+    flags = tensor(x.shape, "i1")
+    return w.emit(
+        f"stablehlo.compare {word}, {x.name}, {y.name}, {kind} : ({x.type}, {y.type}) -> {flags}", x.shape, "i1"
+    )
+
+
+@elementwise.statement(0.4)
+def is_finite(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.is_float)
+    if x is None:
+        return None
+    return w.emit(f"stablehlo.is_finite {x.name} : ({x.type}) -> {tensor(x.shape, 'i1')}", x.shape, "i1")
+
+
+@elementwise.statement(1.5)
+def select(w: Writer) -> Value:
+    x = w.any()
+    y = w.same(x)
+    p = w.pick(lambda v: v.element == "i1" and v.shape in (x.shape, ())) or compared(w, x, y)
+    return w.emit(f"stablehlo.select {p.name}, {x.name}, {y.name} : {p.type}, {x.type}", x.shape, x.element)
+
+
+@elementwise.statement(1)
+def clamp(w: Writer) -> Value:
+    x = w.any()
+    if w.chance(0.5) and not x.is_complex:
+        low, high = w.same(x), w.same(x)
+        types = f"({low.type}, {x.type}, {high.type}) -> {x.type}"
+        return w.emit(f"stablehlo.clamp {low.name}, {x.name}, {high.name} : {types}", x.shape, x.element)
+    return w.small(x, w.random.randint(1, 6))
+
+
+@elementwise.statement(1)
+def complex_number(w: Writer) -> Value | None:
+    """A complex number of two parts, or a part of one."""
+    x = w.pick(lambda v: v.element in ("f32", "f64", C64, C128))
+    if x is None:
+        return None
+    if x.is_complex:
+        return w.part(x, w.random.choice(["real", "imag"]))
+    made = {"f32": C64, "f64": C128}[x.element]
+    return w.emit(f"stablehlo.complex {x.name}, {w.same(x).name} : {tensor(x.shape, made)}", x.shape, made)
+
+
+@elementwise.statement(0.3)
+def complex_abs(w: Writer) -> Value | None:
+    x = w.pick(lambda v: v.is_complex)
+    if x is None or w.whole or w.depth:
+        return None
+    made = PARTS[x.element]
+    return w.emit(f"stablehlo.abs {x.name} : ({x.type}) -> {tensor(x.shape, made)}", x.shape, made)
+
+
+@elementwise.statement(1)
+def map_(w: Writer) -> Value | None:
+    """A computation of scalars over all elements."""
+    x = w.pick(lambda v: v.element_type.is_integer or v.element == "i1", least_rank=1)
+    if x is None:
+        return None
+    y = w.same(x)
+    scalar, name = tensor((), x.element), w.random.choice(binary_names(x.element, w.whole))
+    a, b, c, d = (w.name() for _ in range(4))
+    dimensions = ", ".join(map(str, range(len(x.shape))))
+    return w.emit(
+        f'"stablehlo.map"({x.name}, {y.name}) ({{\n^bb0({a}: {scalar}, {b}: {scalar}):\n'
+        f"{c} = stablehlo.not {a} : {scalar}\n{d} = stablehlo.{name} {c}, {b} : {scalar}\n"
+        f"stablehlo.return {d} : {scalar}\n}}) {{dimensions = array<i64: {dimensions}>}}"
+        f" : ({x.type}, {y.type}) -> {x.type}",
+        x.shape,
+        x.element,
+    )

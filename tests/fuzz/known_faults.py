@@ -1,0 +1,138 @@
+"""Differences from the oracles that are theirs, or that the specification leaves open: what, where, and why.
+
+Nothing here is skipped without a word: each excused difference is counted by its name, and reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stablexla.dialects.element_types import BY_DTYPE
+from tests.fuzz import truth
+from tests.fuzz.judgement import Case, overflows
+
+# What a fault explains of the elements (flat) that differ: which of them, or all or none.
+Excuse = Callable[[Case, np.ndarray], "np.ndarray | bool"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A known difference.
+
+    Attributes:
+        name: what the report calls it.
+        reason: why it is not a mistake of stablexla.
+        excuses: what it explains.
+        oracle: whose fault it is; empty for what the specification leaves open.
+    """
+
+    name: str
+    reason: str
+    excuses: Excuse
+    oracle: str = ""
+
+    def explains(self, case: Case, wrong: np.ndarray) -> np.ndarray:
+        """Which of the elements that differ it explains."""
+        if self.oracle not in ("", case.oracle):
+            return np.zeros(wrong.shape, bool)
+        return np.broadcast_to(np.asarray(self.excuses(case, wrong)), wrong.shape) & wrong
+
+
+FAULTS: list[Fault] = []
+
+
+def fault(name: str, reason: str, oracle: str = "") -> Callable[[Excuse], Excuse]:
+    def register(excuses: Excuse) -> Excuse:
+        FAULTS.append(Fault(f"{oracle or 'open'}: {name}", reason, excuses, oracle))
+        return excuses
+
+    return register
+
+
+def _is_denormal(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind == "c":
+        return _is_denormal(array.real) | _is_denormal(array.imag)
+    tiny = {"float64": 2.0**-1022, "float16": 2.0**-14}.get(array.dtype.name, 2.0**-126)
+    wide = np.abs(array.astype(np.float64))
+    return np.asarray((wide > 0) & (wide < tiny))
+
+
+def _is_inexact(array: np.ndarray) -> bool:
+    type_ = BY_DTYPE[array.dtype]
+    return type_.is_float or type_.is_complex
+
+
+@fault("denormals are zeros", "XLA:CPU flushes denormal operands and results, StableHLO keeps them", "xla")
+def denormals(case: Case, wrong: np.ndarray) -> np.ndarray | bool:
+    floats = [a for a in (*case.operands, case.actual, case.wanted) if _is_inexact(a)]
+    if any(a.shape != case.actual.shape for a in floats):
+        return any(bool(_is_denormal(a).any()) for a in floats)
+    found = np.zeros(wrong.shape, bool)
+    for array in floats:
+        found |= _is_denormal(array).reshape(-1)
+    return found
+
+
+@fault("sums that overflow", "whether a sum passes through infinity depends on its order, which is left open")
+def overflowing(case: Case, wrong: np.ndarray) -> bool:
+    return overflows(case)
+
+
+@fault("functions", "further from the exact value (mpmath) than stablexla, which is within its bounds", "interpreter")
+def functions_of_the_interpreter(case: Case, wrong: np.ndarray) -> np.ndarray:
+    return truth.right(case, wrong)
+
+
+@fault("functions", "further from the exact value (mpmath) than stablexla, which is within its bounds", "xla")
+def functions_of_xla(case: Case, wrong: np.ndarray) -> np.ndarray:
+    return truth.right(case, wrong)
+
+
+@fault("complex functions of infinities, NaN and 0", "C99's Annex G; held by tests/ops/test_complex.py")
+def complex_special_values(case: Case, wrong: np.ndarray) -> np.ndarray | bool:
+    name = case.statement.operation
+    if name not in (*truth.FUNCTIONS, "cbrt") or case.operands[0].dtype.kind != "c":
+        return False
+    found = np.zeros(wrong.shape, bool)
+    for operand in case.operands:
+        if operand.size != wrong.size:
+            return False
+        found |= ~np.isfinite(operand.reshape(-1))
+        found |= (operand.reshape(-1) == 0) & (name in ("power", "log", "rsqrt", "divide", "cbrt", "sign"))
+    return found
+
+
+@fault("total order", "compares as FLOAT: NaN with nothing, -0 as +0; the specification orders them all", "interpreter")
+def total_order(case: Case, wrong: np.ndarray) -> np.ndarray | bool:
+    if "TOTALORDER" not in case.statement.text:
+        return False
+    a, b = (o.astype(np.float64).reshape(-1) for o in (case.operands * 2)[:2])
+    return np.asarray(np.isnan(a) | np.isnan(b) | ((a == 0) & (b == 0)))
+
+
+@fault("NaN without a fraction", "reduce_precision to 0 bits of fraction makes NaN infinite; it has to stay", "interpreter")
+def nan_without_fraction(case: Case, wrong: np.ndarray) -> np.ndarray | bool:
+    if case.statement.operation != "reduce_precision" or "m0 " not in case.statement.text:
+        return False
+    return np.isnan(case.operands[0].astype(np.float64)).reshape(-1)
+
+
+@fault("bits of small integers", "counts the bits of the byte that holds an s4 or s2", "xla")
+def bits_of_small_integers(case: Case, wrong: np.ndarray) -> bool:
+    small = case.actual.dtype.name in ("int4", "int2", "uint4", "uint2")
+    return small and case.statement.operation in ("popcnt", "count_leading_zeros")
+
+
+@fault("initial values", "a reduction of one element forgets an initial value that changes something", "xla")
+def initial_values(case: Case, wrong: np.ndarray) -> bool:
+    if case.statement.operation not in ("reduce", "reduce_window") or len(case.operands) < 2:
+        return False
+    return case.operands[0].size == case.actual.size
+
+
+@fault("windows partly outside", "drops a scatter's whole window, where StableHLO drops elements out of bounds", "xla")
+def windows_partly_outside(case: Case, wrong: np.ndarray) -> bool:
+    return case.statement.operation == "scatter" and "update_window_dims = []" not in case.statement.text

@@ -1,0 +1,205 @@
+"""How collectives are written down, and what is refused: their shapes for any number of devices."""
+
+from __future__ import annotations
+
+import stablexla as sx
+from tests.ops.building import build, refused
+
+X = sx.f32[4, 16]
+TWICE, TOO_FAR, NEGATIVE = ((0, 0),), ((0, 2),), ((0, -1),)
+
+
+def wide(a, c):
+    return sx.convert_element_type(a, "f64") + sx.convert_element_type(c, "f64")
+
+
+def shape_of(make, *shapes):
+    return str(build(make, *shapes).result_shape)
+
+
+class TestExamples:
+    """What the operation semantics say of shapes."""
+
+    def test_all_gather_of_two(self):
+        assert shape_of(lambda x: sx.all_gather(x, 0, 2), sx.f32[2]) == "f32[4]"
+        groups = ((0, 2), (1, 3))
+        made = build(lambda x: sx.all_gather(x, 0, 2, groups), sx.f32[2])
+        assert str(made.result_shape) == "f32[4]"
+        assert "dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>" in str(made)
+
+    def test_all_reduce_of_two(self):
+        assert shape_of(lambda x: sx.all_reduce(x, sx.add, ((0, 1),)), sx.f32[2]) == "f32[2]"
+        pair = sx.Shape.tuple((sx.f32[2], sx.f32[3]))
+        assert shape_of(lambda x: sx.all_reduce(x, sx.add, ((0, 2), (1, 3))), pair) == "(f32[2], f32[3])"
+
+    def test_all_to_all_of_four(self):
+        b = sx.XlaBuilder("alltoall")
+        x = b.parameter(0, sx.f32[4, 16], "x")
+        made = sx.all_to_all(x, split_dimension=1, concat_dimension=0, split_count=4)
+        assert str(made.shape) == "f32[16,4]"
+        b.build(made)
+
+    def test_all_to_all_groups_give_the_order(self):
+        made = build(lambda x: sx.all_to_all(x, 1, 0, 3, ((1, 2, 3), (4, 5, 0))), sx.f32[4, 9])
+        assert str(made.result_shape) == "f32[12,3]"
+        assert "dense<[[1, 2, 3], [4, 5, 0]]>" in str(made)
+
+    def test_reduce_scatter_of_two(self):
+        assert shape_of(lambda x: sx.reduce_scatter(x, sx.add, 0, 2), sx.f32[2]) == "f32[1]"
+        pair = sx.Shape.tuple((sx.f32[2], sx.f32[4]))
+        assert shape_of(lambda x: sx.reduce_scatter(x, sx.add, 0, 2), pair) == "(f32[1], f32[2])"
+
+    def test_the_rest(self):
+        assert shape_of(lambda x: sx.collective_permute(x, ((0, 1), (1, 2))), X) == "f32[4,16]"
+        assert shape_of(lambda x: sx.cross_replica_sum(x, ((0, 1),)), X) == "f32[4,16]"
+        assert shape_of(lambda x: sx.collective_broadcast(x, ((3, 1),)), X) == "f32[4,16]"
+        assert shape_of(lambda x: x.builder.replica_id(), X) == "u32[]"
+
+
+class TestForms:
+    def test_channels(self):
+        text = str(build(lambda x: sx.all_reduce(x, sx.add, ((0,),), 7, True), X))
+        assert "channel_handle = #stablehlo.channel_handle<handle = 7, type = 1>" in text
+        assert "use_global_device_ids" in text
+        assert "handle = 2" in str(build(lambda x: sx.all_to_all(x, 0, 0, 1, channel_id=2), X))
+        assert "handle = 3" in str(build(lambda x: sx.collective_permute(x, ((0, 1),), 3), X))
+        assert "handle = 4" in str(build(lambda x: sx.collective_broadcast(x, ((0, 1),), 4), X))
+
+    def test_groups_of_different_sizes_are_filled_up(self):
+        text = str(build(lambda x: sx.all_reduce(x, sx.add, ((0, 1), (2,))), X))
+        assert "dense<[[0, 1], [2, -1]]>" in text
+
+    def test_no_groups(self):
+        assert "replica_groups = dense<> : tensor<0x0xi64>" in str(build(lambda x: sx.all_reduce(x, sx.add), X))
+        assert "source_target_pairs = dense<> : tensor<0x2xi64>" in str(
+            build(lambda x: sx.collective_permute(x, ()), X)
+        )
+
+    def test_wider_sums(self):
+        assert shape_of(lambda x: sx.all_reduce(x, _widening()), X) == "f64[4,16]"
+        assert shape_of(lambda x: sx.reduce_scatter(x, _widening(), 0, 4), X) == "f64[1,16]"
+
+    def test_dimensions_of_size_0(self):
+        for make in (lambda x: sx.all_gather(x, 0, 1), lambda x: sx.reduce_scatter(x, sx.add, 0, 1)):
+            assert "dimension 0 must not have size 0" in str(refused("", make, sx.f32[0, 3]))
+        assert shape_of(lambda x: sx.all_to_all(x, 0, 1, 2), sx.f32[0, 3]) == "f32[0,6]"
+
+    def test_operands(self):
+        refused("", lambda x: sx.all_gather((), 0, 1), X)
+        refused("", lambda x: sx.all_gather(x.builder.create_token(), 0, 1), X)
+        refused("", lambda x: sx.all_reduce(x, sx.add, ((0, "a"),)), X)
+        refused("", lambda x: sx.all_reduce(x, sx.add, ((0,), ())), X)
+        refused("", lambda x: sx.collective_permute(x, 5), X)
+        refused("", lambda x: sx.cross_replica_sum(x), sx.pred[2])
+
+
+def _widening() -> sx.XlaComputation:
+    b = sx.XlaBuilder("wide")
+    return b.build(b.parameter(0, sx.f64[()]) + b.parameter(1, sx.f64[()]))
+
+
+class TestAllGather:
+    def test_all_gather_c1(self):
+        refused("C1", lambda x: sx.all_gather(x, 2, 1), X)
+
+    def test_all_gather_c2(self):
+        refused("C2", lambda x: sx.all_gather(x, 0, 2, TWICE), X)
+
+    def test_all_gather_c4(self):
+        refused("C4", lambda x: sx.all_gather(x, 0, 2, TOO_FAR), X)
+        refused("C4", lambda x: sx.all_gather(x, 0, 2, NEGATIVE), X)
+
+    def test_all_gather_c5(self):
+        refused("C5", lambda x: sx.all_gather(x, 0, 1, ((0,),), None, True), X)
+        refused("C5", lambda x: sx.all_gather(x, 0, 1, ((0,),), 0, True), X)
+
+    def test_all_gather_c6(self):
+        assert "each of replica_groups must have shard_count, 3, members" in str(
+            refused("C6", lambda x: sx.all_gather(x, 0, 3, ((0, 1),)), X)
+        )
+        refused("C6", lambda x: sx.all_gather(x, 0, 0), X)
+
+
+class TestAllReduce:
+    def test_all_reduce_c1(self):
+        refused("C1", lambda x: sx.all_reduce(x, sx.add, TWICE), X)
+
+    def test_all_reduce_c3(self):
+        refused("C3", lambda x: sx.all_reduce(x, sx.add, TOO_FAR), X)
+
+    def test_all_reduce_c4(self):
+        refused("C4", lambda x: sx.all_reduce(x, sx.add, ((0,),), use_global_device_ids=True), X)
+
+    def test_all_reduce_c5(self):
+        refused("C5", lambda x: sx.all_reduce(x, lambda a, c: a > c), X)
+        refused("C5", lambda x: sx.all_reduce(x, wide), X)
+        refused("C5", lambda x: sx.all_reduce((x, sx.convert_element_type(x, "s32")), sx.add), X)
+
+
+class TestAllToAll:
+    def test_all_to_all_c1(self):
+        refused("C1", lambda x: sx.all_to_all(x, 2, 0, 1), X)
+
+    def test_all_to_all_c2(self):
+        assert "dimension 1 of size 16 can't be split into 3 equal blocks" in str(
+            refused("C2", lambda x: sx.all_to_all(x, 1, 0, 3), X)
+        )
+
+    def test_all_to_all_c3(self):
+        refused("C3", lambda x: sx.all_to_all(x, 0, -1, 1), X)
+
+    def test_all_to_all_c4(self):
+        refused("C4", lambda x: sx.all_to_all(x, 0, 0, 0), X)
+
+    def test_all_to_all_c5(self):
+        refused("C5", lambda x: sx.all_to_all(x, 0, 0, 2, TWICE), X)
+
+    def test_all_to_all_c7(self):
+        refused("C7", lambda x: sx.all_to_all(x, 0, 0, 2, TOO_FAR), X)
+
+    def test_all_to_all_c8(self):
+        refused("C8", lambda x: sx.all_to_all(x, 0, 0, 4, ((0, 1),)), X)
+
+
+class TestCollectiveBroadcast:
+    def test_collective_broadcast_c1(self):
+        refused("C1", lambda x: sx.collective_broadcast(x, TWICE), X)
+
+    def test_collective_broadcast_c2(self):
+        refused("C2", lambda x: sx.collective_broadcast(x, NEGATIVE), X)
+
+
+class TestCollectivePermute:
+    def test_collective_permute_c1(self):
+        refused("C1", lambda x: sx.collective_permute(x, ((0, 1, 2),)), X)
+
+    def test_collective_permute_c2(self):
+        refused("C2", lambda x: sx.collective_permute(x, ((0, 1), (0, 2))), X)
+
+    def test_collective_permute_c3(self):
+        refused("C3", lambda x: sx.collective_permute(x, ((0, 1), (2, 1))), X)
+
+    def test_collective_permute_c4(self):
+        refused("C4", lambda x: sx.collective_permute(x, ((0, -1),)), X)
+
+
+class TestReduceScatter:
+    def test_reduce_scatter_c1(self):
+        refused("C1", lambda x: sx.reduce_scatter(x, sx.add, 0, 3), X)
+        refused("C1", lambda x: sx.reduce_scatter(x, sx.add, 0, 4, ((0, 1),)), X)
+        refused("C1", lambda x: sx.reduce_scatter(x, sx.add, 0, 0), X)
+
+    def test_reduce_scatter_c2(self):
+        refused("C2", lambda x: sx.reduce_scatter(x, sx.add, 2, 1), X)
+
+    def test_reduce_scatter_c3(self):
+        refused("C3", lambda x: sx.reduce_scatter(x, sx.add, 0, 2, TWICE), X)
+
+    def test_reduce_scatter_c5(self):
+        refused("C5", lambda x: sx.reduce_scatter(x, sx.add, 0, 2, TOO_FAR), X)
+
+    def test_reduce_scatter_c6(self):
+        refused("C6", lambda x: sx.reduce_scatter(x, sx.add, 0, 1, ((0,),), 0, True), X)
+
+    def test_reduce_scatter_c7(self):
+        refused("C7", lambda x: sx.reduce_scatter(x, lambda a, c: a > c, 0, 2), X)
