@@ -158,7 +158,7 @@ def main() -> None:
     options = parser.parse_args()
     output = options.output or (None if options.quick else Path("docs/numerics.md"))
     if options.complex:
-        _write_complex(output, 20 if options.quick else 300)
+        _write_complex(output, 20 if options.quick else 100)
         return
     counts = {"f32": 1 << 18, "f64": 1 << 14} if options.quick else {"f32": 1 << 24, "f64": 1 << 20}
     mp.mp.dps = 60
@@ -175,7 +175,7 @@ def main() -> None:
         single, double = (f"{counts[name]:,}" for name in ("f32", "f64"))
         size = f"\nAbout {single} points in f32, {double} in f64, 30,000 where mpmath is the oracle.\n\n"
         output.write_text(_HEAD + size + table(rows) + "\n" + _FOOT)
-    _write_complex(output, 20 if options.quick else 300)
+    _write_complex(output, 20 if options.quick else 100)
 
 
 def _write_complex(output: Path | None, count: int) -> None:

@@ -260,6 +260,17 @@ def gather(use: Use) -> list[Sizes]:
     return [found | rows]
 
 
+@sizes_by("stablehlo.torch_index_select")
+def torch_index_select(use: Use) -> list[Sizes]:
+    """Dimensions of the index take the place of the one that is selected along, which must be static."""
+    along, batch = int(use.attributes["dim"]), int(use.attributes["batch_dims"])
+    use.only(0, set(range(len(use.operands[0]))) - {along}, "the dimension that is selected along must be static")
+    more = len(use.operands[1]) - batch - 1
+    operand = {place if place < along else place + more: size for place, size in use.sizes[0].items()}
+    index = {place if place < batch else along + place - batch: size for place, size in use.sizes[1].items()}
+    return [agree([operand, index])]
+
+
 @sizes_by("stablehlo.scatter")
 def scatter(use: Use) -> list[Sizes]:
     """As the arrays that are scattered into. What the padding of the indices says is dropped."""
@@ -329,8 +340,21 @@ def top_k(use: Use) -> list[Sizes]:
     return [use.sizes[0] for _ in use.results]
 
 
-@sizes_by("stablehlo.batch_norm_inference")
-def batch_norm_inference(use: Use) -> list[Sizes]:
+@sizes_by("stablehlo.batch_norm_inference", "stablehlo.batch_norm_training", "stablehlo.batch_norm_grad")
+def batch_norm(use: Use) -> list[Sizes]:
+    """All but the features, whose numbers are the other operands and results."""
     feature = int(use.attributes["feature_index"])
-    use.only(0, set(range(len(use.operands[0]))) - {feature}, "the feature dimension must be static")
-    return [use.sizes[0]]
+    for operand, extents in enumerate(use.operands):
+        known = {feature} if len(extents) > 1 or operand == 0 else {0}
+        use.only(operand, set(range(len(extents))) - known, "the feature dimension must be static")
+    return [agree(use.sizes), *[{} for _ in use.results[1:]]]
+
+
+@sizes_by("stablehlo.select_and_scatter")
+def select_and_scatter(use: Use) -> list[Sizes]:
+    """A dimension along which the windows move must be static."""
+    window, own = Window.read(use.attributes, len(use.operands[0])), agree(use.sizes)
+    for place in own:
+        if (window.sizes[place], window.strides[place], window.padding[place]) != (1, 1, (0, 0)):
+            use.refuse(f"windows move along dimension {place}, which must be static")
+    return [own]

@@ -1,5 +1,6 @@
-"""Writes docs/ops.md from the registries: every section of XLA's operation semantics, every operation of the builder and
-of StableHLO, and how far each has come.
+"""Writes docs/ops.md: every section of XLA's operation semantics, every operation of the builder and of StableHLO.
+
+For each it says how far it has come, from the registries and from what the tests speak of.
 
 Run as `python docs/make_ops_table.py`; with `--check` it writes nothing, and says what is missing or out of date.
 """
@@ -193,7 +194,8 @@ def _specification() -> str:
             body.append([title, f"`{name}`", "", "", "", done])
         else:
             emits = f"`{row.operation.emits}`" if row.operation.emits else ""
-            tests = _files(dict.fromkeys((*row.run, *row.built)))
+            refusals = f"; refusals: {_files(row.built)}" if row.built else ""
+            tests = _files(row.run) + refusals
             body.append([title, f"`{_spelled(row.operation)}`", emits, row.lowering, tests, done])
     count = sum(is_done(row) for _, _, row in sections())
     return (
@@ -205,7 +207,7 @@ def _specification() -> str:
 
 def _spelled(operation: Operation) -> str:
     """As a program writes it."""
-    return f"b.{operation.name}" if operation.family == "constants" else f"sx.{operation.name}"
+    return f"{'sx' if hasattr(sx, operation.name) else 'b'}.{operation.name}"
 
 
 def _family(family: str, found: Sequence[Row]) -> str:
@@ -214,7 +216,8 @@ def _family(family: str, found: Sequence[Row]) -> str:
         operation = row.operation
         lowering = row.lowering or f"not yet: {NOT_LOWERED.get(operation.name, '')}"
         emits = f"`{operation.emits}`" if operation.emits else ""
-        body.append([f"`{_spelled(operation)}`", emits, lowering, _files(row.built), _files(row.run), _types(operation)])
+        name = f"`{_spelled(operation)}`"
+        body.append([name, emits, lowering, _files(row.built), _files(row.run), _types(operation)])
     head = ["operation", "emits", "lowering", "built", "run", "element types"]
     return f"### {family}\n\n{_table(head, body)}"
 

@@ -33,7 +33,6 @@ LAYOUT = sx.ConvDimensionNumbers.of("NHWC", "HWIO", "NHWC")
 BY_INPUT = sx.ConvDimensionNumbers.of("NHWC", "HWOI", "NHWC")
 BY_WINDOW = sx.ConvDimensionNumbers.of("CHWN", "IHWO", "HWNC")
 AROUND = ((1, 1), (1, 1))
-PIXELS = sx.GatherDimensionNumbers((1, 2, 3), (0,), (0,), 1)
 FLAT = CHANNELS[-1] * (SIDE // 4) ** 2
 
 BLOCK_SHAPES = tuple(
@@ -160,8 +159,9 @@ def epoch_computation(count: int) -> sx.XlaComputation:
     def train_on_batch(carried: sx.XlaOp) -> sx.XlaOp:
         step, network, velocity, averages, loss_so_far, state, order, images, classes, rate = carried
         chosen = sx.dynamic_slice(order, (step * BATCH,), (BATCH,))
-        picked = sx.gather(images, sx.reshape(chosen, (BATCH, 1)), PIXELS, (1, SIDE, SIDE, 1))
-        labels = sx.gather(classes, sx.reshape(chosen, (BATCH, 1)), sx.GatherDimensionNumbers((), (0,), (0,), 1), (1,))
+        chosen = sx.reshape(chosen, (BATCH, 1))
+        picked = sx.gather(images, chosen, 1, (1, 2, 3), (1, SIDE, SIDE, 1), (0,), (0,))
+        labels = sx.gather(classes, chosen, 1, (), (1,), (0,), (0,))
         state, mask = dropout_mask(state, (BATCH, FLAT))
         loss, gradients, blocks = loss_and_gradients(network, picked, labels, mask)
         velocity = [sx.tuple([v * MOMENTUM - g * rate for v, g in zip(*each)]) for each in zip(velocity, gradients)]

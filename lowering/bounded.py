@@ -83,11 +83,11 @@ class Site:
         for (result, type_, declared), own in zip(results, found, strict=True):
             if declared.dynamic:
                 result.set_type(type_)
-                self.expansion.note(result, declared, own)
+            self.expansion.note(result, declared, own)
 
-    def replace(self, values: Sequence[Any]) -> None:
-        """These values, of static types, take the place of the results."""
-        found = result_sizes(self.use)
+    def replace(self, values: Sequence[Any], sizes: Sequence[Sizes] | None = None) -> None:
+        """These values, of static types, take the place of the results; their sizes by the rule, if not given."""
+        found = result_sizes(self.use) if sizes is None else sizes
         for result, value, declared, own in zip(self.op.results, values, self.declared, found, strict=True):
             result.replace_all_uses_with(value)
             self.expansion.note(value, declared, own)
@@ -118,10 +118,11 @@ class Expansion:
         return self.sizes_of(value).get(dimension) or Scalar.of(int(value.type.shape[dimension]))
 
     def note(self, value: ir.Value, declared: Declared, sizes: Mapping[int, Size]) -> None:
-        """Remembers the sizes of a new value. What is static in the source is full, whatever its operands were."""
-        if declared.dynamic:
-            own = {place: sizes.get(place, declared.extents[place]) for place in declared.dynamic}
-            self._sizes[value] = {place: Scalar.of(size) for place, size in own.items()}
+        """Remembers the sizes of a new value. What the source calls dynamic without a reason is full."""
+        known: dict[int, Size | int] = {place: declared.extents[place] for place in declared.dynamic}
+        known.update(sizes)
+        if known:
+            self._sizes[value] = {place: Scalar.of(size) for place, size in sorted(known.items())}
 
     def block(self, block: Any) -> None:
         """Expands the operations of a block in their order, down to those in regions; its end belongs to its owner."""
@@ -131,7 +132,7 @@ class Expansion:
                 self._operation(op)
 
     def _operation(self, op: Any) -> None:
-        touched = any(v in self._sizes for v in op.operands)
+        touched = op.name == "stablehlo.set_dimension_size" or any(v in self._sizes for v in op.operands)
         if touched or any(extents_of(r.type)[1] for r in op.results):
             site = Site(op, self)
             try:

@@ -29,6 +29,7 @@ from stablexla.lowering.bounded_values import (
     emit,
     masked,
     number,
+    resized,
     tensor,
     wide_enough,
     within,
@@ -38,14 +39,23 @@ from stablexla.lowering.bounded_values import (
 @expands("stablehlo.set_dimension_size")
 def set_dimension_size(site: Site) -> None:
     """The array itself under another size, which is held between 0 and the bound."""
-    place, declared = int(site.op.attributes["dimension"]), site.declared[0]
-    sizes: dict[int, Size] = dict(site.sizes(0))
-    if place in declared.dynamic:
-        sizes[place] = Scalar(site.op.operands[1]).most(0).least(site.use.operands[0][place])
+    place, bound = int(site.op.attributes["dimension"]), site.use.operands[0]
+    declared, size = site.declared[0], site.op.operands[1]
+    sizes: dict[int, Size] = {other: own for other, own in site.sizes(0).items() if other != place}
+    if _constant(size) != bound[place]:
+        sizes[place] = Scalar(size).most(0).least(bound[place])
     if declared.dynamic:
         site.op.results[0].set_type(site.static_types()[0])
     site.expansion.note(site.op.results[0], declared, sizes)
     site.expansion.passed_through.append(site.op)
+
+
+def _constant(value: Any) -> int | None:
+    """The number that a scalar constant holds."""
+    op = value.owner
+    if isinstance(op, ir.Block) or op.name != "stablehlo.constant":
+        return None
+    return int(next(iter(ir.DenseIntElementsAttr(op.attributes["value"]))))
 
 
 @expands("stablehlo.get_dimension_size")
@@ -223,22 +233,10 @@ def dynamic_update_slice(site: Site) -> None:
         return site.replace([site.again([x, update, *starts])])
     # The whole update is written, with what was there behind its size; room is made so that no start moves.
     extents, bounds = list(x.type.shape), list(update.type.shape)
-    wider = _resized(x, [n + bounds[i] if i in own else n for i, n in enumerate(extents)])
+    wider = resized(x, [n + bounds[i] if i in own else n for i, n in enumerate(extents)])
     mixed = masked(update, own, _dynamic_slice(wider, starts, bounds))
     made = emit("stablehlo.dynamic_update_slice", [wider, mixed, *starts], [wider.type])
-    return site.replace([_resized(made, extents)])
-
-
-def _resized(x: Any, extents: Sequence[int]) -> Any:
-    """An array with elements added or taken away at the ends."""
-    high = [new - old for new, old in zip(extents, x.type.shape, strict=True)]
-    zeros = ir.DenseI64ArrayAttr.get([0] * len(high))
-    attributes = {
-        "edge_padding_low": zeros,
-        "edge_padding_high": ir.DenseI64ArrayAttr.get(high),
-        "interior_padding": zeros,
-    }
-    return emit("stablehlo.pad", [x, number(x.type, "0")], [tensor(x.type, extents)], attributes)
+    return site.replace([resized(made, extents)])
 
 
 @expands("stablehlo.sort")

@@ -141,3 +141,15 @@ def as_type_of(like: Any, size: Size) -> Any:
     value = Scalar.of(size).value
     wanted = tensor(like.type, [])
     return value if value.type == wanted else emit("stablehlo.convert", [value], [wanted])
+
+
+def resized(x: Any, extents: Sequence[int]) -> Any:
+    """An array with elements added or taken away at the ends."""
+    high = [new - old for new, old in zip(extents, x.type.shape, strict=True)]
+    zeros = ir.DenseI64ArrayAttr.get([0] * len(high))
+    attributes = {
+        "edge_padding_low": zeros,
+        "edge_padding_high": ir.DenseI64ArrayAttr.get(high),
+        "interior_padding": zeros,
+    }
+    return emit("stablehlo.pad", [x, number(x.type, "0")], [tensor(x.type, extents)], attributes)

@@ -90,8 +90,8 @@ def _orders(answer: Any) -> tuple[Order, ...] | None:
     if maker is None:
         return None
     if maker.name == "stablehlo.compare":
-        found = _comparison(maker)
-        return None if found is None or found[0] == "EQ" else (found[1],)
+        compared = _comparison(maker)
+        return None if compared is None or compared[0] == "EQ" else (compared[1],)
     if maker.name == "stablehlo.select":
         return _chain(maker.operands[2], maker.operands[0], maker.operands[1])
     if maker.name == "stablehlo.or":

@@ -29,7 +29,7 @@ from stablexla.lowering.math_expansion.values import Mask, Real, select, two_pro
 LARGE_EXPONENT = 700.0
 
 
-def _call(name: str, *operands: Real) -> Real:
+def call(name: str, *operands: Real) -> Real:
     """A function of reals from the `math` dialect."""
     format = operands[0].format
     values = [v.ssa for v in operands]
@@ -94,10 +94,10 @@ def rsqrt(x: Complex) -> Complex:
 def cbrt(x: Complex) -> Complex:
     """The third root of the principal branch: its angle is a third of x's."""
     near, small = _scaled_up(x)
-    radius = _call("cbrt", half_abs(near)) * 2.0 ** (1 / 3)
+    radius = call("cbrt", half_abs(near)) * 2.0 ** (1 / 3)
     if small is not None:
         radius = radius * select(small, x.re.format.real(2.0 ** (-SCALE_EXPONENT // 3)), 1.0)
-    angle = _call("atan2", x.im, x.re) / 3.0
+    angle = call("atan2", x.im, x.re) / 3.0
     return x.of(*_rotate(angle, radius, None))
 
 
@@ -106,7 +106,7 @@ def cbrt(x: Complex) -> Complex:
 
 def _rotate(angle: Real, radius: Real, again: Real | None) -> tuple[Real, Real]:
     """Radius times cos and sin of the angle; a zero angle stays what it is. `again` is a second factor."""
-    re, im = _call("cos", angle) * radius, _call("sin", angle) * radius
+    re, im = call("cos", angle) * radius, call("sin", angle) * radius
     if again is not None:
         re, im = re * again, im * again
     return re, select(angle.equals(0.0), angle, im)
@@ -119,7 +119,7 @@ def exponential(x: Complex) -> Complex:
     if x.wide:
         large = abs(x.re) > LARGE_EXPONENT
         exponent = select(large, x.re * 0.5, x.re)
-    radius = _call("exp", exponent)
+    radius = call("exp", exponent)
     if x.wide:
         again = select(large, radius, 1.0)
     re, im = _rotate(x.im, radius, again)
@@ -133,8 +133,8 @@ def exponential(x: Complex) -> Complex:
 def exponential_minus_one(x: Complex) -> Complex:
     """exp(x) - 1, with the real part as expm1(re) cos im - 2 sin(im / 2)^2."""
     power = exponential(x)
-    half = _call("sin", x.im * 0.5)
-    re = _call("expm1", x.re).fma(_call("cos", x.im), half * half * -2.0)
+    half = call("sin", x.im * 0.5)
+    re = call("expm1", x.re).fma(call("cos", x.im), half * half * -2.0)
     re = select(x.re > 40.0, power.re, select(x.re < -800.0, -1.0, re))
     return x.of(re, power.im)
 
@@ -142,11 +142,11 @@ def exponential_minus_one(x: Complex) -> Complex:
 @unary_function("logistic")
 def logistic(x: Complex) -> Complex:
     """1 / (1 + exp(-x)) = (exp(re) + cos im + i sin im) / (4 (sinh(re / 2)^2 + cos(im / 2)^2))."""
-    sinh, cos = _call("sinh", x.re * 0.5), _call("cos", x.im * 0.5)
+    sinh, cos = call("sinh", x.re * 0.5), call("cos", x.im * 0.5)
     norm = sinh.fma(sinh, cos * cos) * 4.0
-    cosine, sine = _call("cos", x.im), _call("sin", x.im)
-    re = (_call("exp", x.re) + cosine) / norm
-    im = sine / norm
+    # exp(re) + cos im as (exp(re) - 1) + (1 + cos im), which does not cancel near the poles
+    re = cos.fma(cos * 2.0, call("expm1", x.re)) / norm
+    im = call("sin", x.im) / norm
     # Far out only the first term of the series in exp(-|re|) counts, and the formula overflows.
     far = abs(x.re) > 40.0
     limit = x.of(-abs(x.re), x.im)
@@ -157,20 +157,22 @@ def logistic(x: Complex) -> Complex:
 
 def _log_abs(x: Real, y: Real, below: Real, wide: bool) -> Real:
     """log |x + i y|, given also x - 1 without error where |x + i y| is near 1: there log1p(|x + i y|^2 - 1) / 2."""
-    near_one = Complex(x, y, wide)
+    number = Complex(x, y, wide)
     offset = x.format.real(0.0)
     if wide:
-        larger = near_one.larger()
+        larger = number.larger()
         large, small = larger > LARGE, larger < SMALL
-        scale, _ = scale_of_squares(near_one)
-        near_one = near_one.scaled(scale)
+        scale, _ = scale_of_squares(number)
+        number = number.scaled(scale)
         far = log(SCALE)
         offset = select(large, far, select(small, -far, 0.0))
-    square = near_one.re.fma(near_one.re, near_one.im * near_one.im)
+    square = number.re.fma(number.re, number.im * number.im)
     near = (square > 0.5) & (square < 3.0)
-    by_log = _call("log", square).fma(0.5, offset)
-    by_log1p = _call("log1p", _square_minus_one(below, y)) * 0.5
-    return select(near_one.is_infinite(), inf, select(near, by_log1p, by_log))
+    if wide:
+        near = near & ~(large | small)  # not what scaling brought there
+    by_log = call("log", square).fma(0.5, offset)
+    by_log1p = call("log1p", _square_minus_one(below, y)) * 0.5
+    return select(number.is_infinite(), inf, select(near, by_log1p, by_log))
 
 
 def _square_minus_one(a: Real, b: Real) -> Real:
@@ -187,14 +189,14 @@ def logarithm(x: Complex) -> Complex:
     re, im = abs(x.re), abs(x.im)
     swap = im > re
     larger, smaller = select(swap, im, re), select(swap, re, im)
-    return x.of(_log_abs(larger, smaller, larger - 1.0, x.wide), _call("atan2", x.im, x.re))
+    return x.of(_log_abs(larger, smaller, larger - 1.0, x.wide), call("atan2", x.im, x.re))
 
 
 @unary_function("log_plus_one")
 def log_plus_one(x: Complex) -> Complex:
     """log(1 + x), where adding 1 loses nothing."""
     shifted = x.re + 1.0
-    return x.of(_log_abs(shifted, x.im, x.re, x.wide), _call("atan2", x.im, shifted))
+    return x.of(_log_abs(shifted, x.im, x.re, x.wide), call("atan2", x.im, shifted))
 
 
 @binary_function("atan2")
@@ -212,18 +214,18 @@ def atan2(y: Complex, x: Complex) -> Complex:
 def _cosh_sinh(x: Real, wide: bool) -> tuple[Real, Real, Real | None]:
     """cosh and sinh, and what both have to be multiplied with at the very end so that nothing overflows early."""
     if not wide:
-        return _call("cosh", x), _call("sinh", x), None
+        return call("cosh", x), call("sinh", x), None
     large = abs(x) > LARGE_EXPONENT
     root = select(large, x * 0.5, x)
-    cosh = _call("cosh", root)
-    return cosh, _call("sinh", root), select(large, cosh * 2.0, 1.0)
+    cosh = call("cosh", root)
+    return cosh, call("sinh", root), select(large, cosh * 2.0, 1.0)
 
 
 @unary_function("sine")
 def sine(x: Complex) -> Complex:
     """sin re cosh im + i cos re sinh im."""
     cosh, sinh, again = _cosh_sinh(x.im, x.wide)
-    re, im = _call("sin", x.re) * cosh, _call("cos", x.re) * sinh
+    re, im = call("sin", x.re) * cosh, call("cos", x.re) * sinh
     if again is not None:
         re, im = re * again, im * again
     lost = abs(x.im).equals(inf) & im.is_nan()
@@ -235,8 +237,8 @@ def sine(x: Complex) -> Complex:
 def cosine(x: Complex) -> Complex:
     """cos re cosh im - i sin re sinh im."""
     cosh, sinh, again = _cosh_sinh(x.im, x.wide)
-    sin = _call("sin", x.re)
-    re, im = _call("cos", x.re) * cosh, -(sin * sinh)
+    sin = call("sin", x.re)
+    re, im = call("cos", x.re) * cosh, -(sin * sinh)
     if again is not None:
         re, im = re * again, im * again
     lost = abs(x.im).equals(inf) & re.is_nan()
@@ -248,14 +250,14 @@ def cosine(x: Complex) -> Complex:
 @unary_function("tanh")
 def tanh(x: Complex) -> Complex:
     """(sinh re cosh re + i sin im cos im) / (sinh(re)^2 + cos(im)^2), where no sum cancels."""
-    sinh = _call("sinh", x.re)
-    sin, cos = _call("sin", x.im), _call("cos", x.im)
+    sinh = call("sinh", x.re)
+    sin, cos = call("sin", x.im), call("cos", x.im)
     norm = sinh.fma(sinh, cos * cos)
     re = sinh * sinh.fma(sinh, 1.0).sqrt() / norm
     both = sin * cos
     far = abs(x.re) > 20.0
     limit = x.re.format.real(1.0).with_sign_of(x.re)
-    tail = both * 4.0 * _call("exp", abs(x.re) * -2.0)
+    tail = both * 4.0 * call("exp", abs(x.re) * -2.0)
     re = select(x.re.equals(0.0), x.re, select(far, limit, re))
     im = select(far, tail, both / norm)
     nowhere = abs(x.re).equals(inf) & ~(abs(x.im) < inf)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 import mlir.ir as ir
 from mlir.dialects import complex
@@ -27,6 +27,7 @@ from stablexla.lowering.math_expansion.values import (
     when_any,
 )
 
+Function = TypeVar("Function", bound=Callable[..., "Complex | Real"])
 Unary = Callable[[ir.Value, ElementType], ir.Value]
 Binary = Callable[[ir.Value, ir.Value, ElementType], ir.Value]
 
@@ -113,22 +114,20 @@ def _as_it_is(function: Callable[..., Complex]) -> Callable[..., ir.Value]:
     return emit
 
 
-def unary_function(
-    name: str, table: dict[str, Unary] = UNARY
-) -> Callable[[Callable[[Complex], Any]], Callable[[Complex], Any]]:
+def unary_function(name: str, table: dict[str, Unary] = UNARY) -> Callable[[Function], Function]:
     """Enters a function of one complex number, computed in f64, in a table."""
 
-    def register(function: Callable[[Complex], Any]) -> Callable[[Complex], Any]:
+    def register(function: Function) -> Function:
         table[name] = _in_double(function)
         return function
 
     return register
 
 
-def binary_function(name: str) -> Callable[[Callable[[Complex, Complex], Any]], Callable[[Complex, Complex], Any]]:
+def binary_function(name: str) -> Callable[[Function], Function]:
     """Enters a function of two complex numbers, computed in f64."""
 
-    def register(function: Callable[[Complex, Complex], Any]) -> Callable[[Complex, Complex], Any]:
+    def register(function: Function) -> Function:
         BINARY[name] = _in_double(function)
         return function
 

@@ -13,7 +13,7 @@ from mlir.dialects import math
 
 from stablexla.dialects.composites import composite_kernel, kernel_of, name_and_version
 from stablexla.dialects.element_types import ElementType
-from stablexla.lowering import complex_functions, complex_math
+from stablexla.lowering import complex_functions, complex_inverse, complex_math
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.generic import elementwise
 from stablexla.lowering.host import host_call
@@ -21,8 +21,8 @@ from stablexla.lowering.math_expansion import erf_inv
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.storage import narrow, widen
 
-# It enters what it has in the tables of complex_math.
-COMPLEX = (complex_functions,)
+# They enter what they have in the tables of complex_math.
+COMPLEX = (complex_functions, complex_inverse)
 
 FUNCTIONS = {
     "chlo.acos": math.acos,

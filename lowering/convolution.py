@@ -1,7 +1,8 @@
 """Lowering of convolutions: one linalg.generic over the result and the window, which reads lhs where the window lies.
 
-Padding and dilation are never written to memory: an element that lies beside those of lhs counts as zero. What the
-operation was stays with the loops as an attribute, for targets that know better loops.
+Padding and dilation are never written to memory: an element that lies beside those of lhs counts as zero. Whether the
+product of such a zero and a weight is made, which tells for infinite weights, is left to the target. What the operation
+was stays with the loops as an attribute, for targets that know better loops.
 """
 
 from __future__ import annotations

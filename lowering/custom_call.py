@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
@@ -11,7 +11,7 @@ from jaxlib.mlir.dialects import stablehlo
 from stablexla.dialects.custom_calls import find_custom_call
 from stablexla.lowering.context import LoweringContext, new_token, place_of
 from stablexla.lowering.host import host_call
-from stablexla.lowering.registry import lowers
+from stablexla.lowering.registry import Rule, lowers
 from stablexla.lowering.types import is_token
 
 TUPLE = "stablexla.tuple"
@@ -22,6 +22,20 @@ IDENTITIES = frozenset(["Sharding", "SPMDFullToShardShape", "SPMDShardToFullShap
 
 ORIGINAL, TYPED_FFI = (0, 1), 4
 
+OPERATIONS: dict[str, Rule] = {}
+"""Rules for operations of other dialects, which come as custom calls of their names."""
+
+
+def operation_call(name: str) -> Callable[[Rule], Rule]:
+    """Registers the rule for custom calls of that name."""
+
+    def register(rule: Rule) -> Rule:
+        assert name not in OPERATIONS, f"two rules for calls of {name}"
+        OPERATIONS[name] = rule
+        return rule
+
+    return register
+
 
 @lowers("stablehlo.custom_call")
 def custom_call(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
@@ -29,6 +43,9 @@ def custom_call(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]
     name = str(hlo_ir.StringAttr(ctx.attributes["call_target_name"]).value)
     if name in IDENTITIES and ctx.operand_types == ctx.result_types:
         return operands
+    if name in OPERATIONS:
+        made = OPERATIONS[name](ctx, *operands)
+        return [made] if isinstance(made, ir.Value) else made
     target = find_custom_call(name, place_of(ctx.op.location))
     version = int(ctx.attributes["api_version"]) if "api_version" in ctx.attributes else 1
     if target.function is None and version not in ORIGINAL:

@@ -27,59 +27,54 @@ from stablexla.lowering.generic import (
 from stablexla.lowering.loops import add, is_less, mul, number, quotient, remainder, sub
 from stablexla.lowering.shape import reshaped
 from stablexla.lowering.storage import constant
-from stablexla.lowering.types import TensorType, tensor_storage
+from stablexla.lowering.types import TensorType
 
 Tables = Mapping[Table, ir.Value]
-Index = ir.Value
 Element = Callable[..., ir.Value]
-_TYPES = ("f32", "f64", "c64", "c128")
+# What is computed in, also for f32: so the result is as good as the exact one rounded once, which numpy's is too.
+WHOLE = BY_NAME["c128"]
 
 
 def transform(plan: Transform, given: ir.Value, source: TensorType, result: TensorType, tables: Tables) -> ir.Value:
     """The body: one axis after the other, then the scale of an inverse transform; all of it in f64."""
-    narrow, source, result = result, _wide(source), _wide(result)
-    writer = _Writer(source, result, tables)
-    value, type_ = _converted(given, source), source
+    writer = _Writer(tables)
+    before, after = _wide(source), _wide(result)
+    value, type_ = _converted(given, source, before), before
     for axis in plan.axes:
         if not isinstance(axis.plan, RealLine):
             value = writer.along(axis, value, type_)
             continue
-        real = TensorType(source.element if plan.kind == "RFFT" else result.element, (axis.outer, axis.plan.n))
-        kept = TensorType(writer.whole, (axis.outer, axis.plan.n // 2 + 1))
+        real = TensorType(WHOLE.part, (axis.outer, axis.plan.n))
+        kept = TensorType(WHOLE, (axis.outer, axis.plan.n // 2 + 1))
         if plan.kind == "RFFT":
-            value = reshaped(writer.from_real(axis.plan, reshaped(value, type_, real), axis.outer), kept, result)
-            type_ = result
+            value = reshaped(writer.from_real(axis.plan, reshaped(value, type_, real), axis.outer), kept, after)
+            type_ = after
         else:
-            value = reshaped(writer.to_real(axis.plan, reshaped(value, type_, kept), axis.outer), real, result)
-    value = value if plan.scale == 1.0 else writer.scaled(value, result, plan.scale)
-    return _converted(value, narrow)
+            value = reshaped(writer.to_real(axis.plan, reshaped(value, type_, kept), axis.outer), real, after)
+    value = value if plan.scale == 1.0 else writer.scaled(value, after, plan.scale)
+    return _converted(value, after, result)
 
 
 def _wide(type_: TensorType) -> TensorType:
-    return TensorType(BY_NAME["c128" if type_.element.is_complex else "f64"], type_.shape)
+    return TensorType(WHOLE if type_.element.is_complex else WHOLE.part, type_.shape)
 
 
-def _converted(value: ir.Value, result: TensorType) -> ir.Value:
-    """An array of f32 or c64 as one of f64 or c128, or the other way."""
-    given = {str(tensor_storage(TensorType(e, result.shape))): e for e in map(BY_NAME.get, _TYPES) if e is not None}
-    element = given[str(value.type)]
-    if element == result.element:
+def _converted(value: ir.Value, source: TensorType, result: TensorType) -> ir.Value:
+    if source.element == result.element:
         return value
-    source = TensorType(element, result.shape)
-    return elementwise([value], [source], [result], lambda v: convert_value(v, element, result.element))[0]
+    return elementwise([value], [source], [result], lambda v: convert_value(v, source.element, result.element))[0]
 
 
 class _Writer:
     """Writes loops over arrays of complex numbers."""
 
-    def __init__(self, source: TensorType, result: TensorType, tables: Tables) -> None:
-        self.whole = source.element if source.element.is_complex else result.element
+    def __init__(self, tables: Tables) -> None:
         self.tables = tables
 
     # ---- shapes of loops --------------------------------------------------------------------------------------------
 
     def type(self, *shape: int) -> TensorType:
-        return TensorType(self.whole, shape)
+        return TensorType(WHOLE, shape)
 
     def each(self, result: TensorType, element: Element) -> ir.Value:
         """The array whose elements are `element(*indices)`."""
@@ -90,13 +85,13 @@ class _Writer:
 
         return generic([], [Output(result)], [identity(rank)], [PARALLEL] * rank, body)[0]
 
-    def root(self, table: Table, at: Index | int) -> ir.Value:
+    def root(self, table: Table, at: ir.Value | int) -> ir.Value:
         """An element of a table."""
         place = number(at) if isinstance(at, int) else at
         planes = self.tables[table]
         return create(*(tensor.extract(planes, [number(plane), place]) for plane in (0, 1)))
 
-    def product_of_roots(self, fine: Powers, coarse: Powers | None, row: Index, column: Index) -> ir.Value:
+    def product_of_roots(self, fine: Powers, coarse: Powers | None, row: ir.Value, column: ir.Value) -> ir.Value:
         """An element of a table that may be taken apart along its rows."""
         if coarse is None:
             return self.root(fine, add(mul(row, fine.columns), column))
@@ -178,7 +173,7 @@ class _Writer:
         n, m = plan.n, plan.inner.n
         padded, zero = self.type(outer, m, inner), constant(_part(self.type()), 0.0)
 
-        def chirped(o: Index, j: Index, i: Index) -> ir.Value:
+        def chirped(o: ir.Value, j: ir.Value, i: ir.Value) -> ir.Value:
             inside = is_less(j, n)
             place = arith.select(inside, j, number(0))
             value = _multiply(tensor.extract(x, [o, place, i]), self.root(plan.chirp, place))
@@ -186,19 +181,19 @@ class _Writer:
 
         spectrum = self.line(plan.inner, self.each(padded, chirped), outer, inner)
 
-        def conjugate_product(o: Index, j: Index, i: Index) -> ir.Value:
+        def conjugate_product(o: ir.Value, j: ir.Value, i: ir.Value) -> ir.Value:
             return _conjugate(_multiply(tensor.extract(spectrum, [o, j, i]), self.root(plan.spectrum, j)))
 
         y = self.line(plan.inner, self.each(padded, conjugate_product), outer, inner)
 
-        def back(o: Index, j: Index, i: Index) -> ir.Value:
+        def back(o: ir.Value, j: ir.Value, i: ir.Value) -> ir.Value:
             return _multiply(_conjugate(tensor.extract(y, [o, j, i])), self.root(plan.chirp, j))
 
         return self.each(self.type(outer, n, inner), back)
 
     # ---- between real numbers and half a spectrum -------------------------------------------------------------------
 
-    def unit(self, plan: RealLine, k: Index) -> ir.Value:
+    def unit(self, plan: RealLine, k: ir.Value) -> ir.Value:
         """The k-th root of unity of the table of a real transform."""
         assert plan.fine is not None
         if plan.coarse is None:
@@ -216,13 +211,13 @@ class _Writer:
             return self.each(kept, lambda o, k: tensor.extract(y, [o, k, number(0)]))
         half = plan.n // 2
 
-        def pair(o: Index, j: Index, _: Index) -> ir.Value:
+        def pair(o: ir.Value, j: ir.Value, _: ir.Value) -> ir.Value:
             first = mul(j, 2)
             return create(tensor.extract(x, [o, first]), tensor.extract(x, [o, add(first, 1)]))
 
         y = self.line(plan.inner, self.each(self.type(outer, half, 1), pair), outer, 1)
 
-        def joined(o: Index, k: Index) -> ir.Value:
+        def joined(o: ir.Value, k: ir.Value) -> ir.Value:
             at, mirrored = remainder(k, half), remainder(sub(number(half), k), half)
             a = tensor.extract(y, [o, at, number(0)])
             b = _conjugate(tensor.extract(y, [o, mirrored, number(0)]))
@@ -233,14 +228,14 @@ class _Writer:
 
     def to_real(self, plan: RealLine, x: ir.Value, outer: int) -> ir.Value:
         """The real numbers of the spectrum whose first n // 2 + 1 elements are x[outer, ...]; not divided by n."""
-        real = TensorType(self.whole.part, (outer, plan.n))
+        real = TensorType(WHOLE.part, (outer, plan.n))
         half = plan.n // 2
         if plan.fine is None:
             full = self.each(self.type(outer, plan.n, 1), lambda o, k, _: self.mirrored(x, o, k, plan.n))
             y = self.line(plan.inner, full, outer, 1)
             return self.each(real, lambda o, j: complex.re(tensor.extract(y, [o, j, number(0)])))
 
-        def apart(o: Index, k: Index, _: Index) -> ir.Value:
+        def apart(o: ir.Value, k: ir.Value, _: ir.Value) -> ir.Value:
             a = self.without_edges(tensor.extract(x, [o, k]), k, half)
             other = sub(number(half), k)
             b = _conjugate(self.without_edges(tensor.extract(x, [o, other]), other, half))
@@ -249,20 +244,20 @@ class _Writer:
 
         y = self.line(plan.inner, self.each(self.type(outer, half, 1), apart), outer, 1)
 
-        def part(o: Index, j: Index) -> ir.Value:
+        def part(o: ir.Value, j: ir.Value) -> ir.Value:
             pair = tensor.extract(y, [o, quotient(j, 2), number(0)])
             even = arith.cmpi(arith.CmpIPredicate.eq, remainder(j, 2), number(0))
             return arith.select(even, complex.re(pair), complex.im(pair))
 
         return self.each(real, part)
 
-    def without_edges(self, value: ir.Value, k: Index, half: int) -> ir.Value:
+    def without_edges(self, value: ir.Value, k: ir.Value, half: int) -> ir.Value:
         """The element k of a half spectrum: the first and the last one are taken to be real."""
         edge = arith.cmpi(arith.CmpIPredicate.eq, remainder(k, half), number(0))
         zero = constant(_part(self.type()), 0.0)
         return create(complex.re(value), arith.select(edge, zero, complex.im(value)))
 
-    def mirrored(self, x: ir.Value, o: Index, k: Index, n: int) -> ir.Value:
+    def mirrored(self, x: ir.Value, o: ir.Value, k: ir.Value, n: int) -> ir.Value:
         """Element k of the whole spectrum of an odd number of real numbers; the first one is taken to be real."""
         inside = is_less(k, n // 2 + 1)
         other = sub(number(n), k)
@@ -280,15 +275,15 @@ def _part(type_: TensorType) -> ir.Type:
 
 
 def _add(x: ir.Value, y: ir.Value) -> ir.Value:
-    return BINARY["add"](x, y, None)
+    return BINARY["add"](x, y, WHOLE)
 
 
 def _subtract(x: ir.Value, y: ir.Value) -> ir.Value:
-    return BINARY["subtract"](x, y, None)
+    return BINARY["subtract"](x, y, WHOLE)
 
 
 def _multiply(x: ir.Value, y: ir.Value) -> ir.Value:
-    return BINARY["multiply"](x, y, None)
+    return BINARY["multiply"](x, y, WHOLE)
 
 
 def _conjugate(x: ir.Value) -> ir.Value:

@@ -99,7 +99,8 @@ def roots(exponents: np.ndarray[tuple[int, ...], np.dtype[np.int64]], n: int, si
     real, imaginary = np.where(flip, far, near), np.where(flip, near, far)
     real = np.where((eighth >= 2) & (eighth < 6), -real, real)
     imaginary = np.where(eighth >= 4, -imaginary, imaginary)
-    return real + np.clongdouble(1j) * (sign * imaginary)
+    made: Numbers = real + np.clongdouble(1j) * (sign * imaginary)
+    return made
 
 
 # ---- transforms of one dimension -------------------------------------------------------------------------------------

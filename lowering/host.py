@@ -40,7 +40,7 @@ def host_call(
     Raises:
         UnsupportedError: inside of another operation's computation, where there are single elements only.
     """
-    if not _in_main():
+    if not in_main():
         raise ctx.unsupported(f"{ctx.op_name} inside the computation of another operation has no lowering")
     arrays = [_array(v, t) for v, t in zip(operands, operand_types, strict=True)]
     attributes = {
@@ -57,7 +57,8 @@ def host_call(
     return kernel(ctx, HOST, arrays, body, attributes=attributes, result_types=result_types, effect=effect)
 
 
-def _in_main() -> bool:
+def in_main() -> bool:
+    """Whether what is lowered stands in main, at most inside control flow: only there can the host be called."""
     op = ir.InsertionPoint.current.block.owner.operation
     while op.name != "func.func":
         if op.name.startswith("linalg."):

@@ -95,13 +95,16 @@ class _Batch:
     def field(self) -> _Field:
         return _Field(self.type.element)
 
+    @property
+    def whole(self) -> TensorType:
+        """The array in the type that it is computed in, with all dimensions of the batch."""
+        return TensorType(self.type.element, self.given.shape)
+
     def enter(self, value: ir.Value) -> ir.Value:
-        wide = _converted(value, self.given, self.type.element)
-        return reshaped(wide, self.given, self.type)
+        return reshaped(_converted(value, self.given, self.type.element), self.whole, self.type)
 
     def leave(self, value: ir.Value) -> ir.Value:
-        whole = TensorType(self.type.element, self.given.shape)
-        return _converted(reshaped(value, self.type, whole), whole, self.given.element)
+        return _converted(reshaped(value, self.type, self.whole), self.whole, self.given.element)
 
 
 def _converted(value: ir.Value, type_: TensorType, element: ElementType) -> ir.Value:
@@ -122,17 +125,17 @@ class _Field:
     """Arithmetic on real or complex numbers."""
 
     def __init__(self, element: ElementType) -> None:
-        self.is_complex = element.is_complex
+        self.element, self.is_complex = element, element.is_complex
         self.real = value_type(element.part)
 
     def subtract_product(self, s: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
         """s - x * y."""
         if self.is_complex:
-            return BINARY["subtract"](s, BINARY["multiply"](x, y, None), None)
+            return BINARY["subtract"](s, BINARY["multiply"](x, y, self.element), self.element)
         return arith.subf(s, arith.mulf(x, y))
 
     def divide(self, x: ir.Value, y: ir.Value) -> ir.Value:
-        return BINARY["divide"](x, y, None) if self.is_complex else arith.divf(x, y)
+        return BINARY["divide"](x, y, self.element) if self.is_complex else arith.divf(x, y)
 
     def divide_by_real(self, x: ir.Value, y: ir.Value) -> ir.Value:
         if self.is_complex:

@@ -121,6 +121,13 @@ def pick(condition: ir.Value, these: Values, those: Values) -> list[ir.Value]:
     return [arith.select(condition, a, b) for a, b in zip(these, those, strict=True)]
 
 
+def either(condition: ir.Value, this: ir.Value, that: ir.Value) -> ir.Value:
+    """This index where the condition holds, else that one: by arithmetic, since a branch on what is as good as chance
+    would be guessed wrongly half of the time."""
+    mask = sub(number(0), as_index(condition))
+    return arith.xori(that, arith.andi(arith.xori(this, that), mask))
+
+
 def empties(types: Sequence[TensorType]) -> list[ir.Value]:
     """Arrays whose contents are not defined yet."""
     return [ir.Operation.create("tensor.empty", results=[tensor_storage(t)], operands=[]).result for t in types]

@@ -21,6 +21,7 @@ from stablexla.lowering.loops import add, as_index, count, get, is_less, mul, no
 from stablexla.lowering.types import TensorType
 
 BLOCK = 4096
+GROUP = 4
 
 Values = Sequence[ir.Value]
 Less = Callable[[Values, Values], ir.Value]
@@ -66,15 +67,43 @@ def _sort_blocks(sources: Values, rows: Rows, less: Less) -> list[ir.Value]:
         low, high = _piece(piece, rows)
         buffers = loops.empty_like(sources, longest)
         length = sub(high, low)
-        copied = count(0, length, arrays, lambda k, *to: put(get(sources, add(low, k)), to, add(low, k)))
-        return _sort_block(list(copied), list(buffers), low, length, less, _pairs_of_levels(longest))
+        begun = _sort_groups(sources, list(arrays), low, length, less)
+        return _sort_block(begun, buffers, low, length, less, _pairs_of_levels(longest))
 
     return count(0, rows.rows * rows.pieces, results, block)
 
 
+def _sort_groups(sources: Values, arrays: Values, base: ir.Value, length: ir.Value, less: Less) -> list[ir.Value]:
+    """Copies a block, every `GROUP` neighbours in order. Only neighbours change places, so equal ones keep theirs.
+
+    The last group may be shorter: what is beyond the block's end is not moved.
+    """
+
+    def group(start: ir.Value, *to: ir.Value) -> list[ir.Value]:
+        there = [is_less(add(start, n), length) for n in range(GROUP)]
+        at = [add(base, smaller(add(start, n), sub(length, 1))) for n in range(GROUP)]
+        places = list(at)
+        for turn in range(GROUP):
+            for n in range(turn % 2, GROUP - 1, 2):
+                x, y = places[n], places[n + 1]
+                swapped = arith.andi(there[n + 1], less(get(sources, y), get(sources, x)))
+                places[n], places[n + 1] = loops.either(swapped, y, x), loops.either(swapped, x, y)
+        made = put(get(sources, places[0]), to, at[0])
+        for n in range(1, GROUP):
+            made = _put_if(there[n], get(sources, places[n]), made, at[n])
+        return made
+
+    return count(0, length, arrays, group, step=GROUP)
+
+
+def _put_if(condition: ir.Value, values: Values, arrays: Values, at: ir.Value) -> list[ir.Value]:
+    types = [array.type for array in arrays]
+    return loops.choose(condition, types, lambda: put(values, arrays, at), lambda: arrays)
+
+
 def _pairs_of_levels(longest: int) -> int:
-    """How often runs must become four times as long to be the whole."""
-    return -(-max(1, (longest - 1).bit_length()) // 2)
+    """How often runs, which begin as groups, must become four times as long to be the whole."""
+    return -(-(-(-longest // GROUP) - 1).bit_length() // 2)
 
 
 def _piece(piece: ir.Value, rows: Rows) -> tuple[ir.Value, ir.Value]:
@@ -91,16 +120,16 @@ def _piece(piece: ir.Value, rows: Rows) -> tuple[ir.Value, ir.Value]:
 def _sort_block(
     arrays: list[ir.Value], buffers: list[ir.Value], base: ir.Value, length: ir.Value, less: Less, pairs: int
 ) -> list[ir.Value]:
-    """Merges runs of 1, 2, 4 ... elements, into the buffers and back again."""
+    """Merges runs, which begin as groups, into the buffers and back again."""
     many, zero = len(arrays), number(0)
 
     def two_levels(_: ir.Value, width: ir.Value, *both: ir.Value) -> list[ir.Value]:
-        here, there = both[:many], both[many:]
+        here, there = list(both[:many]), list(both[many:])
         there = _merge_runs(here, base, there, zero, length, width, less)
         here = _merge_runs(there, zero, here, base, length, mul(width, 2), less)
         return [mul(width, 4), *here, *there]
 
-    return count(0, pairs, [number(1), *arrays, *buffers], two_levels)[1 : many + 1]
+    return count(0, pairs, [number(GROUP), *arrays, *buffers], two_levels)[1 : many + 1]
 
 
 def _merge_runs(
@@ -127,17 +156,63 @@ def merge(
     length: ir.Value,
     less: Less,
 ) -> list[ir.Value]:
-    """Two sorted runs into one, `length` elements from `to` on; of equal elements the left one comes first."""
-    last_left, last_right = (loops.larger(sub(end, 1), start) for start, end in (left, right))
+    """Two sorted runs into one, `length` elements from `to` on; of equal elements the left one comes first.
 
-    def step(k: ir.Value, i: ir.Value, j: ir.Value, *arrays: ir.Value) -> list[ir.Value]:
-        x, y = get(source, smaller(i, last_left)), get(source, smaller(j, last_right))
-        second = arith.andi(is_less(j, right[1]), less(y, x))
-        second = arith.ori(second, not_(is_less(i, left[1])))
+    From both ends at once, so that two steps can be on their way at a time. Where the comparison contradicts itself the
+    two may not meet; then it is done again, from the left alone.
+    """
+    turns = loops.quotient(length, 2)
+    run = _Run(source, left, right, less)
+
+    def step(k: ir.Value, i: ir.Value, j: ir.Value, p: ir.Value, q: ir.Value, *arrays: ir.Value) -> list[ir.Value]:
+        first, i, j = run.forward(i, j)
+        last, p, q = run.backward(p, q)
+        arrays_ = put(first, arrays, add(to, k))
+        return [i, j, p, q, *put(last, arrays_, sub(sub(add(to, length), 1), k))]
+
+    begin = [left[0], right[0], sub(left[1], 1), sub(right[1], 1)]
+    i, j, p, q, *made = count(0, turns, [*begin, *target], step)
+    met = arith.andi(not_(is_less(p, sub(i, 1))), not_(is_less(q, sub(j, 1))))
+
+    # What is left: the middle one of an odd number, or all.
+    rest = [i, j, add(to, turns), sub(length, mul(turns, 2))]
+    i, j, to, length = pick(met, rest, [left[0], right[0], to, length])
+    return run.from_left(i, j, made, to, length)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Two runs that are being merged: what comes next from their left, or from their right."""
+
+    source: Values
+    left: tuple[ir.Value, ir.Value]
+    right: tuple[ir.Value, ir.Value]
+    less: Less
+
+    def forward(self, i: ir.Value, j: ir.Value) -> tuple[list[ir.Value], ir.Value, ir.Value]:
+        """The smaller one of the elements at i and j; a run that is used up has none."""
+        last_left = loops.larger(sub(self.left[1], 1), self.left[0])
+        one, other = smaller(i, last_left), smaller(j, sub(self.right[1], 1))
+        second = arith.andi(is_less(j, self.right[1]), self.less(get(self.source, other), get(self.source, one)))
+        second = arith.ori(second, not_(is_less(i, self.left[1])))
         moved = as_index(second)
-        return [sub(add(i, 1), moved), add(j, moved), *put(pick(second, y, x), arrays, add(to, k))]
+        return get(self.source, loops.either(second, other, one)), sub(add(i, 1), moved), add(j, moved)
 
-    return count(0, length, [left[0], right[0], *target], step)[2:]
+    def backward(self, i: ir.Value, j: ir.Value) -> tuple[list[ir.Value], ir.Value, ir.Value]:
+        """The larger one of the elements at i and j."""
+        first_right = smaller(self.right[0], sub(self.right[1], 1))
+        one, other = loops.larger(i, self.left[0]), loops.larger(j, first_right)
+        first = arith.andi(not_(is_less(i, self.left[0])), self.less(get(self.source, other), get(self.source, one)))
+        first = arith.ori(first, is_less(j, self.right[0]))
+        moved = as_index(first)
+        return get(self.source, loops.either(first, one, other)), sub(i, moved), add(sub(j, 1), moved)
+
+    def from_left(self, i: ir.Value, j: ir.Value, target: Values, to: ir.Value, length: ir.Value) -> list[ir.Value]:
+        def step(k: ir.Value, i: ir.Value, j: ir.Value, *arrays: ir.Value) -> list[ir.Value]:
+            element, i, j = self.forward(i, j)
+            return [i, j, *put(element, arrays, add(to, k))]
+
+        return count(0, length, [i, j, *target], step)[2:]
 
 
 # --- levels ---------------------------------------------------------------------------------------------------------

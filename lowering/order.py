@@ -12,6 +12,7 @@ from stablexla.dialects.composites import composite_kernel
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.comparators import Order, has_keys, orders_of
 from stablexla.lowering.context import LoweringContext
+from stablexla.lowering.custom_call import operation_call
 from stablexla.lowering.generic import PARALLEL, Output, empty, generic, identity, loop_index
 from stablexla.lowering.merging import Less, Rows, merge_sort
 from stablexla.lowering.radix import radix_sort
@@ -24,6 +25,8 @@ from stablexla.lowering.types import TensorType, tensor_storage
 
 # Rows up to this length are sorted by counting which elements come before each.
 SHORT = 64
+# Elements of longer rows are not counted in 32 bits.
+LONGEST = (1 << 31) - 1
 # Selections of a larger part of a row than one in so many are sorted wholly.
 LARGE = 16
 
@@ -40,7 +43,10 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     flat = [_rows(x, t, dimensions) for x, t in zip(operands, ctx.operand_types, strict=True)]
     rows = Rows(tuple(t.with_shape((t.size,)) for t in ctx.operand_types), source.size // length, length)
     orders = orders_of(ctx.op.regions[0].blocks[0])
-    sorted_ = merge_sort(ctx, flat, rows, _comparator(ctx)) if orders is None else sort_by_keys(ctx, flat, rows, orders)
+    if orders is None or length > LONGEST:
+        sorted_ = merge_sort(ctx, flat, rows, _comparator(ctx))
+    else:
+        sorted_ = sort_by_keys(ctx, flat, rows, orders)
     return [_back(x, t, dimensions) for x, t in zip(sorted_, ctx.operand_types, strict=True)]
 
 
@@ -82,12 +88,24 @@ def _comparator(ctx: LoweringContext) -> Less:
 @composite_kernel("chlo.top_k", "stablexla.bottom_k", accepts=has_keys)
 def top_k(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """The k largest, or smallest, elements along the last dimension by the total order, and where they stood."""
+    return _best(ctx, x, largest=hlo_ir.StringAttr(ctx.attributes["name"]).value == "chlo.top_k")
+
+
+@operation_call("mhlo.topk")
+def mhlo_topk(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """As top_k, in the words of an older dialect."""
+    attributes = hlo_ir.DictAttr(ctx.attributes["mhlo.attributes"]) if "mhlo.attributes" in ctx.attributes else {}
+    if not has_keys(ctx.operand_types[0].element):
+        raise ctx.unsupported("mhlo.topk of this element type")
+    return _best(ctx, x, largest="largest" not in attributes or bool(hlo_ir.BoolAttr(attributes["largest"]).value))
+
+
+def _best(ctx: LoweringContext, x: ir.Value, *, largest: bool) -> list[ir.Value]:
     source, values = ctx.operand_types[0], ctx.result_types[0]
     if not values.size:
         return [empty(t) for t in ctx.result_types]
     k, length = values.shape[-1], source.shape[-1]
-    smallest = hlo_ir.StringAttr(ctx.attributes["name"]).value == "stablexla.bottom_k"
-    order = Order(0, source.element, descending=not smallest)
+    order = Order(0, source.element, descending=largest)
     flat = reshaped(x, source, source.with_shape((source.size,)))
     select = sort_first if k * LARGE > length and k > SHORT else select_first
     found = select(ctx, flat, source.size // length, source.with_shape((source.size,)), order, k)

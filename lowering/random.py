@@ -16,6 +16,7 @@ from stablexla.dialects.attributes import word
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.generic import PARALLEL, Output, empty, generic, identity, loop_index
+from stablexla.lowering.host import in_main
 from stablexla.lowering.kernels import kernel
 from stablexla.lowering.random_blocks import constant_like, halves, joined, philox, resized, threefry
 from stablexla.lowering.random_numbers import normal, uniform
@@ -71,6 +72,8 @@ def _counted(scalars: list[ir.Value], type_: TensorType, body: Callable[[list[ir
 
 
 def _new_key(ctx: LoweringContext) -> ir.Value:
+    if not in_main():
+        raise ctx.unsupported("stablehlo.rng inside the computation of another operation has no lowering")
     key = TensorType(BY_NAME["u64"], ())
 
     def unknown() -> ir.Value:
@@ -189,8 +192,8 @@ def _bits(ctx: LoweringContext, algorithm: str, layout: Layout, state: list[ir.V
         return from_storage(_stored(words_of(algorithm, state, zero, element.bits)[0], element), element)
     if not _is_plain(layout, element):
         return reshaped(each(*state), flat, type_)
-    config = {"algorithm": algorithm, "layout": [layout.words, layout.outer, layout.length, layout.inner]}
-    config["bits"] = element.bits
+    numbers = [layout.words, layout.outer, layout.length, layout.inner]
+    config: dict[str, object] = {"algorithm": algorithm, "layout": numbers, "bits": element.bits}
     (made,) = kernel(ctx, RANDOM_BITS, state, each, attributes=config, result_types=[flat])
     return reshaped(made, flat, type_)
 

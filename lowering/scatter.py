@@ -43,6 +43,8 @@ from stablexla.lowering.storage import constant, from_storage, to_storage
 from stablexla.lowering.types import TensorType
 
 Bounds = tuple[ir.Value, ir.Value]
+# So many updates that are promised to meet different elements are shared between threads.
+WORTH_SHARING = 1 << 14
 
 
 @lowers("stablehlo.scatter")
@@ -99,7 +101,6 @@ class _Plan:
 
 def _plan(ctx: LoweringContext, source: TensorType, index_type: TensorType, update: TensorType) -> _Plan:
     numbers = ScatterDimensionNumbers.read(ctx.attributes["scatter_dimension_numbers"])
-    unique = "unique_indices" in ctx.attributes and bool(ctx.attributes["unique_indices"].value)
     vectors = IndexVectors.of(index_type, numbers.index_vector_dim)
     left_out = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
     in_window = [d for d in range(source.rank) if d not in left_out]
@@ -113,7 +114,9 @@ def _plan(ctx: LoweringContext, source: TensorType, index_type: TensorType, upda
     if apart is not None:  # a batching dimension: each of its places has a part of the operand for itself
         outer = [apart, *(axis for axis in outer if axis is not apart)]
         return _Plan(vectors, starts, outer, window, independent=True)
-    return _Plan(vectors, starts, outer, window, independent=unique and bool(outer))
+    unique = "unique_indices" in ctx.attributes and bool(ctx.attributes["unique_indices"].value)
+    shared = unique and bool(outer) and update.size >= WORTH_SHARING
+    return _Plan(vectors, starts, outer, window, independent=shared)
 
 
 def _axes_over_vectors(

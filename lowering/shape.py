@@ -219,7 +219,7 @@ def reverse(ctx: LoweringContext, x: ir.Value) -> ir.Value:
 @lowers("stablehlo.slice")
 def slice_(ctx: LoweringContext, x: ir.Value) -> ir.Value:
     """Every strides[d]-th element from start_indices[d] on, before limit_indices[d]."""
-    if not ctx.result.rank:
+    if ctx.result.shape == ctx.operand_types[0].shape:
         return x
     if not ctx.result.size:
         return empty(ctx.result)
@@ -230,6 +230,8 @@ def slice_(ctx: LoweringContext, x: ir.Value) -> ir.Value:
         chosen = np.ascontiguousarray(known[tuple(map(slice, starts, ends, strides))])
         result = tensor_storage(ctx.result)
         return arith.ConstantOp(result, ir.DenseElementsAttr.get(chosen, type=result)).result
+    if ctx.result.size == 1:
+        return _one_element(x, [arith.constant(ir.IndexType.get(), start) for start in starts], ctx.result)
     source = ctx.operand_types[0].shape
     cut = [e != r for e, r in zip(source, ctx.result.shape, strict=True)]
     if any(c and start == 0 and stride == 1 for c, start, stride in zip(cut, starts, strides, strict=True)):
@@ -240,6 +242,11 @@ def slice_(ctx: LoweringContext, x: ir.Value) -> ir.Value:
         ir.AffineDimExpr.get(d) * stride + start for d, (start, stride) in enumerate(zip(starts, strides, strict=True))
     ]
     return _copy_through(x, ir.AffineMap.get(ctx.result.rank, 0, exprs), ctx.result)
+
+
+def _one_element(x: ir.Value, place: Sequence[ir.Value], result: TensorType) -> ir.Value:
+    """A slice of one element, most often to become a scalar: one that then never lies in memory."""
+    return tensor.splat(tensor_storage(result), tensor.extract(x, place), [])
 
 
 def _small_constant(x: ir.Value) -> np.ndarray | None:
@@ -305,8 +312,8 @@ def dynamic_slice(ctx: LoweringContext, x: ir.Value, *starts: ir.Value) -> ir.Va
     if not ctx.result.size:
         return empty(ctx.result)
     result = tensor_storage(ctx.result)
-    if ctx.result.size == 1:  # most often to become a scalar, which then never lies in memory
-        return tensor.splat(result, tensor.extract(x, offsets), [])
+    if ctx.result.size == 1:
+        return _one_element(x, offsets, ctx.result)
     return tensor.extract_slice(result, x, offsets, [], [], _dynamic(len(sizes)), list(sizes), [1] * len(sizes))
 
 

@@ -60,6 +60,8 @@ def tensor_type(type_: Any) -> TensorType:
             return TOKEN
         raise UnsupportedError(f"a value of type {type_} has no lowering")
     element = BY_MLIR.get(str(type_.element_type))
+    if element is None and "!quant." in str(type_.element_type):
+        raise UnsupportedError(f"quantised types are not there yet: {type_}")
     if element is None:
         raise UnsupportedError(f"the element type {type_.element_type} has no lowering")
     if not type_.has_static_shape:

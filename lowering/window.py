@@ -16,14 +16,18 @@ from stablexla.dialects.windows import Window
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.conversion import convert_value
 from stablexla.lowering.generic import elementwise, empty
+from stablexla.lowering.kernels import kernel
 from stablexla.lowering.registry import lowers
-from stablexla.lowering.shape import padded
+from stablexla.lowering.shape import padded, reshaped
+from stablexla.lowering.window_axes import axes_of
 from stablexla.lowering.window_parts import Folding, Pieces, folded_in_loops, folded_pieces, offsets_of, positions
 from stablexla.lowering.window_scan import cumulative, scan
 from stablexla.lowering.window_select import scatter_selected
 
 # A window of at most this many elements is written out, if its code is at most this many operations.
 MOST_PIECES, MOST_OPERATIONS = 16, 192
+# A window of at most this many elements is cut at the edges of the array, if that can be.
+MOST_POOLED = 25
 # Windows of one dimension up to this size are written out as well, and larger ones put together from parts of it.
 SHORT, RADIX = 8, 4
 
@@ -61,7 +65,7 @@ def _in_wider_types(ctx: LoweringContext, operands: Sequence[ir.Value]) -> tuple
             made.append(operand)
             continue
         wide = result.with_shape(type_.shape)
-        made += elementwise([operand], [type_], [wide], lambda v, s=source, t=target: convert_value(v, s, t))  # type: ignore[misc]
+        made += elementwise([operand], [type_], [wide], lambda v, s=source, t=target: convert_value(v, s, t))
     return made[:count], made[count:]
 
 
@@ -69,6 +73,8 @@ def _windows(
     folding: Folding, window: Window, arrays: Sequence[ir.Value], shape: tuple[int, ...]
 ) -> Sequence[ir.Value]:
     """The folded windows of arrays of a shape."""
+    if _pools(folding, window, shape):
+        return _pool(folding, window, arrays[0], shape)
     arrays, shape = _padded(folding, window, arrays, shape)
     pieces = prod(window.sizes)
     if pieces == 1 or (pieces <= MOST_PIECES and pieces * folding.weight <= MOST_OPERATIONS):
@@ -76,6 +82,44 @@ def _windows(
     if folding.known and _Plan(window, shape).cost < pieces * prod(positions(window, shape)):
         return _by_dimensions(folding, window, arrays, shape)
     return folded_in_loops(folding, window, arrays, shape)
+
+
+def _pools(folding: Folding, window: Window, shape: tuple[int, ...]) -> bool:
+    """Whether the loops over a small window can be cut at the edges, so that nothing must be padded in memory.
+
+    The last dimension is one of channels, side by side. Without padding one pass over shifted copies is as good, and
+    can be computed with what comes after it.
+    """
+    element, dilations = folding.elements[0], (*window.base_dilations, *window.window_dilations)
+    known = folding.keeps_start and (element.is_integer or element.bits >= 32) and element.bits >= 8
+    if not known or element.is_complex or any(d != 1 for d in dilations) or prod(window.sizes) > MOST_POOLED:
+        return False
+    if all(pair == (0, 0) for pair in window.padding):
+        return False
+    last = axes_of(window, shape, window.positions(shape))[-1]
+    return last.alone and last.extent > 1
+
+
+def _pool(folding: Folding, window: Window, array: ir.Value, shape: tuple[int, ...]) -> Sequence[ir.Value]:
+    """A kernel of loops over windows; its body says the same by padding."""
+    positions_ = window.positions(shape)
+    source, result = (folding.type(folding.elements[0], extents) for extents in (shape, positions_))
+    flat = [t.with_shape((t.size,)) for t in (source, result)]
+
+    def body(x: ir.Value, start: ir.Value) -> ir.Value:
+        inside = folding.starting_from([start])
+        arrays, extents = _padded(inside, window, [reshaped(x, flat[0], source)], shape)
+        (made,) = _written_out(inside, window, arrays, extents)
+        return reshaped(made, result, flat[1])
+
+    config = {
+        "axes": [axis.numbers() for axis in axes_of(window, shape, positions_)],
+        "computation": folding.known,
+        "unsigned": folding.elements[0].is_unsigned,
+    }
+    operands = [reshaped(array, source, flat[0]), *folding.starts]
+    (made,) = kernel(folding.context, "pool", operands, body, attributes=config, result_types=[flat[1]])
+    return [reshaped(made, flat[1], result)]
 
 
 def _padded(

@@ -36,24 +36,25 @@ class Folding:
     """The computation of a reduce_window, and its initial values.
 
     Attributes:
+        context: the operation.
         starts: the initial values.
         elements: the types that are folded in.
         known: the operation's name if the computation is one whose order is free, else "".
     """
 
     def __init__(self, ctx: LoweringContext, starts: Sequence[ir.Value]) -> None:
-        self._ctx = ctx
+        self.context = ctx
         self.starts = list(starts)
         self.elements = [t.element for t in ctx.result_types]
-        self.known = _known(ctx.op)
+        self.known = known_operation(ctx.op.regions[0])
 
     def apply(self, totals: Sequence[ir.Value], values: Sequence[ir.Value]) -> list[ir.Value]:
         """The totals with more values folded in."""
-        return self._ctx.inline_region(0, [*totals, *values])
+        return self.context.inline_region(0, [*totals, *values])
 
-    def kernel_context(self) -> LoweringContext:
-        """The operation, for making kernels."""
-        return self._ctx
+    def starting_from(self, starts: Sequence[ir.Value]) -> Folding:
+        """The same where the initial values are arguments, as inside a kernel."""
+        return Folding(self.context, starts)
 
     @staticmethod
     def type(element: ElementType, shape: Sequence[int]) -> TensorType:
@@ -68,7 +69,7 @@ class Folding:
     @cached_property
     def weight(self) -> int:
         """About how many operations the computation takes."""
-        return sum(_weight(view.operation) for view in self._ctx.op.regions[0].blocks[0].operations)
+        return sum(_weight(view.operation) for view in self.context.op.regions[0].blocks[0].operations)
 
     @property
     def keeps_start(self) -> bool:
@@ -101,19 +102,19 @@ class Folding:
 
     def _constant(self) -> Any:
         """The first initial value when it is a constant."""
-        count = len(self._ctx.op.operands) // 2
-        owner = self._ctx.op.operands[count].owner
+        count = len(self.context.op.operands) // 2
+        owner = self.context.op.operands[count].owner
         op = getattr(owner, "operation", None)
         while op is not None and op.name in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
             op = getattr(op.operands[0].owner, "operation", None)
         if op is None or op.name != "stablehlo.constant":
             return None
-        return read_constant(op, self._ctx.operand_types[count].element, ()).reshape(-1)[0]
+        return read_constant(op, self.context.operand_types[count].element, ()).reshape(-1)[0]
 
 
-def _known(op: Any) -> str:
-    """The name of the one operation that a region is, on its two arguments."""
-    block = op.regions[0].blocks[0]
+def known_operation(region: Any) -> str:
+    """The name of the one operation, of those whose order is free, that a region is on its two arguments; else ""."""
+    block = region.blocks[0]
     operations = [view.operation for view in block.operations]
     if len(operations) != 2 or len(block.arguments) != 2:
         return ""
@@ -137,7 +138,7 @@ def _extreme(element: ElementType, *, lowest: bool) -> Any:
     if element.is_pred:
         return not lowest
     if element.is_float:
-        info = ml_dtypes.finfo(element.dtype)
+        info = ml_dtypes.finfo(element.dtype)  # type: ignore[no-untyped-call]
         with np.errstate(all="ignore"):
             infinite = np.asarray(-np.inf if lowest else np.inf).astype(element.dtype)
         return float(infinite if np.isinf(infinite) else info.min if lowest else info.max)

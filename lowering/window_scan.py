@@ -132,7 +132,7 @@ def _scan(
         "start": start,
     }
     made = kernel(
-        folding.kernel_context(),
+        folding.context,
         "scan",
         [*operands, *starts],
         writer.write,
@@ -189,9 +189,9 @@ class _Writer:
         out = put(self._stored(totals), out, at)
 
         def turn(row: ir.Value, *carried: ir.Value) -> list[ir.Value]:
-            totals, out = carried[: len(arrays)], carried[len(arrays) :]
+            before, out = carried[: len(arrays)], carried[len(arrays) :]
             at = self._place(outer, row, 0)
-            totals = self._next(totals, self._values(get(arrays, at)))
+            totals = self._next(before, self._values(get(arrays, at)))
             return [*totals, *put(self._stored(totals), out, at)]
 
         return count(1, self.extent, [*totals, *out], turn)[len(arrays) :]

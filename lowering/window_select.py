@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
+from typing import Any
 
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
 
+from stablexla.dialects.attributes import word
 from stablexla.dialects.windows import Window
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.conversion import convert_value
@@ -19,6 +21,8 @@ from stablexla.lowering.loops import add, count, larger, mul, number, smaller, s
 from stablexla.lowering.shape import reshaped
 from stablexla.lowering.storage import from_storage, to_storage
 from stablexla.lowering.types import TensorType
+from stablexla.lowering.window_axes import Axis, axes_of
+from stablexla.lowering.window_parts import known_operation
 
 
 def scatter_selected(ctx: LoweringContext, x: ir.Value, source: ir.Value, start: ir.Value) -> Sequence[ir.Value]:
@@ -30,13 +34,40 @@ def scatter_selected(ctx: LoweringContext, x: ir.Value, source: ir.Value, start:
     shape, positions = ctx.operand_types[0].shape, ctx.operand_types[1].shape
     if not prod(shape) or not prod(positions):
         return [filled]
-    writer = _Writer(ctx, _axes(Window.read(ctx.attributes, len(shape)), shape, positions))
+    writer = _Writer(ctx, axes_of(Window.read(ctx.attributes, len(shape)), shape, positions))
     types = [ctx.operand_types[0], ctx.result.with_shape(positions), ctx.result]
     flat = [t.with_shape((t.size,)) for t in types]
     operands = [reshaped(v, t, f) for v, t, f in zip((x, source, filled), types, flat, strict=True)]
+    config = {
+        "axes": [axis.numbers() for axis in writer.axes],
+        "select": _direction(ctx.op),
+        "scatter": known_operation(ctx.op.regions[1]),
+        "unsigned": ctx.result.element.is_unsigned,
+        "plain": flat[0].element == flat[2].element and flat[2].element.bits >= 8,
+    }
     independent = writer.axes[0].alone and writer.axes[0].positions > 1
-    (made,) = kernel(ctx, "select_and_scatter", operands, writer.write, result_types=[flat[2]], independent=independent)
+    (made,) = kernel(
+        ctx,
+        "select_and_scatter",
+        operands,
+        writer.write,
+        attributes=config,
+        result_types=[flat[2]],
+        independent=independent,
+    )
     return [reshaped(made, flat[2], ctx.result)]
+
+
+def _direction(op: Any) -> str:
+    """The comparison of its two arguments, in order, that the selection is; else ""."""
+    block = op.regions[0].blocks[0]
+    operations = [view.operation for view in block.operations]
+    compare = operations[0]
+    fits = (
+        len(operations) == 2 and compare.name == "stablehlo.compare" and list(compare.operands) == list(block.arguments)
+    )
+    total = fits and "compare_type" in compare.attributes and word(compare.attributes["compare_type"]) == "TOTALORDER"
+    return word(compare.attributes["comparison_direction"]) if fits and not total else ""
 
 
 def _in_wider_type(ctx: LoweringContext, value: ir.Value, place: int) -> ir.Value:
@@ -49,56 +80,17 @@ def _in_wider_type(ctx: LoweringContext, value: ir.Value, place: int) -> ir.Valu
 
 
 @dataclass(frozen=True)
-class _Axis:
-    """One dimension, or several neighbours in which windows are single elements.
-
-    Attributes:
-        extent, positions: of the array and of the source.
-        size, stride, low: of the window.
-        step, source_step: between neighbours, in elements of the array and of the source.
-    """
-
-    extent: int
-    positions: int
-    size: int
-    stride: int
-    low: int
-    step: int
-    source_step: int
-
-    @property
-    def alone(self) -> bool:
-        """Whether each of its elements is a window."""
-        return self.size == self.stride == 1 and not self.low and self.positions == self.extent
-
-
-def _axes(window: Window, shape: Sequence[int], positions: Sequence[int]) -> list[_Axis]:
-    """The dimensions, with neighbours made one where windows are single elements."""
-    made: list[_Axis] = []
-    for d in reversed(range(len(shape))):
-        step, source_step = prod(shape[d + 1 :]), prod(positions[d + 1 :])
-        low = window.padding[d][0]
-        axis = _Axis(shape[d], positions[d], window.sizes[d], window.strides[d], low, step, source_step)
-        if made and axis.alone and made[0].alone:
-            inner = made.pop(0)
-            size = axis.extent * inner.extent
-            axis = _Axis(size, size, 1, 1, 0, inner.step, inner.source_step)
-        made.insert(0, axis)
-    return made
-
-
-@dataclass(frozen=True)
 class _Writer:
     """The loops over all windows, and in each over its elements that are none of the padding's."""
 
     ctx: LoweringContext
-    axes: list[_Axis]
+    axes: list[Axis]
 
     def write(self, x: ir.Value, source: ir.Value, result: ir.Value) -> Sequence[ir.Value]:
         """The result, with each element of the source combined into it in turn."""
 
         def window(places: Sequence[ir.Value], result: ir.Value) -> Sequence[ir.Value]:
-            at = _sum(mul(p, axis.source_step) for p, axis in zip(places, self.axes, strict=True))
+            at = _sum(mul(p, axis.position_step) for p, axis in zip(places, self.axes, strict=True))
             return [self._combined(result, self._selected(x, places), tensor.extract(source, [at]))]
 
         def walk(places: list[ir.Value], result: ir.Value) -> Sequence[ir.Value]:

@@ -161,6 +161,7 @@ class XlaBuilder:
         """
         with checking("iota", shape=shape, iota_dimension=iota_dimension) as rule:
             rule("", isinstance(shape, Shape) and shape.is_array, "shape must be that of an array")
+            rule("", shape.is_static, "shape must be static", "sx.set_dimension_size(b.iota(...), size, dimension)")
             rule(
                 "",
                 shape.element_type.kind in NUMBER,

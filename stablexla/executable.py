@@ -224,7 +224,7 @@ class Executable:
 
     @property
     def composites(self) -> dict[str, str]:
-        """For each composite operation, by name and version: "kernel" or "decomposition"."""
+        """For each composite operation, by name and version: "kernel" or "decomposition", or both."""
         watcher = _CompositeWatcher()
         self._watch(watcher, "stablehlo")
         return watcher.ways

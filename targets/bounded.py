@@ -7,14 +7,25 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 
 import stablexla.lowering.bounded_control
-import stablexla.lowering.bounded_rules  # noqa: F401  (both fill the registry of expansions)
+import stablexla.lowering.bounded_from_values
+import stablexla.lowering.bounded_normalization
+import stablexla.lowering.bounded_rules  # noqa: F401  (they fill the registry of expansions)
+from stablexla.dialects.composites import name_and_version
 from stablexla.dialects.dynamic_sizes import extents_of
 from stablexla.lowering.bounded import expand_main
-from stablexla.targets.inlining import call_decomposition, inline_calls, operations_of
+from stablexla.targets.inlining import call_decomposition, inline_calls, note_ways, noted_ways, operations_of
 from stablexla.targets.passes import module_pass
 
 # Where dynamic dimensions can come from, besides parameters.
-_SOURCES = ("stablehlo.set_dimension_size", "stablehlo.custom_call", "stablehlo.infeed", "stablehlo.recv")
+_SOURCES = (
+    "stablehlo.set_dimension_size",
+    "stablehlo.custom_call",
+    "stablehlo.dynamic_broadcast_in_dim",
+    "stablehlo.dynamic_iota",
+    "stablehlo.dynamic_reshape",
+    "stablehlo.infeed",
+    "stablehlo.recv",
+)
 
 
 @module_pass(
@@ -30,9 +41,12 @@ def expand_bounded(module: hlo_ir.Module) -> None:
     """
     if not _has_bounded(module):
         return
+    ways = noted_ways(module)
     for op in operations_of(module, "stablehlo.composite"):
         if any(extents_of(value.type)[1] for value in (*op.operands, *op.results)):
+            ways["{} v{}".format(*name_and_version(op))] = "decomposition"
             call_decomposition(op)
+    note_ways(module, ways)
     inline_calls(module)
     for function in module.body.operations:
         if function.operation.name == "func.func" and _symbol(function) == "main":

@@ -5,6 +5,7 @@ Which composites a target has kernels for is said by the target; how the others 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -24,7 +25,7 @@ NOTE = "stablexla.composites"
 )
 def decompose_composites(module: hlo_ir.Module, *, all: bool = False) -> None:
     """Notes on the module which way each composite went."""
-    ways: dict[str, str] = {}
+    ways = noted_ways(module)
     for op in operations_of(module, "stablehlo.composite"):
         kept = not all and kernel_of(op) is not None
         title = "{} v{}".format(*name_and_version(op))
@@ -32,6 +33,18 @@ def decompose_composites(module: hlo_ir.Module, *, all: bool = False) -> None:
         ways[title] = way if ways.get(title, way) == way else "kernel, decomposition"
         if not kept:
             call_decomposition(op)
+    note_ways(module, ways)
+
+
+def noted_ways(module: hlo_ir.Module) -> dict[str, str]:
+    """What is noted on the module so far."""
+    attributes = module.operation.attributes
+    noted = hlo_ir.DictAttr(attributes[NOTE]) if NOTE in attributes else ()
+    return {named.name: str(hlo_ir.StringAttr(named.attr).value) for named in noted}
+
+
+def note_ways(module: hlo_ir.Module, ways: Mapping[str, str]) -> None:
+    """Notes which way composites went, by name and version."""
     if ways:
         with module.context:
             noted = {name: hlo_ir.StringAttr.get(way) for name, way in ways.items()}

@@ -34,7 +34,8 @@ def test_examples_of(name):
     assert result.failed == 0
 
 
-def test_examples_of_the_builders_page():
-    result = doctest.testfile(str(ROOT / "docs/builder.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
+@pytest.mark.parametrize("page", ["builder", "custom_calls"])
+def test_examples_of_pages(page):
+    result = doctest.testfile(str(ROOT / f"docs/{page}.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert result.attempted > 10
     assert result.failed == 0

@@ -2,13 +2,19 @@
 
 from benchmarks.programs import (  # noqa: F401
     contraction,
+    convolution,
     elementwise,
+    fft,
     indexing,
+    linear_algebra,
     loops,
     movement,
     network,
+    order,
+    random,
     reduction,
     rows,
+    window,
 )
 from benchmarks.programs.registry import PROGRAMS, Program
 

@@ -41,7 +41,7 @@ def gather_rows(count: int) -> Program:
         f"gather-rows-{count // 1000}k",
         f"{count // 1000}k rows of 128 numbers from half as many",
         (table, sx.s32[count]),
-        lambda x, i: sx.gather(x, i, ROWS, (1, 128)),
+        lambda x, i: sx.gather(x, i, dimension_numbers=ROWS, slice_sizes=(1, 128)),
         numpy=lambda x, i: np.take(x, i, 0),
         draw=drawn(table, count),
     )
@@ -53,7 +53,7 @@ def gather_elements(count: int) -> Program:
         f"gather-{count // 1000}k",
         f"{count // 1000}k numbers from a million",
         (table, sx.s32[count]),
-        lambda x, i: sx.gather(x, i, ELEMENTS, (1,)),
+        lambda x, i: sx.gather(x, i, dimension_numbers=ELEMENTS, slice_sizes=(1,)),
         numpy=np.take,
         draw=drawn(table, count),
     )
@@ -65,7 +65,7 @@ def scatter_elements(count: int) -> Program:
         f"scatter-add-{count // 1000}k",
         f"{count // 1000}k numbers added to as many",
         (line, sx.s32[count], line),
-        lambda x, i, u: sx.scatter(x, i, u, sx.add, INTO_ELEMENTS),
+        lambda x, i, u: sx.scatter(x, i, u, sx.add, dimension_numbers=INTO_ELEMENTS),
         numpy=added,
         draw=drawn(line, count, line),
     )
@@ -77,7 +77,7 @@ def segment_sum(count: int) -> Program:
         f"segment-sum-{count // 1000}k",
         f"{count // 1000}k rows of 16 numbers added to 10k",
         (sums, sx.s32[count], values),
-        lambda x, i, u: sx.scatter(x, i, u, sx.add, INTO_ROWS),
+        lambda x, i, u: sx.scatter(x, i, u, sx.add, dimension_numbers=INTO_ROWS),
         numpy=added,
         draw=drawn(sums, count, values),
         tolerance=1e-4,

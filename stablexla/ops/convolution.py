@@ -17,6 +17,7 @@ from stablexla.op import XlaOp
 from stablexla.ops.contraction import Precision, precision_attribute, preferred_type
 from stablexla.ops.convolution_numbers import (
     ConvDimensionNumbers,
+    GivenWindow,
     Window,
     checked_numbers,
     checked_padding,
@@ -53,7 +54,7 @@ def conv(
     >>> sx.conv(b.parameter(0, sx.f32[8, 3, 32, 32]), b.parameter(1, sx.f32[16, 3, 5, 5]), (2, 2), "SAME")
     XlaOp(stablehlo.convolution, f32[8,16,16,16])
     """
-    window = Window(window_strides, padding)
+    window = GivenWindow(window_strides, padding)
     groups = (feature_group_count, batch_group_count)
     return _conv("conv", lhs, rhs, window, None, groups, precision_config, preferred_element_type)
 
@@ -98,7 +99,7 @@ def conv_with_general_padding(
     >>> sx.conv_with_general_padding(x, w, (1,), [(4, -1)], rhs_dilation=(2,))
     XlaOp(stablehlo.convolution, f32[8,16,27])
     """
-    window = Window(window_strides, padding, lhs_dilation, rhs_dilation)
+    window = GivenWindow(window_strides, padding, lhs_dilation, rhs_dilation)
     groups = (feature_group_count, batch_group_count)
     name = "conv_with_general_padding"
     return _conv(name, lhs, rhs, window, None, groups, precision_config, preferred_element_type)
@@ -129,7 +130,7 @@ def conv_with_general_dimensions(
     >>> sx.conv_with_general_dimensions(x, w, (2, 2), "VALID", numbers)
     XlaOp(stablehlo.convolution, f32[8,14,14,16])
     """
-    window = Window(window_strides, padding)
+    window = GivenWindow(window_strides, padding)
     groups = (feature_group_count, batch_group_count)
     name = "conv_with_general_dimensions"
     return _conv(name, lhs, rhs, window, dimension_numbers, groups, precision_config, preferred_element_type)
@@ -160,7 +161,7 @@ def conv_general(
     >>> sx.conv_general(x, w, (1,), [(1, 0)], numbers)
     XlaOp(stablehlo.convolution, f32[8,5,9])
     """
-    window = Window(window_strides, padding)
+    window = GivenWindow(window_strides, padding)
     groups = (feature_group_count, batch_group_count)
     return _conv("conv_general", lhs, rhs, window, dimension_numbers, groups, precision_config, preferred_element_type)
 
@@ -202,7 +203,7 @@ def conv_general_dilated(
     >>> sx.conv_general_dilated(x, w, (1, 1), "VALID", (1, 1), (2, 2), numbers, feature_group_count=4)
     XlaOp(stablehlo.convolution, f32[1,5,5,8])
     """
-    window = Window(window_strides, padding, lhs_dilation, rhs_dilation, window_reversal)
+    window = GivenWindow(window_strides, padding, lhs_dilation, rhs_dilation, window_reversal)
     groups = (feature_group_count, batch_group_count)
     name = "conv_general_dilated"
     return _conv(name, lhs, rhs, window, dimension_numbers, groups, precision_config, preferred_element_type)
@@ -212,7 +213,7 @@ def _conv(
     name: str,
     lhs: XlaOp,
     rhs: XlaOp,
-    given: Window,
+    given: GivenWindow,
     numbers: ConvDimensionNumbers | None,
     groups: tuple[int, int],
     precision_config: Precision | None,
@@ -259,7 +260,7 @@ def _checked_groups(
     return features, batches
 
 
-def _checked_window(rule: Rules, given: Window, x: Shape, w: Shape, numbers: ConvDimensionNumbers) -> Window:
+def _checked_window(rule: Rules, given: GivenWindow, x: Shape, w: Shape, numbers: ConvDimensionNumbers) -> Window:
     """C2 to C9: numbers for each spatial dimension, the padding in numbers too."""
     count = x.rank - 2
     strides = checked_sizes(rule, "window_strides", given.strides, count, ("C2", "C3"))
@@ -269,20 +270,19 @@ def _checked_window(rule: Rules, given: Window, x: Shape, w: Shape, numbers: Con
     rule("C9", len(reversal) == count, f"window_reversal must have a truth value for each of {count} dimensions")
     sizes = [w.dimensions[d] for d in numbers.kernel_spatial_dimensions]
     rule("", all(sizes), "the window must have at least one element along each dimension")
-    window = Window(strides, (), lhs_dilation, rhs_dilation, reversal)
+    window = Window(strides, lhs_dilation, rhs_dilation, reversal)
     inputs = [x.dimensions[d] for d in numbers.input_spatial_dimensions]
-    return Window(strides, checked_padding(rule, given.padding, window, inputs, sizes), *window[2:])
+    return window._replace(padding=checked_padding(rule, given.padding, window, inputs, sizes))
 
 
 def _attributes(
     context: ir.Context, window: Window, numbers: ConvDimensionNumbers, groups: tuple[int, int]
 ) -> dict[str, object]:
-    count = len(tuple(window.strides))
     with context:
         padding = ir.DenseElementsAttr.get(
-            np.array(window.padding, dtype=np.int64).reshape(count, 2), type=ir.IntegerType.get_signless(64)
+            np.array(window.padding, dtype=np.int64).reshape(-1, 2), type=ir.IntegerType.get_signless(64)
         )
-        reversal = ir.DenseBoolArrayAttr.get(list(window.reversal or ()))
+        reversal = ir.DenseBoolArrayAttr.get(list(window.reversal))
     return {
         "window_strides": window.strides,
         "padding": padding,

@@ -13,17 +13,24 @@ from stablexla.checking import Rules
 from stablexla.dialects.shapes import Shape
 
 
-class Window(NamedTuple):
-    """How the window moves: for each spatial dimension its stride, padding, dilations and direction.
-
-    As a user gives it `padding` may be a word, and what is None has its default.
-    """
+class GivenWindow(NamedTuple):
+    """How the window moves, as a user says it: what is None has its default."""
 
     strides: Sequence[int]
     padding: str | Iterable[tuple[int, int]]
     lhs_dilation: Sequence[int] | None = None
     rhs_dilation: Sequence[int] | None = None
     reversal: Sequence[bool] | None = None
+
+
+class Window(NamedTuple):
+    """How the window moves: for each spatial dimension its stride, dilations, direction and padding."""
+
+    strides: tuple[int, ...]
+    lhs_dilation: tuple[int, ...]
+    rhs_dilation: tuple[int, ...]
+    reversal: tuple[bool, ...]
+    padding: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class ConvDimensionNumbers:
         return stablehlo.ConvDimensionNumbers.get(**lists, ctx=context)
 
     def result_dimensions(self, lhs: Shape, rhs: Shape, window: Window, batch_group_count: int) -> tuple[int, ...]:
-        """C25: the result's dimensions; the window's padding is in numbers."""
+        """C25: the result's dimensions."""
         sizes = [0] * lhs.rank
         sizes[self.output_batch_dimension] = lhs.dimensions[self.input_batch_dimension] // batch_group_count
         sizes[self.output_feature_dimension] = rhs.dimensions[self.kernel_output_feature_dimension]
@@ -106,9 +113,9 @@ class ConvDimensionNumbers:
                 strict=True,
             )
         ):
-            low, high = tuple(window.padding)[i]
-            padded = low + dilated(lhs.dimensions[input], (window.lhs_dilation or ())[i]) + int(high)
-            span = dilated(rhs.dimensions[kernel], (window.rhs_dilation or ())[i])
+            low, high = window.padding[i]
+            padded = low + dilated(lhs.dimensions[input], window.lhs_dilation[i]) + high
+            span = dilated(rhs.dimensions[kernel], window.rhs_dilation[i])
             sizes[output] = (padded - span) // window.strides[i] + 1 if span <= padded else 0
         return tuple(sizes)
 
@@ -167,7 +174,7 @@ def checked_padding(
 
 def _same_padding(window: Window, i: int, size: int, weights: int) -> tuple[int, int]:
     stride = window.strides[i]
-    size = dilated(size, (window.lhs_dilation or ())[i])
-    span = dilated(weights, (window.rhs_dilation or ())[i])
+    size = dilated(size, window.lhs_dilation[i])
+    span = dilated(weights, window.rhs_dilation[i])
     total = max(0, (-(-size // stride) - 1) * stride + span - size)
     return total // 2, total - total // 2

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any, TypeVar, cast
 
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
@@ -90,6 +91,25 @@ class ScatterDimensionNumbers:
             index_vector_dim=self.index_vector_dim,
             context=context,
         )
+
+
+Numbers = TypeVar("Numbers", GatherDimensionNumbers, ScatterDimensionNumbers)
+
+
+def chosen_numbers(rule: Rules, kind: type[Numbers], whole: object, single: Mapping[str, Any]) -> Numbers:
+    """The dimension numbers that were given as one value, or one by one."""
+    if whole is not None:
+        rule("", isinstance(whole, kind), f"dimension_numbers must be {kind.__name__}")
+        twice = [name for name, value in single.items() if value is not None and value != ()]
+        rule("", not twice, f"{', '.join(twice)} and dimension_numbers must not both be given")
+        return cast("Numbers", whole)
+    values: dict[str, Any] = {}
+    for name, value in single.items():
+        # What an operand loses in a slice may be left away; everything else has to be said.
+        value = () if value is None and name in ("collapsed_slice_dims", "inserted_window_dims") else value
+        rule("", value is not None, f"{name} must be given")
+        values[name] = rule.integer(name, value) if name == "index_vector_dim" else rule.integers(name, value)
+    return kind(**values)
 
 
 def _make_tuples(numbers: object, names: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ from stablexla.ops.index_numbers import (
     ScatterDimensionNumbers,
     ascends,
     check_range,
+    chosen_numbers,
     differ,
     named_dimensions,
 )
@@ -24,53 +25,70 @@ from stablexla.ops.shape import slice
 
 @operation("stablehlo.gather")
 def gather(
-    input: XlaOp,
+    operand: XlaOp,
     start_indices: XlaOp,
-    dimension_numbers: GatherDimensionNumbers,
-    slice_sizes: Sequence[int],
+    index_vector_dim: int | None = None,
+    offset_dims: Sequence[int] | None = None,
+    slice_sizes: Sequence[int] | None = None,
+    collapsed_slice_dims: Sequence[int] | None = None,
+    start_index_map: Sequence[int] | None = None,
     indices_are_sorted: bool = False,
+    *,
+    operand_batching_dims: Sequence[int] = (),
+    start_indices_batching_dims: Sequence[int] = (),
+    dimension_numbers: GatherDimensionNumbers | None = None,
 ) -> XlaOp:
-    """Slices of `input`, one for each index vector in `start_indices`.
+    """Slices of `operand`, one for each index vector in `start_indices`.
 
-    A start is moved so that its slice lies within `input`. The result has the dimensions of the indices, without the
+    A start is moved so that its slice lies within `operand`. The result has the dimensions of the indices, without the
     vectors' own, and among them those of a slice, at `offset_dims`.
 
     Args:
-        input: an array.
+        operand: an array.
         start_indices: an array of integers.
-        dimension_numbers: `GatherDimensionNumbers`.
-        slice_sizes: the size of a slice in each dimension of `input`.
+        index_vector_dim: the dimension of `start_indices` along which a vector lies; its rank, when each number is one.
+        offset_dims: the result's dimensions that run through a slice.
+        slice_sizes: the size of a slice in each dimension of `operand`.
+        collapsed_slice_dims: dimensions of `operand`, of size 1 in a slice, that the result has not; without it none.
+        start_index_map: for each number of an index vector the dimension of `operand` that it points into.
         indices_are_sorted: a promise that the starts ascend.
+        operand_batching_dims: dimensions of `operand` that go along with dimensions of the indices,
+        start_indices_batching_dims: namely with these.
+        dimension_numbers: all dimensions as one value, in place of the single ones.
 
     Raises:
-        ShapeError: (C1) the dimensions of `input` are not all in a slice, collapsed or batching; (C2, C3) index vectors
-            of another length than `start_index_map`; (C4, C5) `offset_dims` out of order, or of the result; (C6 to C9)
-            `collapsed_slice_dims` out of order, of `input`, or not of size 1 in a slice; (C10 to C17) batching
+        ShapeError: (C1) the dimensions of `operand` are not all in a slice, collapsed or batching; (C2, C3) index
+            vectors of another length than `start_index_map`; (C4, C5) `offset_dims` out of order, or of the result; (C6
+            to C9) `collapsed_slice_dims` out of order, of `operand`, or not of size 1 in a slice; (C10 to C17) batching
             dimensions that do not fit together; (C18, C19) `start_index_map` with a dimension twice, or none of
-            `input`; (C20, C21) slice sizes that are not those of a part of `input`.
+            `operand`; (C20, C21) slice sizes that are not those of a part of `operand`.
 
     Source: `Gather` of XLA's operation semantics; StableHLO `gather`.
 
     >>> b = sx.XlaBuilder("example")
     >>> table, rows = b.parameter(0, sx.f32[50, 8]), b.parameter(1, sx.s32[3])
-    >>> sx.gather(table, rows, sx.GatherDimensionNumbers((1,), (0,), (0,), 1), (1, 8))
+    >>> sx.gather(table, rows, 1, offset_dims=(1,), slice_sizes=(1, 8), collapsed_slice_dims=(0,), start_index_map=(0,))
     XlaOp(stablehlo.gather, f32[3,8])
     """
-    with checking("gather", input=input, start_indices=start_indices) as rule:
-        x, starts = rule.op("input", input), rule.op("start_indices", start_indices)
+    with checking("gather", operand=operand, start_indices=start_indices) as rule:
+        x, starts = rule.op("operand", operand), rule.op("start_indices", start_indices)
         rule.one_builder([x, starts])
-        rule.arrays(input=x, start_indices=starts)
+        rule.arrays(operand=x, start_indices=starts)
         rule("I2", starts.shape.element_type.is_integer, "start_indices must be of integer type")
-        rule(
-            "",
-            isinstance(dimension_numbers, GatherDimensionNumbers),
-            "dimension_numbers must be GatherDimensionNumbers",
-        )
+        single = {
+            "offset_dims": offset_dims,
+            "collapsed_slice_dims": collapsed_slice_dims,
+            "start_index_map": start_index_map,
+            "index_vector_dim": index_vector_dim,
+            "operand_batching_dims": operand_batching_dims,
+            "start_indices_batching_dims": start_indices_batching_dims,
+        }
+        numbers = chosen_numbers(rule, GatherDimensionNumbers, dimension_numbers, single)
         sizes = rule.integers("slice_sizes", slice_sizes)
-        rule.operands.update(dimension_numbers=dimension_numbers, slice_sizes=sizes)
-        shape = _gathered(rule, x.shape, starts.shape, dimension_numbers, sizes)
+        rule.operands.update(dimension_numbers=numbers, slice_sizes=sizes)
+        shape = _gathered(rule, x.shape, starts.shape, numbers, sizes)
     attributes = {
-        "dimension_numbers": dimension_numbers.attribute(x.builder.context),
+        "dimension_numbers": numbers.attribute(x.builder.context),
         "slice_sizes": sizes,
         "indices_are_sorted": bool(indices_are_sorted),
     }
@@ -85,7 +103,7 @@ def _gathered(
     collapsed = rule.integers("collapsed_slice_dims", numbers.collapsed_slice_dims)
     vectors = IndexVectors(
         rule,
-        NamedShape("input", given),
+        NamedShape("operand", given),
         NamedShape("start_indices", starts),
         rule.integer("index_vector_dim", numbers.index_vector_dim),
         named_dimensions(rule, "start_index_map", numbers.start_index_map),
@@ -96,7 +114,7 @@ def _gathered(
     rule(
         "C1",
         given.rank == len(offsets) + len(collapsed) + len(batching),
-        f"input has {given.rank} dimensions, and offset_dims, collapsed_slice_dims and operand_batching_dims name "
+        f"operand has {given.rank} dimensions, and offset_dims, collapsed_slice_dims and operand_batching_dims name "
         f"{len(offsets)}, {len(collapsed)} and {len(batching)} of them",
     )
     vectors.check_vectors("C2", "C3")
@@ -109,10 +127,10 @@ def _gathered(
         "collapsed_slice_dims and operand_batching_dims must not have a dimension twice",
     )
     rule("C7", ascends(collapsed), "collapsed_slice_dims must ascend")
-    check_range(rule, "C8", "collapsed_slice_dims", collapsed, given.rank, "input")
+    check_range(rule, "C8", "collapsed_slice_dims", collapsed, given.rank, "operand")
     vectors.check_batching(("C10", "C11", "C13", "C14", "C15", "C16", "C17"))
     vectors.check_map("C18", "C19")
-    rule("C20", len(sizes) == given.rank, "slice_sizes must have one entry for each dimension of input")
+    rule("C20", len(sizes) == given.rank, "slice_sizes must have one entry for each dimension of operand")
     for place, (size, whole) in enumerate(zip(sizes, given.dimensions)):
         rule("C21", 0 <= size <= whole, f"slice_sizes[{place}] must be from 0 to {whole}, and is {size}")
     for number, name, chosen in (("C9", "collapsed_slice_dims", collapsed), ("C12", "operand_batching_dims", batching)):
@@ -129,9 +147,16 @@ def scatter(
     scatter_indices: XlaOp,
     updates: Operands,
     update_computation: Computation,
-    dimension_numbers: ScatterDimensionNumbers,
+    index_vector_dim: int | None = None,
+    update_window_dims: Sequence[int] | None = None,
+    inserted_window_dims: Sequence[int] | None = None,
+    scatter_dims_to_operand_dims: Sequence[int] | None = None,
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
+    *,
+    input_batching_dims: Sequence[int] = (),
+    scatter_indices_batching_dims: Sequence[int] = (),
+    dimension_numbers: ScatterDimensionNumbers | None = None,
 ) -> XlaOp:
     """The operands with windows of `updates` combined into them, each where an index vector tells.
 
@@ -144,9 +169,18 @@ def scatter(
         updates: N arrays of the same dimensions, of the operands' element types.
         update_computation: takes the N values that are there and N updates, and returns N values; for N above 1 as a
             tuple.
-        dimension_numbers: `ScatterDimensionNumbers`.
+        index_vector_dim: the dimension of `scatter_indices` along which a vector lies; its rank, when each number is
+            one.
+        update_window_dims: the updates' dimensions that run through a window.
+        inserted_window_dims: the operands' dimensions, of size 1 in a window, that the updates have not; without it
+            none.
+        scatter_dims_to_operand_dims: for each number of an index vector the dimension of the operands that it points
+            into.
         indices_are_sorted: a promise that the index vectors ascend.
         unique_indices: a promise that no two updates meet an element.
+        input_batching_dims: dimensions of the operands that go along with dimensions of the indices,
+        scatter_indices_batching_dims: namely with these.
+        dimension_numbers: all dimensions as one value, in place of the single ones.
 
     Returns:
         An array for N = 1, else a tuple of N.
@@ -164,24 +198,28 @@ def scatter(
     >>> b = sx.XlaBuilder("example")
     >>> counts, values = b.parameter(0, sx.s32[10]), b.parameter(1, sx.s32[100])
     >>> ones = sx.broadcast(b.constant(1), (100,))
-    >>> sx.scatter(counts, values, ones, sx.add, sx.ScatterDimensionNumbers((), (0,), (0,), 1))
+    >>> sx.scatter(counts, values, ones, sx.add, 1, (), (0,), (0,))
     XlaOp(stablehlo.scatter, s32[10])
     """
     with checking("scatter", operands=operands, scatter_indices=scatter_indices, updates=updates) as rule:
         xs, us = rule.sequence("operands", operands), rule.sequence("updates", updates)
         indices = rule.op("scatter_indices", scatter_indices)
         _check_scattered(rule, xs, indices, us)
-        rule(
-            "",
-            isinstance(dimension_numbers, ScatterDimensionNumbers),
-            "dimension_numbers must be ScatterDimensionNumbers",
-        )
-        rule.operands.update(dimension_numbers=dimension_numbers)
-        _check_windows(rule, xs[0].shape, indices.shape, us[0].shape, dimension_numbers)
+        single = {
+            "update_window_dims": update_window_dims,
+            "inserted_window_dims": inserted_window_dims,
+            "scatter_dims_to_operand_dims": scatter_dims_to_operand_dims,
+            "index_vector_dim": index_vector_dim,
+            "input_batching_dims": input_batching_dims,
+            "scatter_indices_batching_dims": scatter_indices_batching_dims,
+        }
+        numbers = chosen_numbers(rule, ScatterDimensionNumbers, dimension_numbers, single)
+        rule.operands.update(dimension_numbers=numbers)
+        _check_windows(rule, xs[0].shape, indices.shape, us[0].shape, numbers)
         body = _combiner(rule, xs, update_computation)
     results = [x.shape.with_element_type(leaf.element_type) for x, leaf in zip(xs, body.result_shape.leaves)]
     attributes = {
-        "scatter_dimension_numbers": dimension_numbers.attribute(xs[0].builder.context),
+        "scatter_dimension_numbers": numbers.attribute(xs[0].builder.context),
         "indices_are_sorted": bool(indices_are_sorted),
         "unique_indices": bool(unique_indices),
     }
@@ -327,7 +365,7 @@ def torch_gather(input: XlaOp, index: XlaOp, dim: int) -> XlaOp:
     x = slice(x, (0,) * x.shape.rank, limits)
     others = tuple(place for place in range(x.shape.rank) if place != along)
     numbers = GatherDimensionNumbers((), (along,), (along,), x.shape.rank, others, others)
-    return gather(x, places, numbers, (1,) * x.shape.rank)
+    return gather(x, places, dimension_numbers=numbers, slice_sizes=(1,) * x.shape.rank)
 
 
 def _indexed(rule: Rules, input: XlaOp, index: XlaOp) -> tuple[XlaOp, XlaOp]:

@@ -60,18 +60,26 @@ def rng_normal(mu: Operand, sigma: Operand, shape: Shape) -> XlaOp:
     >>> sx.rng_normal(b.constant(0.0), b.constant(1.0), sx.f32[2, 3])
     XlaOp(stablehlo.rng, f32[2,3])
     """
-    return _rng("rng_normal", ("mu", "sigma"), (mu, sigma), shape, "NORMAL")
+    return _rng("rng_normal", ("mu", "sigma"), (mu, sigma), shape, "NORMAL", "C2")
 
 
-def _rng(name: str, names: tuple[str, str], given: tuple[Operand, Operand], shape: Shape, distribution: str) -> XlaOp:
+def _rng(
+    name: str,
+    names: tuple[str, str],
+    given: tuple[Operand, Operand],
+    shape: Shape,
+    distribution: str,
+    floats: str = "",
+) -> XlaOp:
+    """`floats` is the number of the rule that the parameters must be floats, if there is such a one."""
     with checking(name, **dict(zip(names, given)), shape=shape) as rule:
         operands = rule.ops(**dict(zip(names, given)))
         for place, (called, op) in enumerate(zip(names, operands), start=1):
             rule(f"I{place}", op.shape.is_scalar, f"{called} must be a scalar, not {op.shape}")
         rule("", isinstance(shape, Shape) and shape.is_array, "shape must be that of an array", "sx.f32[2, 3]")
-        if distribution == "NORMAL":
+        if floats:
             given_type = operands[0].shape.element_type
-            rule("C2", given_type.is_float, f"mu must be of floating-point type, not {given_type}")
+            rule(floats, given_type.is_float, f"{names[0]} must be of floating-point type, not {given_type}")
         else:
             rule.types(**dict(zip(names, operands)))
         rule("C1", same_element_type(*operands), f"{' and '.join(names)} must have one element type")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jaxlib.mlir.ir as ir
 import numpy as np
@@ -27,12 +27,15 @@ def reduce_window(
     computation: Computation,
     window_dimensions: Sequence[int],
     window_strides: Sequence[int],
-    padding: Padding,
+    base_dilations: Sequence[int] | Padding | None = None,
+    window_dilations: Sequence[int] | None = None,
+    padding: Padding | None = None,
 ) -> XlaOp:
     """Each window of the operands folded by a computation, all operands at once.
 
     The order in which the elements of a window are combined is not fixed, so the computation should be associative, and
-    the initial values change nothing in it.
+    the initial values change nothing in it. With six arguments the last is the padding, as the operation semantics
+    calls it; with eight they are in the order of its table.
 
     Args:
         operands: N arrays of the same dimensions.
@@ -40,6 +43,8 @@ def reduce_window(
         computation: takes N values reduced so far and N elements, and returns N values; for N above 1 as a tuple.
         window_dimensions: the size of the window along each dimension.
         window_strides: how far it moves along each dimension.
+        base_dilations: how far apart the operands' elements are set; without it 1.
+        window_dilations: how far apart the elements lie that a window takes; without it 1.
         padding: "VALID" for windows that lie inside the operands; "SAME" for as many as there are strides; or
             (low, high) for each dimension, which may be negative.
 
@@ -48,8 +53,8 @@ def reduce_window(
 
     Raises:
         ShapeError: (C1) not as many initial values as operands, or no operand; (C2) dimensions of the operands differ;
-            (C3) initial values of other types; (C4 to C7) not a positive size and stride for each dimension; (C12) no
-            such padding; (C13) a computation of other types; (I2) an initial value that is no scalar.
+            (C3) initial values of other types; (C4 to C11) not a positive size, stride and dilation for each dimension;
+            (C12) no such padding; (C13) a computation of other types; (I2) an initial value that is no scalar.
 
     Source: `ReduceWindow` of XLA's operation semantics; StableHLO `reduce_window`.
 
@@ -57,9 +62,10 @@ def reduce_window(
     >>> sx.reduce_window(x, x.builder.constant(-np.inf), sx.max, (2, 3), (2, 3), "VALID")
     XlaOp(stablehlo.reduce_window, f32[2,2])
     """
-    return _reduce_window(
-        "reduce_window", operands, init_values, computation, window_dimensions, window_strides, None, None, padding
-    )
+    if padding is None and window_dilations is None:
+        base_dilations, padding = None, cast("Padding | None", base_dilations)
+    window = (window_dimensions, window_strides, base_dilations, window_dilations, padding)
+    return _reduce_window("reduce_window", operands, init_values, computation, *window)
 
 
 @operation("stablehlo.reduce_window")
@@ -345,7 +351,7 @@ def _select_and_scatter(
         make.strides("C6", "C7", strides)
         window = make.window("C8", padding)
         wanted = Shape(element, window.positions(x.shape.dimensions))
-        rule("C2", y.shape == wanted, f"source must be {wanted}, an element for each window")
+        rule("C2", y.shape.with_dynamic(()) == wanted, f"source must be {wanted}, an element for each window")
         selector = _selector(rule, x, select)
         combiner = _combiner(rule, x, scatter)
     attributes: dict[str, object] = {

@@ -179,6 +179,10 @@ class BufferedMain:
         scalars = [i for i, v in enumerate(op.results) if not is_tensor(v)]
         made = scf.IfOp(self._values[op.operands[0]], [op.results[i].type for i in scalars], has_else=True)
         for old, block in zip(op.regions, (made.then_block, made.else_block), strict=True):
+            if not len(old.blocks):  # nothing is done otherwise
+                with ir.InsertionPoint(block):
+                    scf.YieldOp([])
+                continue
             source = old.blocks[0]
             terminator = source.operations[len(source.operations) - 1].operation
             with ir.InsertionPoint(block):

@@ -295,8 +295,7 @@ class BufferAssignment:
 
     def _if(self, op: ir.Operation, block: ir.Block) -> None:
         held = {i: self._new(value, self._begin[op], block) for i, value in enumerate(op.results) if is_tensor(value)}
-        for region in op.regions:
-            branch = region.blocks[0]
+        for branch in (block for region in op.regions for block in region.blocks):  # without results, maybe only one
             self._block(branch)
             terminator = branch.operations[len(branch.operations) - 1].operation
             copies, used = [], set()

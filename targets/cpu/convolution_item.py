@@ -5,84 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 from stablexla.targets.cpu.contraction_output import Frame, Scene
-from stablexla.targets.cpu.contraction_tiles import Tile, unroll_of, write_tile
+from stablexla.targets.cpu.contraction_tiles import Tile, write_tile
 from stablexla.targets.cpu.convolution_match import Spatial
 from stablexla.targets.cpu.convolution_pack import Row, Weights, fill, lookup, pack_row, pack_weights
+from stablexla.targets.cpu.convolution_place import Packed, Place, Taps
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes
+from stablexla.targets.cpu.convolution_sums import Sums
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
     alloca,
     branch,
     constant,
-    fma,
     index,
-    known,
     load,
     loop,
     maximum,
     minimum,
-    splat,
     store,
     transpose_registers,
     vector_of,
     when,
 )
 
-# Elements of a window's row that are written out one after the other for channels.
-UNROLLED = 8
-
-
-@dataclass(frozen=True)
-class Taps:
-    """Elements of the window along one dimension that an output meets: how many, the first, and where in lhs."""
-
-    spatial: Spatial
-    count: Value
-    first: Value
-    start: Value
-
-    @classmethod
-    def of(cls, d: Spatial, round_: Index, phase: Index) -> Taps:
-        """Those of the output `round_` * phases + `phase`."""
-        count, first, offset = (
-            lookup([getattr(p, name) for p in d.phases], phase) for name in ("count", "first", "offset")
-        )
-        return cls(d, count, first, index(round_) * d.stride + offset)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an item lies.
-
-    Attributes:
-        batch, group: coordinates.
-        planes: coordinates along the spatial dimensions but the last two, and what they meet.
-        height: what the first of the item's rows meets, if there are rows.
-        phase, row, rows: phase and first round of the item's rows, and their number.
-        round, rounds: first round along the last dimension, and their number.
-        column: first output feature, in its group.
-    """
-
-    batch: Value
-    group: Value
-    planes: tuple[tuple[Value, Taps], ...]
-    height: Taps | None
-    phase: Value
-    row: Value
-    rows: Value
-    round: Value
-    rounds: Value
-    column: Value
-
 
 class Item:
     """Buffers of an item, and its code."""
 
-    def __init__(self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value) -> None:
+    def __init__(
+        self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value | None
+    ) -> None:
         self.sizes, self.plan, self.weights = sizes, plan, weights
         self.scene, self.across = scenes
         self.convolved, self.width = sizes.convolved, sizes.width
@@ -90,12 +44,11 @@ class Item:
         tile = plan.tile
         # Tiles that reach beyond the last round read elements that are there, and sums nobody asks for have room.
         self.rounds = plan.rounds if self.phases == 1 else -(-plan.rounds // tile.rows) * tile.rows
-        self.row_elements = self.width.reach(self.rounds)
-        # Elements that are packed side by side for a place in lhs: features, or channels that have one each.
-        self.element = plan.columns if plan.channels else plan.features
-        self.plane = sizes.heights(plan.rows) * self.row_elements * self.element
-        self.lhs = alloca(sizes.packed(plan.elements, plan.rows, self.rounds) + 2 * self.lanes, self.scene.compute)
+        element, row = plan.columns if plan.channels else plan.features, self.width.reach(self.rounds)
+        lhs = alloca(sizes.packed(plan.elements, plan.rows, self.rounds) + 2 * self.lanes, self.scene.compute)
+        self.lhs = Packed(lhs, element, row, sizes.heights(plan.rows) * row * element)
         self.packed = packed if packed is not None else alloca(weights.block, self.scene.compute)
+        self.sums = Sums(self.scene, plan, self.width, self.lhs, weights, self.packed)
         self.outputs = weights.outputs
         self.in_parts = weights.parts > 1
         if plan.staged:
@@ -161,34 +114,34 @@ class Item:
 
     def _pack_rows(self, place: Place, at: Value, plane: Value, inside: Value | None) -> None:
         d, w, c, plan = place.height, self.width, self.convolved, self.plan
-        to = plane * self.plane
+        to = plane * self.lhs.plane
         start = place.round * w.stride + w.first
         last = (
             w.first + (-(-w.rounds // self.plan.rounds) * self.plan.rounds - 1) * w.stride + (w.reach(1) - 1) * w.step
         )
         edges = w.first < 0 or last >= w.size or self.phases > 1
         along, features = (c.group.a, plan.channels) if plan.channels else (c.inputs.a, plan.features)
-        row = Row(start, self.row_elements, w.step, w.size, w.a, along, features, self.element, edges)
+        row = Row(start, self.lhs.row, w.step, w.size, w.a, along, features, self.lhs.element, edges)
         if d is None:
             self._pack_row(row, at, to, inside)
             return
         spatial = d.spatial
         rounds = maximum(place.rows - 1, 0) * spatial.stride
-        count = (rounds + (spatial.taps - 1) * spatial.tap_stride) // spatial.step + 1
+        count = (rounds + maximum(d.count - 1, 0) * spatial.tap_stride) // spatial.step + 1
         with loop(0, count) as i:
             there = d.start + i.iv * spatial.step
             ok = _both(inside, _inside(there, spatial))
-            self._pack_row(row, at + there * spatial.a, to + i.iv * (self.row_elements * self.element), ok)
+            self._pack_row(row, at + there * spatial.a, to + i.iv * (self.lhs.line), ok)
 
     def _pack_row(self, row: Row, at: Value, to: Value, inside: Value | None) -> None:
         if inside is None:
-            pack_row(self.scene, row, at, self.lhs, to)
+            pack_row(self.scene, row, at, self.lhs.buffer, to)
             return
         choice = branch(inside)
         with choice.then:
-            pack_row(self.scene, row, at, self.lhs, to)
+            pack_row(self.scene, row, at, self.lhs.buffer, to)
         with choice.otherwise:
-            fill(self.lhs, to, to + row.count * row.width, self.scene)
+            fill(self.lhs.buffer, to, to + row.count * row.width, self.scene)
 
     # Sums.
 
@@ -264,7 +217,7 @@ class Item:
                 for v in range(tile.vectors)
             ]
         lane = panel * self.weights.width - place.column if self.plan.channels else index(0)
-        sums = self._sums(place, taps, (row, round_, lane), weights, tile, inits)
+        sums = self.sums.of_tile(place, taps, (row, round_, lane), weights, tile, inits)
         if self.plan.staged:
             for number, value in enumerate(sums):
                 r, v = divmod(number, tile.vectors)
@@ -273,94 +226,6 @@ class Item:
         frame = self._frame(place, row)
         column = place.group * self.outputs + panel * self.weights.width
         write_tile(self.scene, tile, sums, frame, (place.round + round_, column), columns, self.spill)
-
-    def _sums(
-        self,
-        place: Place,
-        taps: Taps,
-        at: tuple[Value, Value, Value],
-        weights: Value,
-        tile: Tile,
-        inits: list[Value],
-    ) -> list[Value]:
-        """The sums of a tile over the window and the features that are packed."""
-        w, (row, round_, a) = self.width, at
-        a = a + (round_ * (w.stride // w.step) + (taps.start - w.first) // w.step) * self.element
-        # For each dimension of the window: what an output meets, and how far a step of it moves in the packed lhs.
-        dims: list[tuple[Taps, int]] = []
-        plane = self.plane
-        for _, met in reversed(place.planes):
-            dims.insert(0, (met, plane))
-            plane *= met.spatial.taps
-        if place.height is not None:
-            d, line = place.height.spatial, self.row_elements * self.element
-            a = a + row * (d.stride // d.step * line)
-            dims.append((place.height, d.tap_stride // d.step * line))
-        dims.append((taps, w.tap_stride // w.step * self.element))
-        b, nest, tap = weights, [], self.weights.features * self.weights.width
-        for met, along in reversed(dims):
-            b = b + met.first * tap
-            nest.insert(0, (met.count, along, met.spatial.tap_step * tap))
-            tap *= met.spatial.window
-        if self.plan.channels:
-            nest.insert(0, (index(self.plan.features), plane, self.weights.width))
-        return self._nest(nest, a, b, tile, inits)
-
-    def _nest(
-        self, loops: Sequence[tuple[Value, int, int]], a: Value, b: Value, tile: Tile, sums: list[Value]
-    ) -> list[Value]:
-        features, width = self.plan.features, self.weights.width
-        (count, along_a, along_b), *rest = loops
-        if not rest and not self.plan.channels and along_a == features and along_b == features * width:
-            # The window's elements of a row, with their features, lie side by side.
-            return self._inner(count * features, a, b, tile, sums)
-        number = known(count)
-        if not rest and self.plan.channels and number is not None and number <= UNROLLED:
-            for tap in range(number):
-                sums = self._of_channels(index(tap * along_a) + a, index(tap * along_b) + b, tile, sums)
-            return sums
-        with loop(0, count, 1, sums) as turn:
-            at_a, at_b = turn.iv * along_a + a, turn.iv * along_b + b
-            if rest:
-                out = self._nest(rest, at_a, at_b, tile, turn.args)
-            elif self.plan.channels:
-                out = self._of_channels(at_a, at_b, tile, turn.args)
-            else:
-                out = self._inner(index(features), at_a, at_b, tile, turn.args)
-            turn.yields(*out)
-        return turn.results
-
-    def _of_channels(self, a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
-        """Adds the products with one element of the window for each channel."""
-        lanes, along = self.lanes, self.width.stride // self.width.step * self.element
-        out = []
-        for v in range(tile.vectors):
-            weight = load(self.packed, b + v * lanes, lanes)
-            of_vector = sums[v :: tile.vectors]
-            out.append(
-                [fma(load(self.lhs, a + r * along + v * lanes, lanes), weight, s) for r, s in enumerate(of_vector)]
-            )
-        return [out[v][r] for r in range(tile.rows) for v in range(tile.vectors)]
-
-    def _inner(self, extent: Value, a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
-        """Sums over neighbours in the packed lhs."""
-        width, lanes = self.weights.width, self.lanes
-        number = known(extent)
-        unroll = unroll_of(number if number is not None else self.plan.features)
-        along = self.width.stride // self.width.step * self.element
-        with loop(0, extent, unroll, sums) as k:
-            values = k.args
-            for step in range(unroll):
-                at_a, at_b = k.iv + step + a, (k.iv + step) * width + b
-                vectors = [load(self.packed, at_b + v * lanes, lanes) for v in range(tile.vectors)]
-                out = []
-                for r in range(tile.rows):
-                    factor = splat(load(self.lhs, at_a + r * along), lanes)
-                    of_row = values[r * tile.vectors : (r + 1) * tile.vectors]
-                    out += [fma(factor, vector, total) for vector, total in zip(vectors, of_row, strict=True)]
-                values = out
-            k.yields(*values)
-        return k.results
 
     # Results.
 

@@ -27,6 +27,9 @@ from stablexla.targets.cpu.contraction_match import (
 )
 from stablexla.targets.cpu.kernel import Kernel
 
+# Outputs of more kinds than these are not told apart.
+MOST_PHASES = 32
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -138,7 +141,10 @@ def match_convolution(kernel: Kernel) -> Convolved | None:
     epilogue = match_epilogue(kernel, found[0])
     if operands is None or epilogue is None:
         return None
-    return _Reader(found[0]).convolved(kernel, operands, epilogue)
+    reader = _Reader(found[0])
+    if any(len(d.phases) > MOST_PHASES for d in reader.spatial):
+        return None
+    return reader.convolved(kernel, operands, epilogue)
 
 
 def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | None:
@@ -175,7 +181,9 @@ class _Reader:
         self.groups: tuple[int, int] = config["groups"]
         self.spatial = [self._spatial(row) for row in config["spatial"]]
 
-    def convolved(self, kernel: Kernel, operands: Sequence[Operand], epilogue: tuple[EpilogueOp, ...]) -> Convolved:
+    def convolved(
+        self, kernel: Kernel, operands: tuple[Operand, Operand], epilogue: tuple[EpilogueOp, ...]
+    ) -> Convolved:
         features, batches = self.groups
         groups = features * batches
         batch, channel = self.input
@@ -220,11 +228,12 @@ class _Reader:
         step = dilation // math.gcd(dilation, tap_dilation)
         phases = []
         for p in range(rounds):
-            places = {k: p * stride - low + k * tap_dilation for k in range(window)}
-            met = [k for k, place in places.items() if place % dilation == 0]
-            first = met[0] if met else 0
+            # Elements of the window that meet one of lhs follow one another `step` apart.
+            places = ((k, p * stride - low + k * tap_dilation) for k in range(min(step, window)))
+            first, place = next(((k, at) for k, at in places if at % dilation == 0), (window, 0))
+            count = -(-(window - first) // step)
             at = window - 1 - first if backwards else first
-            phases.append(Phase(len(met), at, places[first] // dilation if met else 0))
+            phases.append(Phase(count, at if count else 0, place // dilation))
         return Spatial(
             size,
             window,

@@ -183,8 +183,8 @@ def pack_weights(scene: Scene, weights: Weights, place: tuple[Index, Index, Inde
     with loop(0, w.window) as tap:
         places = split_index(tap.iv, [extent for extent, _ in w.taps])
         at = start
-        for place, (_, stride) in zip(places, w.taps, strict=True):
-            at = place * stride + at
+        for x, (_, stride) in zip(places, w.taps, strict=True):
+            at = x * stride + at
         source = Source(
             scene.load_b,
             scene.inputs[scene.contraction.b.number],

@@ -181,12 +181,17 @@ def _fits_whole(sizes: Sizes, plan: Plan) -> bool:
 
 
 def _rounds(sizes: Sizes, tile: Tile, features: int) -> int:
-    """Rounds of the last dimension in an item: all of them if a row of lhs has room, else equal blocks of tiles."""
+    """Rounds of the last dimension in an item: all if a row of lhs and its sums have room, else equal blocks."""
     width = sizes.width
     whole = width.rounds if len(width.phases) == 1 else _rounded_up(width.rounds, tile.rows)
     unit = math.lcm(tile.rows, sizes.lanes)
     rounds, blocks = whole, 1
-    while sizes.packed(features, 1, rounds) * sizes.bytes > LHS_BYTES and rounds > unit:
+    sums = len(width.phases) * tile.vectors * sizes.lanes * sizes.bytes
+
+    def fits() -> bool:
+        return sizes.packed(features, 1, rounds) * sizes.bytes <= LHS_BYTES and rounds * sums <= STAGE_BYTES
+
+    while not fits() and rounds > unit:
         blocks += 1
         rounds = min(rounds, _rounded_up(math.ceil(whole / blocks), unit))
     return rounds

@@ -11,11 +11,13 @@ from stablexla.targets.cpu import (  # noqa: F401  (they register)
     fft,
     foreign,
     gather,
+    linear_algebra,
     loops,
     random,
     reductions,
     rows,
     transpose,
+    window_loops,
     window_scan,
 )
 from stablexla.targets.cpu.calls import IMPL

@@ -14,7 +14,7 @@ from stablexla.lowering.fft_plan import Bluestein, Line, RealLine, Split
 from stablexla.targets.cpu import fft_sweeps
 from stablexla.targets.cpu.emission import Value, index, loop, minimum, transpose_registers
 from stablexla.targets.cpu.fft_columns import Columns
-from stablexla.targets.cpu.fft_numbers import Array, Cells, Complex, Planes
+from stablexla.targets.cpu.fft_numbers import Array, Cells, Complex, ConjugateProduct, Planes
 from stablexla.targets.cpu.fft_work import Phase, Program, Scene
 from stablexla.targets.cpu.sizes import element_bytes
 
@@ -64,15 +64,20 @@ class Lines:
     def complex_line(self, plan: Line, source: Where, target: Where) -> list[Stage]:
         """From one array of complex numbers to another."""
         if isinstance(plan, Split):
-            return self._split(plan, source, target)
+            return self._split(plan, source, target, self.space(plan.n))
         assert isinstance(plan, Bluestein)
-        a, b = self.space(plan.inner.n), self.space(plan.inner.n)
+        inner = plan.inner
+        assert isinstance(inner, Split)
+        a, turned = self.space(inner.n), self.space(inner.n)
+
+        def product(place: Place) -> Array:
+            return ConjugateProduct(a(place), place.scene.tables[plan.spectrum])
+
         return [
-            self._sweep(plan.inner.n, lambda each, s, t, _: fft_sweeps.chirp(each, plan, s, t), source, a),
-            *self.complex_line(plan.inner, a, b),
-            self._sweep(plan.inner.n, lambda each, s, t, _: fft_sweeps.convolve(each, plan, s, t), b, a),
-            *self.complex_line(plan.inner, a, b),
-            self._sweep(plan.n, lambda each, s, t, _: fft_sweeps.unchirp(each, plan, s, t), b, target),
+            self._sweep(inner.n, lambda each, s, t, _: fft_sweeps.chirp(each, plan, s, t), source, a),
+            *self._split(inner, a, product, turned),
+            *self._split(inner, a, a, turned),
+            self._sweep(plan.n, lambda each, s, t, _: fft_sweeps.unchirp(each, plan, s, t), a, target),
         ]
 
     def from_real(self, plan: RealLine, source: Where, target: Where) -> list[Stage]:
@@ -108,11 +113,11 @@ class Lines:
 
         return Stage(-(-length // SWEEP), (), piece)
 
-    def _split(self, plan: Split, source: Where, target: Where) -> list[Stage]:
+    def _split(self, plan: Split, source: Where, target: Where, turned: Where) -> list[Stage]:
+        """The source is read before anything is written to the target."""
         lanes = self.program.lanes
         while lanes > min(plan.columns.n, plan.rows.n):
             lanes //= 2
-        turned = self.space(plan.n)
         first = _Tiles(self.program, plan.columns.n, plan.rows.n, lanes)
         second = _Tiles(self.program, plan.rows.n, plan.columns.n, lanes)
 

@@ -153,6 +153,20 @@ class Reals:
 
 
 @dataclass(frozen=True)
+class ConjugateProduct:
+    """An array that is written through a product with a table, of which it gets the conjugate."""
+
+    array: Array
+    table: Planes
+
+    def load(self, at: Index, lanes: int) -> Complex:
+        return self.array.load(at, lanes)
+
+    def store(self, value: Complex, at: Index) -> None:
+        self.array.store((value * self.table.load(at, value.re.lanes)).conjugate(), at)
+
+
+@dataclass(frozen=True)
 class Cells:
     """One number for each lane at each place, from cell `base` of a buffer on."""
 

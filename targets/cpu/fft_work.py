@@ -86,7 +86,9 @@ class Program:
                 self._write(phase, group, arguments, plan)
             items = group or phase.units
             rows.append((name, items, grain_of(phase.nanoseconds * phase.units / items, items)))
-        return Emitted(rows[-1][1], rows[-1][2], scratch, phases=tuple(rows))
+        # The first phase reads all of what a unit needs, or of everything, before anything of it is overwritten.
+        in_place = ((0, 0),) if plan.kind in ("FFT", "IFFT") else ()
+        return Emitted(rows[-1][1], rows[-1][2], scratch, in_place=in_place, phases=tuple(rows))
 
     def _groups(self, phase: Phase) -> int:
         """Into how many groups the units are put, each with memory of the arena; 0 when the stack is enough."""

@@ -51,7 +51,7 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             triangle.copy(given, made, first)
             caller.call([letter, size, _at(made, first), size, _at(info, index(0))])
             triangle.check(made, first)
-    return Emitted(batch, grain_of(CALL_NS + work / RATE, batch))
+    return Emitted(batch, grain_of(CALL_NS + work / RATE, batch), in_place=((0, 0),))
 
 
 @emitter("triangular_solve")

@@ -183,7 +183,7 @@ def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             _Factor(field, side, n, kernel.config["lower"]).write()
             side.scatter(made, starts, n * n)
     items = -(-batch // field.lanes)
-    return Emitted(items, grain_of(n * n * (n + 6) * 0.3 * field.parts**2, items))
+    return Emitted(items, grain_of(n * n * (n + 6) * 0.3 * field.parts**2, items), in_place=((0, 0),))
 
 
 def _starts(block: Value, field: Field, batch: int, size: int) -> list[Value]:
@@ -194,7 +194,7 @@ def _starts(block: Value, field: Field, batch: int, size: int) -> list[Value]:
 
 @dataclass(frozen=True)
 class _Factor:
-    """With x_ij for l_ij or u_ji: x_ij = (a_ij - sum over k < j of x_ik * conj(x_jk)) / x_jj, over the elements of a."""
+    """With x_ij for l_ij or u_ji: x_ij = (a_ij - sum over k < j of x_ik * conj(x_jk)) / x_jj, in the place of a_ij."""
 
     field: Field
     side: Side
@@ -258,7 +258,7 @@ def emit_solve_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             _System(field, matrix, right, n, size // n, kernel.config).write()
             right.scatter(made, starts, size)
     items = -(-batch // field.lanes)
-    return Emitted(items, grain_of(size * (n + 6) * 0.5 * field.parts**2, items))
+    return Emitted(items, grain_of(size * (n + 6) * 0.5 * field.parts**2, items), in_place=((0, 1),))
 
 
 class _System:

@@ -104,7 +104,7 @@ class _Writer:
 
     def _stored(self, words: ir.Value) -> Value:
         element = self._result.element
-        bits = self._config["bits"]
+        bits: int = self._config["bits"]
         value = Value(resized(words, max(8, bits)))
         if bits < 8:
             return value & ((1 << bits) - 1)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 
 import mlir.ir as ir
-from mlir.dialects import arith
 
 from stablexla.targets.cpu.emission import (
     Value,
@@ -21,7 +19,6 @@ from stablexla.targets.cpu.emission import (
     emitting,
     extract,
     index,
-    is_float,
     load,
     load_lanes,
     loop,
@@ -37,6 +34,7 @@ from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.sweeps import Items, Part, duration, grain_of, sweep
 from stablexla.targets.cpu.target import CpuTarget
+from stablexla.targets.cpu.window_values import identity, join
 
 # Elements of a block of a long scan, and the least number of other scans beside it that make blocks needless.
 BLOCK, MANY = 8192, 8
@@ -93,18 +91,7 @@ class _Plan:
 
     def join(self, a: Value, b: Value) -> Value:
         """The computation of two scalars or vectors."""
-        simple: dict[str, Callable[[Value, Value], Value]] = {
-            "add": Value.__add__,
-            "multiply": Value.__mul__,
-            "and": Value.__and__,
-            "or": Value.__or__,
-            "xor": Value.__xor__,
-        }
-        if self.name in simple:
-            return simple[self.name](a, b)
-        word = "max" if self.name == "maximum" else "min"
-        kind = "imumf" if is_float(a.type) else "ui" if self.unsigned else "si"
-        return Value(getattr(arith, word + kind)(a.ssa, b.ssa))
+        return join(self.name, a, b, unsigned=self.unsigned)
 
     def nothing(self, lanes: int) -> Value:
         """The identity, in all lanes."""
@@ -119,8 +106,8 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     config = kernel.config
     element = kernel.inputs[0].type.element_type
     name, unsigned = config["computation"], config["unsigned"]
-    identity = _identity(name, element, unsigned) if name and config["whole_bytes"] else None
-    if identity is None or len(kernel.results) != 1:
+    nothing = identity(name, element, unsigned=unsigned) if name and config["whole_bytes"] else None
+    if nothing is None or len(kernel.results) != 1:
         return None
     outer, extent, inner = config["extents"]
     lanes = target.vector_bits // bits_of(element)
@@ -128,19 +115,7 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     while lanes > 2 and lanes // 2 >= width:
         lanes //= 2
     starts = config["start"]
-    return _Plan(outer, extent, inner, config["backwards"], name, unsigned, starts, element, identity, lanes, target)
-
-
-def _identity(name: str, element: ir.Type, unsigned: bool) -> float | None:
-    """The identity of a computation; None for element types that are computed in another way."""
-    if isinstance(element, ir.F32Type | ir.F64Type):
-        known = {"add": -0.0, "multiply": 1.0, "maximum": -inf, "minimum": inf}
-        return known.get(name)
-    if not isinstance(element, ir.IntegerType):
-        return None
-    low = 0 if unsigned else -(1 << (element.width - 1))
-    high = low + (1 << element.width) - 1
-    return {"multiply": 1, "and": -1, "maximum": low, "minimum": high}.get(name, 0)
+    return _Plan(outer, extent, inner, config["backwards"], name, unsigned, starts, element, nothing, lanes, target)
 
 
 # --- along neighbouring elements ----------------------------------------------------------------------------------

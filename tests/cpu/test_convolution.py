@@ -94,6 +94,12 @@ class Drawn:
         assert_same(result.reshape(root.shape.dimensions), self.expected, scale=2e-6)
 
 
+def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the emitter think that items have next to no memory."""
+    for name, size in (("LHS_BYTES", 2 << 10), ("STAGE_BYTES", 4 << 10), ("PANEL_BYTES", 1 << 10), ("ITEM_WORK", 500)):
+        monkeypatch.setattr(convolution_plan, name, size)
+
+
 def kernel_alone(text: str) -> tuple[str, list[int]]:
     """The only kernel of a program, and which of the program's parameters it takes."""
     with upstream_context(), ir.Location.unknown():
@@ -114,17 +120,64 @@ def test_random_convolutions(bits: int, seed: int) -> None:
     run(drawn.make, drawn.lhs, drawn.rhs, against=[], expected=[drawn.expected], scale=2e-6, options=options)
 
 
-@pytest.mark.parametrize("seed", range(100, 120))
+@pytest.mark.parametrize("seed", [*range(100, 120), 1130])
 def test_nothing_else_is_read_or_written(seed: int) -> None:
+    """In the last one the phases of a dimension differ in how many elements of the window they meet."""
     Drawn(seed).check_alone()
 
 
 @pytest.mark.parametrize("seed", range(15))
 def test_random_convolutions_in_small_pieces(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With next to no memory for an item everything is cut: rows, columns, features, output features."""
-    for name, size in (("LHS_BYTES", 2 << 10), ("STAGE_BYTES", 4 << 10), ("PANEL_BYTES", 1 << 10), ("ITEM_WORK", 500)):
-        monkeypatch.setattr(convolution_plan, name, size)
+    cut_small(monkeypatch)
     Drawn(seed).check_alone()
+
+
+LAYERS = {
+    "direct": ("NHWC", "HWIO", {"feature_group_count": 1}),
+    "features first": ("NCHW", "OIHW", {"feature_group_count": 1}),
+    "channels": ("NHWC", "HWIO", {"feature_group_count": 24}),
+    "groups": ("NCHW", "OIHW", {"feature_group_count": 3}),
+    "phases": ("NHWC", "HWIO", {"lhs_dilation": (2, 2)}),
+}
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_results_may_lie_where_the_epilogue_reads(layer: str, pieces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A residual is added: with its buffer for the result, and with the work cut, the bits stay the same."""
+    if pieces:
+        cut_small(monkeypatch)
+    image, kernel, more = LAYERS[layer]
+    window: dict[str, Any] = {"lhs_dilation": None, "feature_group_count": 1, **more}
+    numbers = sx.ConvDimensionNumbers.of(image, kernel, image)
+    sizes = {"N": 2, "C": 24, "H": 9, "W": 11, "O": 24, "I": 24 // window["feature_group_count"]}
+    rng, b = np.random.default_rng(0), sx.XlaBuilder("test")
+    x = rng.normal(size=[sizes[letter] for letter in image]).astype(np.float32)
+    w = rng.normal(size=[{**sizes, "H": 3, "W": 3}[letter] for letter in kernel]).astype(np.float32)
+    v, k = (b.parameter(i, sx.Shape("f32", a.shape)) for i, a in enumerate((x, w)))
+    y = sx.conv_general_dilated(
+        v, k, (1, 1), "SAME", window["lhs_dilation"], None, numbers, feature_group_count=window["feature_group_count"]
+    )
+    rest = rng.normal(size=y.shape.dimensions).astype(np.float32)
+    bias = rng.normal(size=24).astype(np.float32)
+    added = sx.add(sx.add(y, b.parameter(2, y.shape)), b.parameter(3, sx.f32[24]), (image.index("C"),))
+    text, order = kernel_alone(sx.compile(b.build(sx.max(added, b.constant(np.float32(0))))).ir("kernels"))
+    kernel_code = compile_kernel(text)
+    assert kernel_code.emitted.in_place
+    arrays = [(x, w, rest, bias)[i].reshape(a.shape) for i, a in zip(order, kernel_code.inputs, strict=True)]
+    (result,) = kernel_code.in_all_ways(*arrays)
+    expected = convolve(
+        wide(x),
+        wide(w),
+        numbers,
+        strides=(1, 1),
+        padding=((1, 1), (1, 1)),
+        lhs_dilation=window["lhs_dilation"],
+        feature_groups=window["feature_group_count"],
+    )
+    along = bias.reshape([24 if letter == "C" else 1 for letter in image])
+    assert_same(result, np.maximum(expected + rest + along, 0).astype(np.float32), scale=1e-6)
 
 
 def paths(make: Any, *shapes: sx.Shape) -> list[str]:

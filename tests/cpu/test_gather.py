@@ -23,7 +23,7 @@ WIDTHS = (128, 256, 512)
 def kernel_text(x: sx.Shape, indices: sx.Shape, numbers: Gather, sizes: tuple[int, ...]) -> str:
     """The module of the one kernel that a gather becomes."""
     b = sx.XlaBuilder("test")
-    root = sx.gather(b.parameter(0, x), b.parameter(1, indices), numbers, sizes)
+    root = sx.gather(b.parameter(0, x), b.parameter(1, indices), dimension_numbers=numbers, slice_sizes=sizes)
     text = sx.compile(b.build(root), options=general_only()).ir("kernels")
     (kernel,) = (part for part in text.split("\n  func.func ") if part.startswith("private @gather"))
     return f"func.func {kernel}"
@@ -93,7 +93,12 @@ def test_every_element_type(name: str):
     places = np.array([6, 0, 3, 9, -1], np.int32)
     b = sx.XlaBuilder("test")
     numbers = Gather((1,), (0,), (0,), 1)
-    root = sx.gather(b.parameter(0, sx.Shape(name, x.shape)), b.parameter(1, sx.s32[5]), numbers, (1, 70))
+    root = sx.gather(
+        b.parameter(0, sx.Shape(name, x.shape)),
+        b.parameter(1, sx.s32[5]),
+        dimension_numbers=numbers,
+        slice_sizes=(1, 70),
+    )
     executable = sx.compile(b.build(root))
     assert [k.path for k in executable.kernels] == ["general" if element_type(name).is_complex else "emitted"]
     result = executable(x, places)

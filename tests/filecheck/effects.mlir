@@ -38,10 +38,10 @@ func.func public @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 
 // -----
 
-// Notes to partitioners are dropped; a scalar becomes an array to be passed.
-// CHECK: func.func public @main(%[[X:.*]]: tensor<f32>)
+// Notes to partitioners are dropped.
+// CHECK: func.func public @main(%[[X:.*]]: tensor<4xf32>)
 // CHECK-NEXT: return %[[X]]
-func.func public @main(%x: tensor<f32>) -> tensor<f32> {
-  %0 = stablehlo.custom_call @Sharding(%x) : (tensor<f32>) -> tensor<f32>
-  return %0 : tensor<f32>
+func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.custom_call @Sharding(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
 }

@@ -155,11 +155,11 @@ func.func public @main(%x: tensor<4x?xf32>) -> tensor<4x?xf32> {
 // -----
 
 // An operation without a rule is named, with its place and its operands.
-// ERROR: error: stablehlo.custom_call: {{.+}}
+// ERROR: error: stablehlo.unary_einsum: {{.+}}
 // ERROR-NEXT: from {{.*}}:[[@LINE+3]]:8
 // ERROR-NEXT: operand 0 f32[4,4]
 func.func public @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
-  %0 = stablehlo.custom_call @somebody.else(%x) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %0 = "stablehlo.unary_einsum"(%x) {einsum_config = "ab->ba"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
   return %0 : tensor<4x4xf32>
 }
 

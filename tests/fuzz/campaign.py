@@ -5,12 +5,12 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import functools
+import multiprocessing
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 
 from tests.fuzz.check import Checker, Disagreement
 from tests.fuzz.generate import Drawn, draw
@@ -54,8 +54,9 @@ def check_some(seeds: range, families: Sequence[str], deadline: float, shrink: b
     warnings.simplefilter("ignore")
     tally, workers = Tally(), _workers()
     checker = Checker(workers)
+    parent = multiprocessing.parent_process()
     for seed in seeds:
-        if time.time() > deadline:
+        if time.time() > deadline or (parent is not None and not parent.is_alive()):
             break
         drawn = draw(seed, families)
         found = checker.check(drawn.program, drawn.arguments, drawn.plan)
@@ -98,7 +99,7 @@ def check_all(seeds: range, families: Sequence[str], deadline: float, jobs: int,
                 return
             yield check_some(part, families, deadline, shrink)
         return
-    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = set()
         for part in parts:
             if time.time() > deadline:

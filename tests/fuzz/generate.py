@@ -21,8 +21,12 @@ class Drawn:
     plan: Plan
 
 
+# Families without which there is no program.
+FOUNDATION = ("elementwise", "conversion", "shape", "reduction", "contraction", "control")
+
+
 def draw(seed: int, families: Sequence[str] = (), statements: int = 0) -> Drawn:
-    """The program of that number.
+    """The program of that number; of even ones all numbers are whole.
 
     Args:
         families: those that it is made of; all by default.

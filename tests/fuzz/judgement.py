@@ -1,7 +1,8 @@
 """When two results of an operation agree: bits where IEEE leaves no choice, else within what its rounding can explain.
 
-Operands are the same bits for both, so that nothing is left of errors made before: how far apart results may be depends
-on the operation alone. Functions have units in the last place; sums have the error that any order of summation keeps to.
+Operands are the same bits for both, so that nothing is left of errors made before: how far apart results may be
+depends on the operation alone. Functions have units in the last place; sums have the error that any order of summation
+keeps to.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from stablexla.dialects.element_types import BY_DTYPE
@@ -30,8 +33,12 @@ INTERPRETERS = (1, 1)
 SUMS = ("dot_general", "dot", "convolution", "reduce_window", "reduce", "scatter", "select_and_scatter", "fft")
 # Algorithms with divisions, whose errors are those of the whole: relative to the largest number of the result.
 ALGORITHMS = {
-    "cholesky": 64, "triangular_solve": 256, "batch_norm_training": 64, "batch_norm_inference": 16, "batch_norm_grad": 256,
-}  # fmt: skip
+    "cholesky": 64,
+    "triangular_solve": 256,
+    "batch_norm_training": 64,
+    "batch_norm_inference": 16,
+    "batch_norm_grad": 256,
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,14 @@ def differing(case: Case) -> np.ndarray:
 
 def _same_zero(case: Case, actual: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Zeros of either sign, in operations that add up or pick: an order of evaluation may decide which it is."""
-    if not case.statement.operations & {"reduce", "reduce_window", "dot_general", "convolution", "scatter", "select_and_scatter"}:
+    if not case.statement.operations & {
+        "reduce",
+        "reduce_window",
+        "dot_general",
+        "convolution",
+        "scatter",
+        "select_and_scatter",
+    }:
         return np.zeros(actual.shape, bool)
     return np.asarray((actual == 0) & (wanted == 0))
 
@@ -93,7 +107,11 @@ def allowed(case: Case) -> tuple[float, float]:
     """Units in the last place that may be between the results, and a difference that is always allowed."""
     name, element = case.statement.operation, BY_DTYPE[case.actual.dtype]
     double = element.part.name == "f64"
-    eps = float(np.finfo(np.float64 if double else np.float32).eps) if element.bits >= 32 else 2.0 ** -_fraction(element.name)
+    eps = (
+        float(np.finfo(np.float64 if double else np.float32).eps)
+        if element.bits >= 32
+        else 2.0 ** -_fraction(element.name)
+    )
     if name in FUNCTIONS or (element.is_complex and name in ("divide", "sign", "abs")) or _of_complex(case, "abs"):
         own = OURS[double] if element.bits >= 32 else 1
         other = INTERPRETERS[double] if case.oracle != "xla" else FUNCTIONS.get(name, (8, 8))[double]
@@ -117,14 +135,20 @@ def _adds_up(case: Case) -> bool:
     found = case.statement
     if found.operation not in SUMS:
         return False
-    return found.operation in ("dot_general", "dot", "convolution", "fft") or bool(found.operations & {"add", "multiply"})
+    return found.operation in ("dot_general", "dot", "convolution", "fft") or bool(
+        found.operations & {"add", "multiply"}
+    )
 
 
 def _sum_bound(case: Case, eps: float) -> float:
     """n terms of magnitude m: any order of summation is within n * n * m * eps of any other."""
     product = case.statement.operation in ("dot_general", "dot", "convolution")
     terms = _terms(case)
-    magnitude = prod(_largest([o]) for o in case.operands) if product else max(map(_largest, ([o] for o in case.operands)), default=0.0)
+    magnitude = (
+        prod(_largest([o]) for o in case.operands)
+        if product
+        else max(map(_largest, ([o] for o in case.operands)), default=0.0)
+    )
     return 2 * terms * (terms + 2) * eps * magnitude
 
 
@@ -171,6 +195,5 @@ def overflows(case: Case) -> bool:
 
 
 def _top(dtype: np.dtype) -> float:
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(dtype).max)
+    finfo: Any = ml_dtypes.finfo
+    return float(finfo(dtype).max)

@@ -38,7 +38,7 @@ class Fault:
         """Which of the elements that differ it explains."""
         if self.oracle not in ("", case.oracle):
             return np.zeros(wrong.shape, bool)
-        return np.broadcast_to(np.asarray(self.excuses(case, wrong)), wrong.shape) & wrong
+        return np.asarray(np.broadcast_to(np.asarray(self.excuses(case, wrong)), wrong.shape) & wrong)
 
 
 FAULTS: list[Fault] = []
@@ -54,7 +54,7 @@ def fault(name: str, reason: str, oracle: str = "") -> Callable[[Excuse], Excuse
 
 def _is_denormal(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind == "c":
-        return _is_denormal(array.real) | _is_denormal(array.imag)
+        return np.asarray(_is_denormal(array.real) | _is_denormal(array.imag))
     tiny = {"float64": 2.0**-1022, "float16": 2.0**-14}.get(array.dtype.name, 2.0**-126)
     wide = np.abs(array.astype(np.float64))
     return np.asarray((wide > 0) & (wide < tiny))
@@ -113,7 +113,9 @@ def total_order(case: Case, wrong: np.ndarray) -> np.ndarray | bool:
     return np.asarray(np.isnan(a) | np.isnan(b) | ((a == 0) & (b == 0)))
 
 
-@fault("NaN without a fraction", "reduce_precision to 0 bits of fraction makes NaN infinite; it has to stay", "interpreter")
+@fault(
+    "NaN without a fraction", "reduce_precision to 0 bits of fraction makes NaN infinite; it has to stay", "interpreter"
+)
 def nan_without_fraction(case: Case, wrong: np.ndarray) -> np.ndarray | bool:
     if case.statement.operation != "reduce_precision" or "m0 " not in case.statement.text:
         return False
@@ -136,3 +138,10 @@ def initial_values(case: Case, wrong: np.ndarray) -> bool:
 @fault("windows partly outside", "drops a scatter's whole window, where StableHLO drops elements out of bounds", "xla")
 def windows_partly_outside(case: Case, wrong: np.ndarray) -> bool:
     return case.statement.operation == "scatter" and "update_window_dims = []" not in case.statement.text
+
+
+@fault(
+    "scatters in regions", "overwrites the operand of a scatter, which the rest of the region then reads", "interpreter"
+)
+def scatters_in_regions(case: Case, wrong: np.ndarray) -> bool:
+    return case.statement.operation in ("while", "if", "case") and "scatter" in case.statement.operations

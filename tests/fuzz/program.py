@@ -23,7 +23,7 @@ Dims = tuple[int, ...]
 NAME = re.compile(r"%[A-Za-z_0-9]+(?:#\d+)?")
 _START = re.compile(r'\s*(?:%[\w]+(?::\d+)?(?:, %[\w]+)* = |return |"?[a-z_]+\.[a-z_]|func\.|call )')
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)(.+)>")
-_OPERATION = re.compile(r'(?:stablehlo|chlo|func)\.(\w+)')
+_OPERATION = re.compile(r"(?:stablehlo|chlo|func)\.(\w+)")
 
 
 def tensor(shape: Dims, element: str) -> str:
@@ -198,7 +198,7 @@ def _results(chunk: str, types: Sequence[str]) -> list[Value]:
     return [Value.of(f"{name}#{i}", t) for i, t in enumerate(types)]
 
 
-# ---- programs with their arguments as files ---------------------------------------------------------------------------
+# ---- programs with their arguments as files --------------------------------------------------------------------------
 
 
 def write_file(path: Path, program: Program, arguments: Sequence[np.ndarray], notes: Sequence[str]) -> None:

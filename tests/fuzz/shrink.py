@@ -117,9 +117,7 @@ def _without(program: Program, places: range, values: dict[str, np.ndarray], fou
         return re.sub(r"%\w+(?:#\d+)?", lambda m: renamed.get(m[0], m[0]), text)
 
     made = tuple(Value(renamed[r.name], r.shape, r.element) for r in cut)
-    statements = tuple(
-        type(s)(rename(s.text), s.results) for i, s in enumerate(program.statements) if i not in places
-    )
+    statements = tuple(type(s)(rename(s.text), s.results) for i, s in enumerate(program.statements) if i not in places)
     returns = tuple(renamed.get(n, n) for n in program.returns if n not in renamed) or tuple(
         renamed.get(n, n) for n in program.returns
     )

@@ -1,4 +1,4 @@
-"""Implementations that run programs, each in a child process: what aborts, hangs or corrupts its memory is started anew.
+"""Implementations that run programs, each in a child process: what aborts, hangs or spoils its memory starts anew.
 
 `Worker.run` gives the results, or says how it failed. The child is this file, run as a program.
 """
@@ -134,7 +134,7 @@ def _receive(pipe: IO[bytes]) -> Any:
     return pickle.loads(pipe.read(size))
 
 
-# ---- the child --------------------------------------------------------------------------------------------------------
+# ---- the child -------------------------------------------------------------------------------------------------------
 
 
 def _run(way: str, text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:

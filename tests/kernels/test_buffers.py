@@ -10,7 +10,7 @@ import mlir.ir as ir
 import pytest
 
 from stablexla.targets.cpu.buffers import BufferAssignment
-from tests.fuzz.program_text import ProgramText
+from tests.fuzz.generate import FOUNDATION, draw
 from tests.kernels.shadow import Shadow
 from tests.kernels.stages import emitted
 
@@ -33,7 +33,7 @@ def all_copies(assignment: BufferAssignment) -> int:
 @pytest.mark.parametrize("first", range(0, 60, 10))
 def test_every_read_finds_what_was_written(first: int, path: str) -> None:
     for seed in range(first, first + 10):
-        program = ProgramText(seed, size=18).write()
+        program = draw(seed, FOUNDATION, 18).program
         assignment = assigned(program.text, general_only=path == "general")
         for run in range(6):
             try:

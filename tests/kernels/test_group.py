@@ -10,7 +10,7 @@ import pytest
 from stablexla.lowering.operations import body_of, defining, walk
 from stablexla.targets.kernels.classify import is_generic
 from stablexla.targets.kernels.group import GROUP, LONGEST_ROW, MOST_OPERATIONS, blocks_of
-from tests.fuzz.program_text import ProgramText
+from tests.fuzz.generate import FOUNDATION, draw
 from tests.kernels.stages import grouped, main_of
 
 
@@ -175,7 +175,7 @@ def in_order(pairs: set[tuple[object, object]]) -> bool:
 @pytest.mark.parametrize("first", range(1000, 1060, 10))
 def test_groups_of_random_programs_can_be_put_in_order(first: int) -> None:
     for seed in range(first, first + 10):
-        text = ProgramText(seed, size=24).write().text
+        text = draw(seed, FOUNDATION, 24).program.text
         assert in_order(set(edges(grouped(text)))), f"seed {seed}\n{text}"
 
 

@@ -8,7 +8,7 @@ import pytest
 from stablexla.lowering.kernels import KIND
 from stablexla.lowering.operations import walk
 from stablexla.targets.kernels.classify import is_generic
-from tests.fuzz.program_text import ProgramText
+from tests.fuzz.generate import FOUNDATION, draw
 from tests.kernels.stages import main_of, outlined
 
 
@@ -131,7 +131,7 @@ def test_what_a_body_uses_from_outside_is_an_argument() -> None:
 def test_random_programs_keep_every_loop_once(first: int) -> None:
     """Every kernel is called, and main has no loop of its own left; the module still verifies."""
     for seed in range(first, first + 10):
-        text = ProgramText(seed, size=24).write().text
+        text = draw(seed, FOUNDATION, 24).program.text
         module = outlined(text)
         assert module.operation.verify(), text
         assert set(calls(module)) == set(kernels(module)), text

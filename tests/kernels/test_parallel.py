@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import mlir.ir as ir
 import numpy as np
@@ -19,8 +20,8 @@ from stablexla.lowering.operations import walk
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.pipeline import cpu_pipeline
 from stablexla.targets.passes import PASSES, module_pass
-from tests.fuzz.program_text import ProgramText
-from tests.oracles import interpreter
+from tests.fuzz.generate import FOUNDATION, Drawn, draw
+from tests.fuzz.workers import Failure, Workers
 
 COARSER = "stablexla-test-coarser"
 
@@ -111,14 +112,25 @@ def test_many_programs_run_at_once() -> None:
 
 def test_compiling_at_once() -> None:
     """Programs are compiled by four threads and each is run by another; the oracle is the reference interpreter."""
-    seeds = range(3000, 3016)
-    programs = [ProgramText(seed, size=8).write() for seed in seeds]
-    wanted = [interpreter(p.text, p.arguments(s)) for p, s in zip(programs, seeds, strict=True)]
+    drawn = [real_results(draw(seed, FOUNDATION, 5)) for seed in range(3000, 3032, 2)]
     with ThreadPoolExecutor(4) as pool:
-        executables = list(pool.map(lambda p: sx.compile(p.text), programs))
+        executables = list(pool.map(lambda d: sx.compile(d.program.text), drawn))
     with ThreadPoolExecutor(4) as pool:
-        arguments = [p.arguments(s) for p, s in zip(programs, seeds, strict=True)]
-        results = list(pool.map(lambda e, a: e.execute(a), executables, arguments))
-    for found, expected in zip(results, wanted, strict=True):
-        for actual, right in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(actual.astype(np.float64), right.astype(np.float64))
+        results = list(pool.map(lambda e, d: e.execute(d.arguments), executables, drawn))
+    compared = 0
+    with Workers() as workers:
+        for one, found in zip(drawn, results, strict=True):
+            expected = workers.run("interpreter", one.program.text, one.arguments)
+            if isinstance(expected, Failure):  # it aborts on products of nothing
+                continue
+            for actual, right in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(actual.astype(np.float64), right.astype(np.float64))
+                compared += 1
+    assert compared > 20
+
+
+def real_results(drawn: Drawn) -> Drawn:
+    """Without the complex results, which the interpreter can't return."""
+    program = drawn.program
+    real = [name for name in program.returns if not program.values[name].is_complex]
+    return replace(drawn, program=program.returning(real))

@@ -91,7 +91,7 @@ def test_several_operands() -> None:
         made = [sx.all_reduce((x, y), sx.add), sx.all_gather(pair, 0, 1), sx.all_to_all(pair, 0, 0, 1)]
         return [part for both in (*made, sx.reduce_scatter(pair, sx.add, 0, 1)) for part in both]
 
-    # XLA:CPU gives a single result for an all_to_all of several operands, and so can't be asked.
+    # XLA:CPU wants as many operands as `split_count`, here 1, and so cannot be asked.
     run(program, x, y, against=[], expected=[x, y] * 4)
 
 

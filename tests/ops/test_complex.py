@@ -5,8 +5,6 @@ Oracles: mpmath for finite numbers; for infinities, NaN and signed zeros XLA:CPU
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import mpmath
@@ -15,131 +13,86 @@ import pytest
 
 import stablexla as sx
 from tests import oracles
+from tests.numerics.complex_references import (
+    BINARY,
+    DTYPES,
+    PRECISION,
+    TOP,
+    UNARY,
+    Function,
+    below,
+    errors,
+    exact_numbers,
+    pairs,
+    strata,
+)
 from tests.programs import check, run
 
-LARGEST = {"c64": 127, "c128": 1023}
-PRECISION = {"c64": 24, "c128": 53}
-DTYPE = {"c64": np.complex64, "c128": np.complex128}
+FUNCTIONS = {function.name: function for function in (*UNARY, *BINARY)}
+ROWS = [pytest.param(function, name, id=f"{function.name}-{name}") for function in UNARY for name in DTYPES]
 
 
-@dataclass(frozen=True)
-class Row:
-    """A function, its meaning in mpmath, the magnitudes it is tried on, and how many units in the last place of the
-    larger part of the result a part of it may be off, for c128. For c64 all are rounded only once."""
-
-    name: str
-    meaning: Callable[..., Any]
-    ulp: float
-    limit: float = np.inf
+def held(actual: np.ndarray, wanted: list[Any], name: str, ulp: float, points: Any) -> None:
+    """Each result within `ulp` units in the last place of the larger part of the exact one."""
+    found = errors(actual, wanted, name)
+    worst = int(np.argmax(found))
+    assert found[worst] <= ulp, (found[worst], points[worst], actual[worst], complex(wanted[worst]))
 
 
-UNARY = [
-    Row("abs", abs, 2),
-    Row("sign", lambda z: z / abs(z), 3),
-    Row("sqrt", mpmath.sqrt, 2),
-    Row("rsqrt", lambda z: 1 / mpmath.sqrt(z), 4),
-    Row("cbrt", lambda z: mpmath.cbrt(abs(z)) * mpmath.expj(mpmath.arg(z) / 3), 4),
-    Row("exp", mpmath.exp, 3, 5e4),
-    Row("expm1", lambda z: mpmath.exp(z) - 1, 3, 5e4),
-    Row("log", mpmath.log, 2),
-    Row("log1p", lambda z: mpmath.log(1 + z), 3),
-    Row("logistic", lambda z: 1 / (1 + mpmath.exp(-z)), 6, 5e4),
-    Row("sin", mpmath.sin, 3, 5e4),
-    Row("cos", mpmath.cos, 3, 5e4),
-    Row("tan", mpmath.tan, 4, 5e4),
-    Row("tanh", mpmath.tanh, 4, 5e4),
-]
+def bound(function: Function, name: str) -> float:
+    return function.ulp[name == "c128"]
 
 
-def plane(name: str, limit: float, count: int = 24) -> np.ndarray:
-    """Numbers near 1, everywhere, at the ends of the exponent's range, near the unit circle, and near both axes."""
-    rng = np.random.default_rng(7)
-    top = LARGEST[name]
-
-    def part(low: float, high: float) -> np.ndarray:
-        return rng.choice([-1.0, 1.0], count) * 2.0 ** rng.uniform(low, high, count)
-
-    spans = [(-3, 3), (-20, 5), (-top, top), (-top - 20, -top + 10), (top - 5, top)]
-    regions = [part(*span) + 1j * part(*span) for span in spans]
-    circle = np.exp(1j * rng.uniform(-np.pi, np.pi, count))
-    regions += [circle, circle - 1, 1 + part(-40, -1) + 1j * part(-40, -1), part(0, 9.6) + 1j * part(0, 9)]
-    regions += [part(-3, 3) + 1j * part(-60, -10), part(-60, -10) + 1j * part(-3, 3)]
-    z = np.concatenate(regions).astype(DTYPE[name])
-    return z[np.abs(z.astype(np.clongdouble)) < limit]
+@pytest.mark.parametrize(("function", "name"), ROWS)
+def test_unary_functions(function: Function, name: str) -> None:
+    """Over the whole plane, near cuts, branch points and poles, up to the overflow and down to the smallest numbers."""
+    z = np.concatenate(list(strata(name, 6, poles=function.poles).values()))
+    z = below(z, function.limit)
+    (actual,) = run(lambda b, x: getattr(sx, function.name)(x), z, against=[])
+    with mpmath.workprec(PRECISION[name]):
+        held(actual, [function.exact(v) for v in exact_numbers(z)], name, bound(function, name), z)
 
 
-def assert_near(actual: np.ndarray, wanted: list[Any], name: str, ulp: float, points: Any) -> None:
-    """Each part within `ulp` units in the last place of the larger part of the exact result."""
-    precision, lowest = PRECISION[name], {"c64": -149, "c128": -1074}[name]
-    largest = mpmath.mpf(float(np.finfo(DTYPE[name]).max))
-    for value, exact, point in zip(actual, wanted, points, strict=True):
-        exact = mpmath.mpc(exact)
-        size = max(abs(exact.real), abs(exact.imag))
-        _, exponent = mpmath.frexp(size)
-        unit = mpmath.ldexp(1, max(int(exponent) - precision, lowest))
-        for got, part in ((value.real, exact.real), (value.imag, exact.imag)):
-            if abs(part) > largest:
-                assert abs(got) >= largest * 0.999, (point, value, exact)
-            else:
-                assert np.isfinite(got), (point, value, exact)
-                assert abs(mpmath.mpf(float(got)) - part) <= ulp * unit, (point, value, exact)
+@pytest.mark.parametrize("name", list(DTYPES))
+def test_powers(name: str) -> None:
+    """Of any size, of bases next to 1 with large exponents, with real and whole exponents: |y log x| up to 700."""
+    drawn = pairs(name, 12).values()
+    x, y = (np.concatenate([pair[k] for pair in drawn]) for k in (0, 1))
+    (actual,) = run(lambda b, v, w: sx.pow(v, w), x, y, against=[])
+    function = FUNCTIONS["pow"]
+    with mpmath.workprec(PRECISION[name]):
+        wanted = [function.exact(v, w) for v, w in zip(exact_numbers(x), exact_numbers(y), strict=True)]
+        held(actual, wanted, name, bound(function, name), list(zip(x, y, strict=True)))
 
 
-def exact(z: np.ndarray) -> list[Any]:
-    return [mpmath.mpc(float(v.real), float(v.imag)) for v in z]
-
-
-@pytest.mark.parametrize("name", ["c64", "c128"])
-@pytest.mark.parametrize("row", UNARY, ids=lambda row: row.name)
-def test_unary_functions(row: Row, name: str) -> None:
-    z = plane(name, row.limit)
-    with mpmath.workprec(2400 if name == "c128" else 400):
-        wanted = [row.meaning(v) for v in exact(z)]
-        (actual,) = run(lambda b, x: getattr(sx, row.name)(x), z, against=[])
-        assert_near(actual, wanted, name, row.ulp if name == "c128" else 0.51, z)
-
-
-@pytest.mark.parametrize("name", ["c64", "c128"])
-def test_sums_products_and_quotients(name: str) -> None:
-    x = plane(name, 2.0 ** (LARGEST[name] // 2 - 2))
-    x = x[np.abs(x) > 2.0 ** -(LARGEST[name] // 2 - 20)]
+@pytest.mark.parametrize("name", list(DTYPES))
+def test_sums_and_products(name: str) -> None:
+    x = np.concatenate(list(strata(name, 8).values()))
+    x = x[np.abs(np.log2(np.abs(x.astype(np.clongdouble)))) < TOP[name] // 2 - 20]
     y = np.random.default_rng(1).permutation(x)
-    results = run(lambda b, v, w: [sx.add(v, w), sx.sub(v, w), sx.mul(v, w), sx.div(v, w), sx.neg(v)], x, y, against=[])
-    with mpmath.workprec(400):
-        a, b = exact(x), exact(y)
+    results = run(lambda b, v, w: [sx.add(v, w), sx.sub(v, w), sx.mul(v, w), sx.neg(v)], x, y, against=[])
+    with mpmath.workprec(PRECISION[name]):
+        a, b = exact_numbers(x), exact_numbers(y)
         wanted = [
-            ([v + w for v, w in zip(a, b)], 0.5),
-            ([v - w for v, w in zip(a, b)], 0.5),
-            ([v * w for v, w in zip(a, b)], 1.5),
-            ([v / w for v, w in zip(a, b)], 3 if name == "c128" else 0.51),
+            ([v + w for v, w in zip(a, b, strict=True)], 0.5),
+            ([v - w for v, w in zip(a, b, strict=True)], 0.5),
+            ([v * w for v, w in zip(a, b, strict=True)], 1.5),
             ([-v for v in a], 0),
         ]
         for actual, (exactly, ulp) in zip(results, wanted, strict=True):
-            assert_near(actual, exactly, name, ulp, zip(x, y))
+            held(actual, exactly, name, ulp, list(zip(x, y, strict=True)))
 
 
-@pytest.mark.parametrize("name", ["c64", "c128"])
-def test_quotients_of_the_largest_and_smallest(name: str) -> None:
+@pytest.mark.parametrize("name", list(DTYPES))
+def test_quotients(name: str) -> None:
     """Neither squares nor products of the parts may overflow, nor underflow."""
-    x = plane(name, np.inf)
+    x = np.concatenate(list(strata(name, 8).values()))
     y = np.random.default_rng(2).permutation(x)
     (actual,) = run(lambda b, v, w: sx.div(v, w), x, y, against=[])
-    with mpmath.workprec(400):
-        wanted = [v / w for v, w in zip(exact(x), exact(y))]
-    assert_near(actual, wanted, name, 3, zip(x, y))
-
-
-@pytest.mark.parametrize(("name", "ulp"), [("c64", 0.51), ("c128", 150)])
-def test_power(name: str, ulp: float) -> None:
-    """The error of c128 grows with |y log x|, as XLA's does."""
-    x = plane(name, 1e4)
-    x = x[np.abs(x) > 1e-4]
-    y = np.random.default_rng(3).permutation(x)
-    x, y = x[np.abs(y) < 20], y[np.abs(y) < 20]
-    (actual,) = run(lambda b, v, w: sx.pow(v, w), x, y, against=[])
-    with mpmath.workprec(400):
-        wanted = [mpmath.exp(w * mpmath.log(v)) for v, w in zip(exact(x), exact(y))]
-    assert_near(actual, wanted, name, ulp, zip(x, y))
+    function = FUNCTIONS["div"]
+    with mpmath.workprec(PRECISION[name]):
+        wanted = [v / w for v, w in zip(exact_numbers(x), exact_numbers(y), strict=True)]
+        held(actual, wanted, name, bound(function, name), list(zip(x, y, strict=True)))
 
 
 def test_atan2() -> None:
@@ -159,7 +112,7 @@ SPECIAL = (0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan)
 
 def special_points(name: str) -> np.ndarray:
     """All pairs of special parts; written part by part, since a product with 1j would make more NaN."""
-    z = np.empty(len(SPECIAL) ** 2, DTYPE[name])
+    z = np.empty(len(SPECIAL) ** 2, DTYPES[name])
     z.real, z.imag = np.repeat(SPECIAL, len(SPECIAL)), np.tile(SPECIAL, len(SPECIAL))
     return z
 
@@ -200,6 +153,42 @@ def test_special_values_of_sin_and_cos(function: str, name: str) -> None:
     assert_same_kind(actual, wanted, z, signs=False)
     exact_zero = (z == 0) | (np.isfinite(z.real) & np.isinf(z.imag))
     assert_same_kind(actual[exact_zero], wanted[exact_zero], z[exact_zero])
+
+
+@pytest.mark.parametrize("name", ["c64", "c128"])
+@pytest.mark.parametrize("function", ["sinh", "cosh"])
+def test_special_values_of_sinh_and_cosh(function: str, name: str) -> None:
+    """As in C99, which leaves signs open where the other part is NaN."""
+    z = special_points(name)
+    (actual,) = run(lambda b, x: getattr(sx, function)(x), z, against=[])
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, function)(z)
+    for array in (actual, wanted):
+        array.real[np.isnan(array.imag)] = np.abs(array.real[np.isnan(array.imag)])
+        array.imag[np.isnan(array.real)] = np.abs(array.imag[np.isnan(array.real)])
+    assert_same_kind(actual, wanted, z)
+
+
+INVERSES = {
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+}
+
+
+@pytest.mark.parametrize("name", ["c64", "c128"])
+@pytest.mark.parametrize("function", list(INVERSES))
+def test_sides_of_branch_cuts(function: str, name: str) -> None:
+    """On the axes, where the sign of a zero says which side of a cut is meant, and at infinity. Oracle: numpy (C99)."""
+    parts = (-np.inf, -3.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 3.0, np.inf)
+    z = np.empty(len(parts) ** 2, DTYPES[name])
+    z.real, z.imag = np.repeat(parts, len(parts)), np.tile(parts, len(parts))
+    (actual,) = run(lambda b, x: getattr(sx, function)(x), z, against=[])
+    with np.errstate(all="ignore"):
+        assert_same_kind(actual, INVERSES[function](z), z)
 
 
 @pytest.mark.parametrize("name", ["c64", "c128"])

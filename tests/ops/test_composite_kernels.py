@@ -1,5 +1,4 @@
-"""Kernels for composites that are registered in Python, held against the decompositions; oracles: numpy
-and scipy."""
+"""Kernels for composites that are registered in Python. Oracles: the decompositions, numpy and scipy."""
 
 from __future__ import annotations
 

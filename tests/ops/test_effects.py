@@ -265,3 +265,26 @@ def test_nothing_is_sent_on_a_channel() -> None:
     assert sender(np.zeros(3, np.float32)) == ()
     with pytest.raises(sx.ExecutionError, match=r"channel 9005 holds float32\[3\], where float32\[2\] is read"):
         made()
+
+
+def test_loops_and_branches_run_for_their_effects_alone() -> None:
+    def body(i: sx.XlaOp) -> sx.XlaOp:
+        sx.outfeed(i)
+        return i + 1
+
+    def branch(i: sx.XlaOp) -> sx.XlaOp:
+        sx.outfeed(i * 10)
+        return i
+
+    def program(b: sx.XlaBuilder, i: sx.XlaOp) -> sx.XlaOp:
+        sx.while_(lambda i: i < 3, body, i)
+        sx.conditional(i < 1, i, branch, i, lambda i: i)
+        return i
+
+    made = executable(program, sx.s32[()])
+    assert made(1) == 1
+    assert [int(made.transfer_from_outfeed()) for _ in range(2)] == [1, 2]
+    assert made(0) == 0
+    assert [int(made.transfer_from_outfeed()) for _ in range(4)] == [0, 1, 2, 0]
+    with pytest.raises(sx.ExecutionError):
+        made.transfer_from_outfeed()

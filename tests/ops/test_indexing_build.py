@@ -28,13 +28,13 @@ BATCHED = {
 def rows(sizes: tuple[int, ...] = (1, 4), **changed: Any) -> Callable[..., Any]:
     """Rows of an array [6,4], with some numbers changed."""
     numbers = sx.GatherDimensionNumbers(**{**ROWS, **changed})
-    return lambda x, i: sx.gather(x, i, numbers, sizes)
+    return lambda x, i: sx.gather(x, i, dimension_numbers=numbers, slice_sizes=sizes)
 
 
 def batched(sizes: tuple[int, ...] = (1, 1, 4), **changed: Any) -> Callable[..., Any]:
     """Rows of each of several arrays, [2,6,4] at [2,3]."""
     numbers = sx.GatherDimensionNumbers(**{**BATCHED, **changed})
-    return lambda x, i: sx.gather(x, i, numbers, sizes)
+    return lambda x, i: sx.gather(x, i, dimension_numbers=numbers, slice_sizes=sizes)
 
 
 TABLE = (sx.f32[6, 4], sx.s32[3])
@@ -47,7 +47,9 @@ class TestGather:
         assert "offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>" in text
         assert "indices_are_sorted = false, slice_sizes = array<i64: 1, 4>" in text
         numbers = sx.GatherDimensionNumbers(**ROWS)
-        sorted_ = build(lambda x, i: sx.gather(x, i, numbers, (1, 4), indices_are_sorted=True), *TABLE)
+        sorted_ = build(
+            lambda x, i: sx.gather(x, i, dimension_numbers=numbers, slice_sizes=(1, 4), indices_are_sorted=True), *TABLE
+        )
         assert "indices_are_sorted = true" in str(sorted_)
         text = str(build(batched(), *TABLES))
         assert "operand_batching_dims = [0], start_indices_batching_dims = [0]" in text
@@ -79,7 +81,7 @@ class TestGather:
 
     def test_gather_c1(self):
         error = refused("C1", rows(offset_dims=()), *TABLE)
-        assert "input has 2 dimensions" in error.summary
+        assert "operand has 2 dimensions" in error.summary
         assert "name 0, 1 and 0 of them" in error.summary
 
     def test_gather_c2(self):
@@ -145,7 +147,7 @@ class TestGather:
 
     def test_gather_c17(self):
         error = refused("C17", batched(), sx.f32[5, 6, 4], sx.s32[2, 3])
-        assert "batching dimension 0 of input has size 5, but 0 of start_indices 2" in error.summary
+        assert "batching dimension 0 of operand has size 5, but 0 of start_indices 2" in error.summary
 
     def test_gather_c18(self):
         refused("C18", rows(start_index_map=(0, 0)), sx.f32[6, 4], sx.s32[3, 2])
@@ -164,12 +166,20 @@ class TestGather:
         assert error.summary == "slice_sizes[1] must be from 0 to 4, and is -1"
 
     def test_other_refusals(self):
-        refused("", lambda x, i: sx.gather(x, i, (1, 0, 0, 1), (1, 4)), *TABLE)
-        refused("", lambda x, i: sx.gather(x, 3, sx.GatherDimensionNumbers(**ROWS), (1, 4)), *TABLE)
+        refused("", lambda x, i: sx.gather(x, i, dimension_numbers=(1, 0, 0, 1), slice_sizes=(1, 4)), *TABLE)
+        refused(
+            "",
+            lambda x, i: sx.gather(x, 3, dimension_numbers=sx.GatherDimensionNumbers(**ROWS), slice_sizes=(1, 4)),
+            *TABLE,
+        )
         refused("", rows(("1", 4)), *TABLE)
         refused("", rows(offset_dims=(0.5,)), *TABLE)
         other = sx.XlaBuilder("other").parameter(0, sx.s32[3])
-        refused("", lambda x, i: sx.gather(x, other, sx.GatherDimensionNumbers(**ROWS), (1, 4)), *TABLE)
+        refused(
+            "",
+            lambda x, i: sx.gather(x, other, dimension_numbers=sx.GatherDimensionNumbers(**ROWS), slice_sizes=(1, 4)),
+            *TABLE,
+        )
 
 
 INTO_ROWS = {
@@ -193,13 +203,13 @@ ALL_ADDED = (sx.f32[2, 6, 4], sx.s32[2, 3], sx.f32[2, 3, 4])
 def into_rows(computation: Any = sx.add, **changed: Any) -> Callable[..., Any]:
     """Added to rows of an array [6,4], with some numbers changed."""
     numbers = sx.ScatterDimensionNumbers(**{**INTO_ROWS, **changed})
-    return lambda x, i, u: sx.scatter(x, i, u, computation, numbers)
+    return lambda x, i, u: sx.scatter(x, i, u, computation, dimension_numbers=numbers)
 
 
 def into_batches(**changed: Any) -> Callable[..., Any]:
     """Added to rows of each of several arrays, [2,6,4] at [2,3]."""
     numbers = sx.ScatterDimensionNumbers(**{**INTO_BATCHES, **changed})
-    return lambda x, i, u: sx.scatter(x, i, u, sx.add, numbers)
+    return lambda x, i, u: sx.scatter(x, i, u, sx.add, dimension_numbers=numbers)
 
 
 class TestScatter:
@@ -209,7 +219,10 @@ class TestScatter:
         assert "indices_are_sorted = false" in text
         assert "unique_indices = false" in text
         numbers = sx.ScatterDimensionNumbers(**INTO_ROWS)
-        make = lambda x, i, u: sx.scatter(x, i, u, sx.add, numbers, indices_are_sorted=True, unique_indices=True)  # noqa: E731
+
+        def make(x: sx.XlaOp, i: sx.XlaOp, u: sx.XlaOp) -> sx.XlaOp:
+            return sx.scatter(x, i, u, sx.add, dimension_numbers=numbers, indices_are_sorted=True, unique_indices=True)
+
         text = str(build(make, *ADDED))
         assert "indices_are_sorted = true" in text
         assert "unique_indices = true" in text
@@ -220,7 +233,7 @@ class TestScatter:
     def test_several_operands(self):
         def make(x, y, i, u, v):
             swap = lambda a, b, c, d: (a + c, sx.max(b, d))  # noqa: E731
-            return list(sx.scatter((x, y), i, (u, v), swap, sx.ScatterDimensionNumbers(**INTO_ROWS)))
+            return list(sx.scatter((x, y), i, (u, v), swap, dimension_numbers=sx.ScatterDimensionNumbers(**INTO_ROWS)))
 
         built = build(make, sx.f32[6, 4], sx.s8[6, 4], sx.s32[3], sx.f32[3, 4], sx.s8[3, 4])
         assert built.result_shape == sx.Shape.tuple([sx.f32[6, 4], sx.s8[6, 4]])
@@ -247,7 +260,10 @@ class TestScatter:
         refused("I2", into_rows(), sx.f32[6, 4], sx.f32[3], sx.f32[3, 4])
 
     def test_scatter_c1(self):
-        make = lambda x, y, i, u: sx.scatter((x, y), i, (u, u), sx.add, sx.ScatterDimensionNumbers(**INTO_ROWS))  # noqa: E731
+
+        def make(x: sx.XlaOp, y: sx.XlaOp, i: sx.XlaOp, u: sx.XlaOp) -> sx.XlaOp:
+            return sx.scatter((x, y), i, (u, u), sx.add, dimension_numbers=sx.ScatterDimensionNumbers(**INTO_ROWS))
+
         refused("C1", make, sx.f32[6, 4], sx.f32[5, 4], sx.s32[3], sx.f32[3, 4])
 
     def test_scatter_c2(self):
@@ -255,7 +271,10 @@ class TestScatter:
         assert "the operands have 2 dimensions" in error.summary
 
     def test_scatter_c3(self):
-        make = lambda x, i, u, v: sx.scatter((x, x), i, (u, v), sx.add, sx.ScatterDimensionNumbers(**INTO_ROWS))  # noqa: E731
+
+        def make(x: sx.XlaOp, i: sx.XlaOp, u: sx.XlaOp, v: sx.XlaOp) -> sx.XlaOp:
+            return sx.scatter((x, x), i, (u, v), sx.add, dimension_numbers=sx.ScatterDimensionNumbers(**INTO_ROWS))
+
         refused("C3", make, sx.f32[6, 4], sx.s32[3], sx.f32[3, 4], sx.f32[3, 3])
 
     @pytest.mark.parametrize("update", [sx.f32[3, 5], sx.f32[2, 4], sx.f32[3, 4, 1]])
@@ -265,8 +284,8 @@ class TestScatter:
 
     def test_scatter_c5(self):
         numbers = sx.ScatterDimensionNumbers(**INTO_ROWS)
-        refused("C5", lambda x, i, u: sx.scatter((), i, (), sx.add, numbers), *ADDED)
-        error = refused("C5", lambda x, i, u: sx.scatter((x, x), i, u, sx.add, numbers), *ADDED)
+        refused("C5", lambda x, i, u: sx.scatter((), i, (), sx.add, dimension_numbers=numbers), *ADDED)
+        error = refused("C5", lambda x, i, u: sx.scatter((x, x), i, u, sx.add, dimension_numbers=numbers), *ADDED)
         assert error.summary == "there are 2 operands, and 1 updates"
 
     def test_scatter_c6(self):
@@ -355,8 +374,12 @@ class TestScatter:
         assert "must take and return scalars of the operands' types" in error.summary
 
     def test_other_refusals(self):
-        refused("", lambda x, i, u: sx.scatter(x, i, u, sx.add, {}), *ADDED)
-        refused("", lambda x, i, u: sx.scatter(x, [0], u, sx.add, sx.ScatterDimensionNumbers(**INTO_ROWS)), *ADDED)
+        refused("", lambda x, i, u: sx.scatter(x, i, u, sx.add, dimension_numbers={}), *ADDED)
+        refused(
+            "",
+            lambda x, i, u: sx.scatter(x, [0], u, sx.add, dimension_numbers=sx.ScatterDimensionNumbers(**INTO_ROWS)),
+            *ADDED,
+        )
         refused("", into_rows(update_window_dims="1"), *ADDED)
 
 
@@ -384,3 +407,44 @@ class TestInTorchsWords:
         refused("", lambda x, i: sx.torch_gather(x, i, 2), sx.f32[2, 3], sx.s32[2, 3])
         refused("", lambda x, i: sx.torch_gather(x, i, 0), sx.f32[2, 3], sx.s32[2])
         refused("", lambda x, i: sx.torch_gather(x, i, 0), sx.f32[2, 3], sx.s32[2, 4])
+
+
+class TestDimensionsOneByOne:
+    """Parameters as XLA's operation semantics has them; one value of all dimensions says the same."""
+
+    def test_gather(self):
+        b = sx.XlaBuilder("one")
+        x, i = b.parameter(0, sx.f32[5, 4]), b.parameter(1, sx.s32[3])
+        one = sx.gather(x, i, 1, (1,), (1, 4), (0,), (0,), True)
+        named = sx.gather(
+            start_indices=i,
+            operand=x,
+            index_vector_dim=1,
+            offset_dims=(1,),
+            slice_sizes=(1, 4),
+            collapsed_slice_dims=(0,),
+            start_index_map=(0,),
+            indices_are_sorted=True,
+        )
+        numbers = sx.GatherDimensionNumbers(**ROWS)
+        whole = sx.gather(x, i, dimension_numbers=numbers, slice_sizes=(1, 4), indices_are_sorted=True)
+        one_by_one, by_name, at_once = (str(op.values[0].owner).partition("=")[2] for op in (one, named, whole))
+        assert one_by_one == by_name == at_once
+
+    def test_scatter(self):
+        b = sx.XlaBuilder("one")
+        x, i, u = b.parameter(0, sx.f32[5, 4]), b.parameter(1, sx.s32[3]), b.parameter(2, sx.f32[3, 4])
+        one = sx.scatter(x, i, u, sx.add, 1, (1,), (0,), (0,), False, True)
+        numbers = sx.ScatterDimensionNumbers(**INTO_ROWS)
+        whole = sx.scatter(x, i, u, sx.add, dimension_numbers=numbers, unique_indices=True)
+        for name in ("scatter_dimension_numbers", "indices_are_sorted", "unique_indices"):
+            assert one.values[0].owner.attributes[name] == whole.values[0].owner.attributes[name]
+
+    def test_what_is_not_said(self):
+        error = refused("", lambda x, i: sx.gather(x, i, 1, (1,), (1, 4), (0,)), *TABLE)
+        assert "start_index_map must be given" in error.summary
+
+    def test_what_is_said_twice(self):
+        numbers = sx.GatherDimensionNumbers(**ROWS)
+        error = refused("", lambda x, i: sx.gather(x, i, 1, None, (1, 4), dimension_numbers=numbers), *TABLE)
+        assert "index_vector_dim and dimension_numbers must not both be given" in error.summary

@@ -1,6 +1,7 @@
-"""Batch normalization, run. Oracles: XLA:CPU, and the three formulas of the operation semantics in numpy's longest float.
+"""Batch normalization, run. Oracles: XLA:CPU, and the formulas of the operation semantics in numpy's longest float.
 
-The reference interpreter ends the process when it meets one of these operations.
+The reference interpreter ends the process when it meets one of these operations. XLA:CPU takes the variance as the mean
+of the squares less the square of the mean, which loses up to 10 times more than the formulas do.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.element_types import element_type
+from tests.comparison import assert_same
 from tests.programs import general_only, run
 
 EPSILON = 1e-3
@@ -24,9 +26,10 @@ SHAPES = [
     ((3, 40, 6, 6), 1),
     ((7,), 0),
 ]
-SHAPES += [((2, 1, 3, 1, 2, 2), 2), ((1, 1), 0), ((3, 0), 1), ((37, 65), 1), ((65, 130), 0)]
-# What differs from XLA:CPU is in the order of sums.
-TOLERANCE = {"f32": {"ulp": 8, "scale": 1e-6}, "f64": {"ulp": 8, "scale": 1e-14}}
+SHAPES += [((2, 1, 3, 1, 2, 2), 2), ((3, 0), 1), ((37, 65), 1), ((65, 130), 0)]
+# How far results may be from the formulas (the general path adds up one by one) and from XLA:CPU, of the largest one.
+EXACT = {"f32": 1e-6, "f64": 2e-15}
+LOOSE = {"f32": 4e-6, "f64": 1e-14}
 
 
 def arrays(name: str, shape: tuple[int, ...], feature: int, seed: int = 0) -> list[np.ndarray]:
@@ -93,15 +96,20 @@ def wanted(which: str, shape: tuple[int, ...], feature: int, given: list[np.ndar
     ]
 
 
-@pytest.mark.parametrize(("shape", "feature"), SHAPES, ids=str)
-@pytest.mark.parametrize("name", ["f32", "f64"])
+@pytest.mark.parametrize(
+    ("name", "shape", "feature"),
+    [*(("f32", *each) for each in SHAPES), *(("f64", *each) for each in SHAPES[:4])],
+    ids=str,
+)
 def test_against_the_formulas(name: str, shape: tuple[int, ...], feature: int) -> None:
     drawn = arrays(name, shape, feature)
     for make, places, which in programs(feature):
         given = [drawn[place] for place in places]
         expected = wanted(which, shape, feature, given)
         for options in (None, general_only()):
-            run(make, *given, options=options, against=["xla"], expected=expected, **TOLERANCE[name])
+            results = run(make, *given, options=options, against=["xla"], scale=LOOSE[name])
+            for result, exact in zip(results, expected, strict=True):
+                assert_same(result, exact, scale=EXACT[name])
 
 
 @pytest.mark.parametrize("name", ["f8e4m3fn", "f8e5m2", "bf16", "f16"])
@@ -140,4 +148,4 @@ def test_in_a_program() -> None:
         y, mean, variance = sx.batch_norm_training(x * 2.0, scale, offset, EPSILON, 3)
         return [sx.max(y, 0.0), sx.sqrt(variance) + mean]
 
-    run(make, *drawn[:3], against=["xla"], ulp=16, scale=1e-6)
+    run(make, *drawn[:3], against=["xla"], scale=LOOSE["f32"])

@@ -103,8 +103,8 @@ def test_types(name: str, descending: bool) -> None:
         x = sample(name, 3 * length).reshape(3, length)
         order = places(x, descending=descending)
         expected = [np.take_along_axis(x, order, 1), order]
-        sort_with_places(x, comparator, against=against, expected=expected)
-        if length == 40:
+        sort_with_places(x, comparator, against=against if length == 40 else (), expected=expected)
+        if length == 40 and not descending:
             sort_with_places(x, merged(comparator), against=[], expected=expected)
 
 
@@ -112,7 +112,7 @@ def test_types(name: str, descending: bool) -> None:
 @pytest.mark.parametrize("way", ["plain", "merged"])
 def test_lengths(length: int, way: str) -> None:
     comparator = sx.lt if way == "plain" else merged(sx.lt)
-    for rows in (1, 3):
+    for rows in (1, 3) if length > 4000 else (3,):
         x = np.random.default_rng(length).integers(-50, 50, (rows, length), dtype=np.int32)
         order = places(x)
         sort_with_places(x, comparator, against=[], expected=[np.take_along_axis(x, order, 1), order])
@@ -132,7 +132,7 @@ def test_edge_shapes(shape: tuple[int, ...]) -> None:
         order = places(x, axis)
         expected = [np.take_along_axis(x, order, axis), order]
         sort_with_places(x, sx.lt_total_order, axis, against=["xla"] if x.size else [], expected=expected)
-        sort_with_places(x, merged(sx.lt_total_order), axis, against=[], expected=expected)
+    sort_with_places(x, merged(sx.lt_total_order), axis, against=[], expected=expected)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -224,7 +224,7 @@ FICKLE: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", FICKLE)
-@pytest.mark.parametrize("length", [2, 5, 70, 5000, 20_000])
+@pytest.mark.parametrize("length", [5, 70, 20_000])
 def test_comparators_that_contradict_themselves(name: str, length: int) -> None:
     """Some permutation comes out, and both operands are moved alike."""
     x = np.random.default_rng(length).integers(0, 1000, length, dtype=np.int32)
@@ -233,7 +233,7 @@ def test_comparators_that_contradict_themselves(name: str, length: int) -> None:
     np.testing.assert_array_equal(y, x[order])
 
 
-@pytest.mark.parametrize("length", [7, 100, 5000, 40_000])
+@pytest.mark.parametrize("length", [7, 5000])
 def test_a_comparator_that_never_answers_yes_leaves_all_as_it_was(length: int) -> None:
     x = np.random.default_rng(length).integers(0, 1000, length, dtype=np.int32)
     sort_with_places(x, lambda a, b: sx.lt(a, a), against=[], expected=[x, counted(x)])
@@ -270,8 +270,13 @@ def test_a_comparator_that_reads_a_value_from_around_it() -> None:
     check(text, [x, np.int32(-1)], against=["interpreter"], expected=[np.sort(x)[::-1]])
 
 
-@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16", "int32", "uint8", "bool", "complex64"])
-@pytest.mark.parametrize("length", [40, 300, 33_000])
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        *((name, 300) for name in ("float32", "float64", "bfloat16", "float16", "int32", "uint8", "bool", "complex64")),
+        *(("float32", 40), ("complex64", 40), ("bfloat16", 33_000), ("float64", 33_000)),
+    ],
+)
 def test_what_jax_writes(name: str, length: int) -> None:
     """Its comparators take zeros, and NaNs, for equal: the bits of both show whether the order is stable."""
     import jax
@@ -287,7 +292,7 @@ def test_what_jax_writes(name: str, length: int) -> None:
             lambda a, b: jnp.lexsort((a, b)),
             lambda a, b: jax.lax.sort((a, b), num_keys=2),
         ]
-        for function in functions if length == 300 else functions[1:2]:
+        for function in functions if length == 300 and name in ("float32", "int32") else functions[1:2]:
             text = jax.jit(function, keep_unused=True).lower(x, y).as_text()
             results = [np.asarray(r) for r in jax.tree.leaves(jax.jit(function)(x, y))]
             for actual, expected in zip(sx.compile(text).execute([x, y]), results, strict=True):
@@ -391,3 +396,18 @@ def test_top_k_as_jax_exports_it(k: int) -> None:
     for program in (text, artifact):
         for actual, expected in zip(sx.compile(program).execute([x]), first(x, k), strict=True):
             np.testing.assert_array_equal(actual.view(np.uint8), expected.view(np.uint8))
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_top_k_as_a_custom_call(largest: bool) -> None:
+    """How other producers of StableHLO write it."""
+    text = f"""
+    func.func public @main(%x: tensor<2x500xf32>) -> (tensor<2x4xf32>, tensor<2x4xi32>) {{
+      %0:2 = stablehlo.custom_call @mhlo.topk(%x) {{
+        mhlo.attributes = {{k = 4 : i64, largest = {str(largest).lower()}}}, mhlo.version = 1 : i64
+      }} : (tensor<2x500xf32>) -> (tensor<2x4xf32>, tensor<2x4xi32>)
+      return %0#0, %0#1 : tensor<2x4xf32>, tensor<2x4xi32>
+    }}"""
+    x = sample("f32", 1000).reshape(2, 500)
+    for actual, expected in zip(sx.compile(text).execute([x]), first(x, 4, largest=largest), strict=True):
+        np.testing.assert_array_equal(actual.view(np.uint8), expected.view(np.uint8))

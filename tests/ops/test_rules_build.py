@@ -23,6 +23,7 @@ SAME = {
     "conv_general": "conv_general_dilated",
     "conv_with_general_dimensions": "conv_general_dilated",
     "conv_with_general_padding": "conv_general_dilated",
+    "cross_replica_sum": "all_reduce",
     "dot": "dot_general",
     "outfeed": "outfeed_with_token",
     "pad_in_dim": "pad",
@@ -31,6 +32,7 @@ SAME = {
     "select_and_scatter_with_general_padding": "select_and_scatter",
     "send": "send_with_token",
     "slice_in_dim": "slice",
+    "top_k": "sort",
     "torch_gather": "gather",
 }
 

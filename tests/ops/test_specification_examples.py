@@ -1,8 +1,8 @@
 """Every example with values that XLA's operation semantics print, in the order of the document.
 
-Operations whose family has a file of its own beside this one for printed examples say so there: windows, sorting, gathers
-and collectives. The examples of the document on broadcasting are in tests/test_broadcasting.py. The oracle is the document;
-StableHLO's reference interpreter and XLA:CPU have to agree.
+Those of windows, sorting, sizes known at run time and collectives are in the files of their families, those of the
+document on broadcasting in tests/test_broadcasting.py. The oracle is the document; StableHLO's reference interpreter
+and XLA:CPU have to agree.
 """
 
 from __future__ import annotations

@@ -159,6 +159,25 @@ def test_windows_without_an_element() -> None:
     every_way(reduced(sx.max, 7, (12,), padding=[(20, 3)]), x[:0], against=["interpreter"])
 
 
+@pytest.mark.parametrize("name", ["f32", "s8", "u16", "bf16"])
+@pytest.mark.parametrize("padding", ["SAME", [(0, 0), (2, -1), (1, 3), (0, 0)]], ids=str)
+def test_pooling_with_padding(name: str, padding: Any) -> None:
+    """Windows are cut at the edges then; a start that is not neutral stands for all of the padding."""
+    dtype = element_type(name).dtype
+    x = np.random.default_rng(15).integers(0, 9, (1, 5, 6, 11)).astype(dtype)
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp) -> list[sx.XlaOp]:
+        ways = [
+            (sx.max, 4),
+            (sx.add, 0),
+            (sx.min, neutral("f32" if dtype.kind not in "iu" else name, sx.min)),
+            (sx.add, 3),
+        ]
+        return [reduced(op, start, (1, 3, 2, 1), (1, 2, 1, 1), padding=padding)(b, v) for op, start in ways]
+
+    every_way(make, x, against=["interpreter"])
+
+
 # --- large windows ----------------------------------------------------------------------------------------------------
 
 
@@ -275,7 +294,9 @@ def test_scans_against_the_interpreter(shape: tuple[int, ...], axis: int) -> Non
 LONG = [(20001,), (2, 17000), (9, 1003), (4100, 5), (3000, 3, 4), (40, 1100), (9, 20, 130)]
 
 
-@pytest.mark.parametrize(("shape", "integer"), [*zip(LONG, ["s16", "s64", "u32", "s8", "u64", "s32", "u8"], strict=True)])
+@pytest.mark.parametrize(
+    ("shape", "integer"), [*zip(LONG, ["s16", "s64", "u32", "s8", "u64", "s32", "u8"], strict=True)]
+)
 def test_long_scans(shape: tuple[int, ...], integer: str) -> None:
     rng = np.random.default_rng(7)
     axis = 1 if shape[0] in (2, 9) else 0
@@ -320,6 +341,22 @@ def test_scans_of_types_that_are_computed_in_others(name: str) -> None:
     op = sx.or_ if name == "pred" else sx.max
     for axis in (0, 1):
         every_way(cumulative(op, neutral(name, op), x.shape, axis), x, against=["interpreter"])
+
+
+@pytest.mark.parametrize("name", ["c64", "c128"])
+def test_complex_numbers(name: str) -> None:
+    rng = np.random.default_rng(16)
+    x = (rng.normal(size=(3, 40)) + 1j * rng.normal(size=(3, 40))).astype(element_type(name).dtype)
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.complex128), (2, 20))
+    ways = [(sx.add, 0, x.cumsum(1)), (sx.mul, 1, x.cumprod(1))]
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp) -> list[sx.XlaOp]:
+        return [reduced(sx.add, 0, (2, 20))(b, v), *(cumulative(op, start, x.shape, 1)(b, v) for op, start, _ in ways)]
+
+    expected = [windows.sum((2, 3)), *(total for *_, total in ways)]
+    every_way(
+        make, x, against=[], expected=[e.astype(x.dtype) for e in expected], scale=2e-6 if name == "c64" else 1e-14
+    )
 
 
 def log_add_exp(a: Any, c: Any) -> Any:
@@ -452,6 +489,16 @@ def test_select_and_scatter(shape: tuple[int, ...], sizes: Any, strides: Any, pa
     every_way(scattered(sizes, strides, padding), x, source, against=BOTH)
     # A place that is selected holds the initial value once; the interpreter folds it in twice.
     every_way(scattered(sizes, strides, padding, start=3), x, source, against=["xla"])
+
+
+def test_general_padding() -> None:
+    x, source = np.float32([4, 3, 2, 1]), np.float32([1, 2, 3])
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp, s: sx.XlaOp) -> sx.XlaOp:
+        zero = b.constant(0.0)
+        return sx.select_and_scatter_with_general_padding(v, sx.ge, (2,), (2,), [(1, 1)], s, zero, sx.add)
+
+    every_way(make, x, source, against=BOTH, expected=[np.float32([1, 2, 0, 3])])
 
 
 def test_padding_is_never_selected() -> None:

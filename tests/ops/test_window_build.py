@@ -263,3 +263,18 @@ class TestSelectAndScatter:
     def test_select_and_scatter_c10(self):
         refused("C10", lambda x, s: scattered(x, s, scatter=sx.ge), sx.f32[4], sx.f32[2])
         refused("C10", lambda x, s: scattered(x, s, scatter=lambda a, c: (a, c)), sx.f32[4], sx.f32[2])
+
+
+def test_reduce_window_takes_padding_sixth_or_last() -> None:
+    """The operation semantics calls it with six arguments; its table has the dilations before the padding."""
+    b = sx.XlaBuilder("test")
+    x, zero = b.parameter(0, sx.f32[5]), b.constant(0.0)
+    six = sx.reduce_window(x, zero, sx.add, (2,), (1,), [(1, 0)])
+    assert six.shape.dimensions == (5,)
+    eight = sx.reduce_window(x, zero, sx.add, (2,), (1,), (2,), (3,), [(1, 0)])
+    named = sx.reduce_window(x, zero, sx.add, (2,), (1,), padding=[(1, 0)], base_dilations=(2,), window_dilations=(3,))
+    assert eight.shape.dimensions == named.shape.dimensions == (7,)
+    for name in ("base_dilations", "window_dilations", "padding"):
+        assert eight.values[0].owner.attributes[name] == named.values[0].owner.attributes[name]
+    with pytest.raises(sx.ShapeError, match="C12"):
+        sx.reduce_window(x, zero, sx.add, (2,), (1,))

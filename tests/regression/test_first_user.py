@@ -97,7 +97,8 @@ class TestPrograms:
 
     def test_quantised_types(self) -> None:
         q = "tensor<2x!quant.uniform<i8:f32,1.0:3>>"
-        with pytest.raises(sx.UnsupportedError, match=r"quantised types are not there yet \(<text>:1:"):
+        # Where the text is read, or at the signature when something else has loaded the dialect.
+        with pytest.raises(sx.UnsupportedError, match="quantised types are not there yet"):
             sx.compile(f"func.func @main(%x: {q}) -> {q} {{ return %x : {q} }}")
 
     def test_bytecode_that_was_cut_off(self) -> None:

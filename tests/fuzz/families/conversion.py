@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from tests.fuzz.program import Value, tensor
-from tests.fuzz.writer import C64, C128, COARSE, LARGEST, Writer, family, nested_text, number_text
+from tests.fuzz.writer import C64, C128, LARGEST, Writer, family, nested_text, number_text
 
 conversion = family("conversion")
 
@@ -25,10 +25,9 @@ def convert(w: Writer) -> Value:
 def _in_range(w: Writer, x: Value, element: str) -> Value:
     """The value where the other type can hold it: beyond that, conversions to integers are left to the implementation;
     whole programs must stay exact."""
-    small = {"f8E4M3FN": 4, "f8E5M2": 1}
     to_integer = x.is_float and not _is_float(element)
     if w.whole or to_integer:
-        x = w.small(x, LARGEST.get(element, small.get(element, 100 if element in COARSE else 100)))
+        x = w.small(x, LARGEST.get(element, 100))
     if to_integer and not w.whole:
         # NaN has no integer.
         finite = tensor(x.shape, "i1")
@@ -47,7 +46,13 @@ def _is_float(element: str) -> bool:
 @conversion.statement(0.5)
 def bitcast(w: Writer) -> Value | None:
     """The bits of integers, as other integers or as floats; bits of NaN differ between implementations."""
-    same = {"i32": ("ui32", "f32"), "ui32": ("i32", "f32"), "i8": ("ui8",), "ui8": ("i8",), "i16": ("ui16", "bf16", "f16")}
+    same = {
+        "i32": ("ui32", "f32"),
+        "ui32": ("i32", "f32"),
+        "i8": ("ui8",),
+        "ui8": ("i8",),
+        "i16": ("ui16", "bf16", "f16"),
+    }
     x = w.pick(lambda v: v.element in same)
     if x is None or w.whole:
         return None
@@ -77,7 +82,9 @@ def reduce_precision(w: Writer) -> Value | None:
     if x is None or w.whole:
         return None
     exponent, mantissa = w.random.choice(PRECISIONS)
-    return w.emit(f"stablehlo.reduce_precision {x.name}, format = e{exponent}m{mantissa} : {x.type}", x.shape, x.element)
+    return w.emit(
+        f"stablehlo.reduce_precision {x.name}, format = e{exponent}m{mantissa} : {x.type}", x.shape, x.element
+    )
 
 
 @conversion.statement(1)

@@ -15,7 +15,9 @@ def convolve(w: Writer) -> Value | None:
     """A value as images of features, by a kernel that a constant or another value fills."""
     if w.depth and not w.whole:
         return None
-    x = w.pick(lambda v: v.element != "i1" and not (w.whole and v.element in COARSE) and prod(v.shape) > 0, least_rank=2)
+    x = w.pick(
+        lambda v: v.element != "i1" and not (w.whole and v.element in COARSE) and prod(v.shape) > 0, least_rank=2
+    )
     if x is None or len(x.shape) > 5:
         return None
     order = w.random.sample(range(len(x.shape)), len(x.shape))

@@ -93,9 +93,12 @@ def gather(w: Writer) -> Value | None:
     if n.batch:
         operand, indices = [p for p, _ in n.batch], [i for _, i in n.batch]
         batching = f"operand_batching_dims = {operand}, start_indices_batching_dims = {indices}, "
+    numbers = (
+        f"offset_dims = {offset}, collapsed_slice_dims = {n.collapsed}, {batching}start_index_map = {n.mapped},"
+        f" index_vector_dim = {n.vector}"
+    )
     return w.emit(
-        f'"stablehlo.gather"({x.name}, {n.indices.name}) {{dimension_numbers = #stablehlo.gather<offset_dims = {offset},'
-        f" collapsed_slice_dims = {n.collapsed}, {batching}start_index_map = {n.mapped}, index_vector_dim = {n.vector}>,"
+        f'"stablehlo.gather"({x.name}, {n.indices.name}) {{dimension_numbers = #stablehlo.gather<{numbers}>,'
         f" slice_sizes = array<i64: {', '.join(map(str, n.sizes))}>, indices_are_sorted = false}}"
         f" : ({x.type}, {n.indices.type}) -> {tensor(tuple(made), x.element)}",
         tuple(made),
@@ -117,15 +120,15 @@ def scatter(w: Writer) -> Value | None:
     shape, window = _interleaved(w, n.batches, [s for i, s in enumerate(n.sizes) if i not in skipped])
     if prod(shape) > 4000 or len(shape) > 6:
         return None
-    updates = w.pick(lambda v: v.shape == tuple(shape) and v.element == x.element)
-    updates = updates or w.splat(w.random.randint(0, 1 if x.element == "i1" else 3), tuple(shape), x.element)
-    x, updates = w.ready(x), w.ready(updates)
+    updates = w.ready(w.of_type(tuple(shape), x.element))
+    x = w.ready(x)
     batching = ""
     if n.batch:
         operand, indices = [p for p, _ in n.batch], [i for _, i in n.batch]
         batching = f"input_batching_dims = {operand}, scatter_indices_batching_dims = {indices}, "
+    region = w.scalar_region(w.random.choice(names), x.element)
     return w.emit(
-        f'"stablehlo.scatter"({x.name}, {n.indices.name}, {updates.name}) {w.scalar_region(w.random.choice(names), x.element)}'
+        f'"stablehlo.scatter"({x.name}, {n.indices.name}, {updates.name}) {region}'
         f" {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {window},"
         f" inserted_window_dims = {n.collapsed}, {batching}scatter_dims_to_operand_dims = {n.mapped},"
         f" index_vector_dim = {n.vector}>, indices_are_sorted = false, unique_indices = false}}"

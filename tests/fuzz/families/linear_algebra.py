@@ -17,8 +17,12 @@ def _diagonal(w: Writer, like: Value, number: int) -> Value:
     flags = w.emit(
         f"stablehlo.compare EQ, {rows.name}, {columns.name} : ({wide}, {wide}) -> {tensor(shape, 'i1')}", shape, "i1"
     )
-    some, none = (w.emit(f"stablehlo.constant dense<{_real(n, like)}> : {like.type}", shape, like.element) for n in (number, 0))
-    return w.emit(f"stablehlo.select {flags.name}, {some.name}, {none.name} : {flags.type}, {like.type}", shape, like.element)
+    some, none = (
+        w.emit(f"stablehlo.constant dense<{_real(n, like)}> : {like.type}", shape, like.element) for n in (number, 0)
+    )
+    return w.emit(
+        f"stablehlo.select {flags.name}, {some.name}, {none.name} : {flags.type}, {like.type}", shape, like.element
+    )
 
 
 def _real(number: int, like: Value) -> str:
@@ -71,8 +75,9 @@ def triangular_solve(w: Writer) -> Value | None:
     transpose = w.random.choice(["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"])
     flags = {"left_side": left, "lower": w.chance(0.5), "unit_diagonal": False}
     attributes = ", ".join(f"{name} = {str(flag).lower()}" for name, flag in flags.items())
+    attributes += f", transpose_a = #stablehlo<transpose {transpose}>"
     return w.emit(
-        f'"stablehlo.triangular_solve"({a.name}, {b.name}) {{{attributes}, transpose_a = #stablehlo<transpose {transpose}>}}'
+        f'"stablehlo.triangular_solve"({a.name}, {b.name}) {{{attributes}}}'
         f" : ({a.type}, {b.type}) -> {b.type}",
         b.shape,
         b.element,

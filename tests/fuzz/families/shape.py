@@ -37,7 +37,20 @@ def transpose(w: Writer) -> Value | None:
 @shape.statement(1)
 def reshape(w: Writer) -> Value | None:
     x = w.any()
-    more = (*w.shapes, *EMPTY_SHAPES, (2, 12), (12,), (24,), (6, 4), (153,), (3, 51), (18, 17), (15,), (1, 1, 1), (2, 2, 1, 1, 3, 2))
+    more = (
+        *w.shapes,
+        *EMPTY_SHAPES,
+        (2, 12),
+        (12,),
+        (24,),
+        (6, 4),
+        (153,),
+        (3, 51),
+        (18, 17),
+        (15,),
+        (1, 1, 1),
+        (2, 2, 1, 1, 3, 2),
+    )
     shapes = [s for s in more if prod(s) == prod(x.shape) and s != x.shape]
     if not shapes:
         return None

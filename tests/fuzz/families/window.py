@@ -107,9 +107,8 @@ def select_and_scatter(w: Writer) -> Value | None:
     drawn = draw_window(w, x.shape, plain=True)
     if drawn is None or any(min(p) < 0 or max(p) >= k for p, k in zip(drawn.padding, drawn.sizes, strict=True)):
         return None
-    source = w.pick(lambda v: v.shape == drawn.shape and v.element == x.element)
-    source = source or w.splat(w.random.randint(1, 3), drawn.shape, x.element)
-    x, source, zero = w.ready(x), w.ready(source), w.splat(0, (), x.element)
+    source = w.ready(w.of_type(drawn.shape, x.element))
+    x, zero = w.ready(x), w.splat(0, (), x.element)
     scalar = tensor((), x.element)
     a, b, c = (w.name() for _ in range(3))
     word = w.random.choice(["GE", "LE"])

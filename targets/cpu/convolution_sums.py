@@ -1,0 +1,117 @@
+"""The sums of a register tile of a convolution, over the window and the features that are packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stablexla.targets.cpu.contraction_output import Scene
+from stablexla.targets.cpu.contraction_tiles import Tile, unroll_of
+from stablexla.targets.cpu.convolution_match import Spatial
+from stablexla.targets.cpu.convolution_pack import Weights
+from stablexla.targets.cpu.convolution_place import Packed, Place, Taps
+from stablexla.targets.cpu.convolution_plan import Plan
+from stablexla.targets.cpu.emission import Value, fma, index, known, load, loop, splat
+
+# Elements of a window's row that are written out one after the other for channels.
+UNROLLED = 8
+# A loop over the window: its turns, and how far one moves in the packed lhs and in the packed weights.
+Nest = tuple[Value, int, int]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What sums are made of: lhs and weights, both packed."""
+
+    scene: Scene
+    plan: Plan
+    width: Spatial
+    packed: Packed
+    weights: Weights
+    weights_buffer: Value
+
+    def of_tile(
+        self,
+        place: Place,
+        taps: Taps,
+        at: tuple[Value, Value, Value],
+        weights: Value,
+        tile: Tile,
+        inits: list[Value],
+    ) -> list[Value]:
+        """The sums of a tile over the window and the features that are packed."""
+        w, (row, round_, a) = self.width, at
+        a = a + (round_ * (w.stride // w.step) + (taps.start - w.first) // w.step) * self.packed.element
+        # For each dimension of the window: what an output meets, and how far a step of it moves in the packed lhs.
+        dims: list[tuple[Taps, int]] = []
+        plane = self.packed.plane
+        for _, met in reversed(place.planes):
+            dims.insert(0, (met, plane))
+            plane *= met.spatial.taps
+        if place.height is not None:
+            d, line = place.height.spatial, self.packed.line
+            a = a + row * (d.stride // d.step * line)
+            dims.append((place.height, d.tap_stride // d.step * line))
+        dims.append((taps, w.tap_stride // w.step * self.packed.element))
+        nest: list[Nest] = []
+        b, tap = weights, self.weights.features * self.weights.width
+        for met, along in reversed(dims):
+            b = b + met.first * tap
+            nest.insert(0, (met.count, along, met.spatial.tap_step * tap))
+            tap *= met.spatial.window
+        if self.plan.channels:
+            nest.insert(0, (index(self.plan.features), plane, self.weights.width))
+        return self._nest(nest, a, b, tile, inits)
+
+    def _nest(self, loops: Sequence[Nest], a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
+        features, width = self.plan.features, self.weights.width
+        (count, along_a, along_b), *rest = loops
+        if not rest and not self.plan.channels and along_a == features and along_b == features * width:
+            # The window's elements of a row, with their features, lie side by side.
+            return self._inner(count * features, a, b, tile, sums)
+        number = known(count)
+        if not rest and self.plan.channels and number is not None and number <= UNROLLED:
+            for tap in range(number):
+                sums = self._of_channels(index(tap * along_a) + a, index(tap * along_b) + b, tile, sums)
+            return sums
+        with loop(0, count, 1, sums) as turn:
+            at_a, at_b = turn.iv * along_a + a, turn.iv * along_b + b
+            if rest:
+                out = self._nest(rest, at_a, at_b, tile, turn.args)
+            elif self.plan.channels:
+                out = self._of_channels(at_a, at_b, tile, turn.args)
+            else:
+                out = self._inner(index(features), at_a, at_b, tile, turn.args)
+            turn.yields(*out)
+        return turn.results
+
+    def _of_channels(self, a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
+        """Adds the products with one element of the window for each channel."""
+        lanes, along = self.scene.lanes, self.width.stride // self.width.step * self.packed.element
+        out = []
+        for v in range(tile.vectors):
+            weight = load(self.weights_buffer, b + v * lanes, lanes)
+            of_vector = sums[v :: tile.vectors]
+            values = [load(self.packed.buffer, a + r * along + v * lanes, lanes) for r in range(tile.rows)]
+            out.append([fma(x, weight, total) for x, total in zip(values, of_vector, strict=True)])
+        return [out[v][r] for r in range(tile.rows) for v in range(tile.vectors)]
+
+    def _inner(self, extent: Value, a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
+        """Sums over neighbours in the packed lhs."""
+        width, lanes = self.weights.width, self.scene.lanes
+        number = known(extent)
+        unroll = unroll_of(number if number is not None else self.plan.features)
+        along = self.width.stride // self.width.step * self.packed.element
+        with loop(0, extent, unroll, sums) as k:
+            values = k.args
+            for step in range(unroll):
+                at_a, at_b = k.iv + step + a, (k.iv + step) * width + b
+                vectors = [load(self.weights_buffer, at_b + v * lanes, lanes) for v in range(tile.vectors)]
+                out = []
+                for r in range(tile.rows):
+                    factor = splat(load(self.packed.buffer, at_a + r * along), lanes)
+                    of_row = values[r * tile.vectors : (r + 1) * tile.vectors]
+                    out += [fma(factor, vector, total) for vector, total in zip(vectors, of_row, strict=True)]
+                values = out
+            k.yields(*values)
+        return k.results
