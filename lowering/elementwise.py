@@ -8,7 +8,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.dialects.attributes import word
-from stablexla.dialects.element_types import ElementType, Kind
+from stablexla.dialects.element_types import BY_NAME, ElementType, Kind
 from stablexla.lowering import complex_functions, complex_math, complex_power, scalars
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.generic import elementwise
@@ -115,10 +115,9 @@ def compare_values(x: ir.Value, y: ir.Value, element: ElementType, direction: st
     if element.is_complex:
         return complex_math.compare(x, y, direction)
     if element.is_float and kind == "TOTALORDER":
-        bits = element.bits if element.bits >= 8 else 32
         if element.bits < 8:
-            x, y = widen(x, element), widen(y, element)
-        x, y = scalars.total_order_key(x, bits), scalars.total_order_key(y, bits)
+            x, y, element = widen(x, element), widen(y, element), BY_NAME["f32"]
+        x, y = scalars.total_order_key(x, element), scalars.total_order_key(y, element)
         return scalars.cmpi(_signed(direction), x, y)
     if element.is_float:
         predicate = "UNE" if direction == "NE" else "O" + direction

@@ -182,12 +182,20 @@ def is_finite(x: ir.Value, element: ElementType) -> ir.Value:
     return cmpf("OLT", math.absf(x), constant(x.type, float("inf")))
 
 
-def total_order_key(x: ir.Value, bits: int) -> ir.Value:
+def total_order_key(x: ir.Value, element: ElementType) -> ir.Value:
     """A signed integer that orders floats as -NaN < -inf < ... < -0 < +0 < ... < inf < NaN."""
+    bits = element.bits
     integer = ir.IntegerType.get_signless(bits)
     raw = arith.bitcast(integer, x)
     sign = arith.shrsi(raw, constant(integer, bits - 1))
-    return arith.xori(raw, arith.shrui(sign, constant(integer, 1)))
+    key = arith.xori(raw, arith.shrui(sign, constant(integer, 1)))
+    if not element.name.endswith("fnuz"):
+        return key
+    # The only NaN of these types has the bits that are -0 in others; as a negative NaN it is the lowest, and the
+    # negative numbers take the place that it leaves.
+    lowest = constant(integer, 1 << (bits - 1))
+    negative = arith.subi(key, sign)
+    return arith.select(arith.cmpi(arith.CmpIPredicate.eq, raw, lowest), lowest, negative)
 
 
 def ignoring_type(function: Callable[..., ir.Value]) -> Callable[..., ir.Value]:

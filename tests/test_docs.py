@@ -118,3 +118,17 @@ def test_every_section_of_the_semantics_is_done(table: ModuleType):
 
 def test_the_list_of_operations_is_up_to_date(table: ModuleType):
     assert table.PAGE.read_text() == table.page(), "run python docs/make_ops_table.py"
+
+
+@pytest.fixture(scope="module")
+def differences() -> ModuleType:
+    return load_file(ROOT / "docs/make_differences.py")
+
+
+def test_the_page_of_differences_is_up_to_date(differences: ModuleType):
+    assert differences.PAGE.read_text() == differences.page(), "run python docs/make_differences.py"
+
+
+def test_each_difference_has_a_test(differences: ModuleType):
+    rows = [*differences.FROM_XLA, *differences.FROM_THE_INTERPRETER]
+    assert [row.test for row in rows if not (ROOT / row.test).is_file()] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 from stablexla.targets.cpu.contraction_output import Frame, Scene
 from stablexla.targets.cpu.contraction_tiles import Tile, write_tile
@@ -45,15 +46,17 @@ class Item:
         # Tiles that reach beyond the last round read elements that are there, and sums nobody asks for have room.
         self.rounds = plan.rounds if self.phases == 1 else -(-plan.rounds // tile.rows) * tile.rows
         element, row = plan.columns if plan.channels else plan.features, self.width.reach(self.rounds)
-        lhs = alloca(sizes.packed(plan.elements, plan.rows, self.rounds) + 2 * self.lanes, self.scene.compute)
-        self.lhs = Packed(lhs, element, row, sizes.heights(plan.rows) * row * element)
+        image = sizes.packed(plan.elements, plan.rows, self.rounds)
+        lhs = alloca(plan.images * image + 2 * self.lanes, self.scene.compute)
+        self.lhs = Packed(lhs, element, row, sizes.heights(plan.rows) * row * element, image)
         self.packed = packed if packed is not None else alloca(weights.block, self.scene.compute)
         self.sums = Sums(self.scene, plan, self.width, self.lhs, weights, self.packed)
         self.outputs = weights.outputs
         self.in_parts = weights.parts > 1
         if plan.staged:
             self.stage_row = self.rounds * self.phases * plan.columns
-            self.stage = alloca(plan.rows * self.stage_row + self.lanes * plan.columns, self.scene.compute)
+            self.stage_image = plan.rows * self.stage_row
+            self.stage = alloca(plan.images * self.stage_image + self.lanes * plan.columns, self.scene.compute)
             self.square = alloca(self.lanes * self.lanes, self.scene.compute)
         self.spill = alloca(tile.rows * tile.vectors * self.lanes, self.scene.compute)
 
@@ -62,13 +65,16 @@ class Item:
         place = self._place(coordinates)
         if self.in_parts:
             zero = constant(0, vector_of(self.lanes, self.scene.compute))
-            with loop(0, self.plan.rows * self.stage_row, self.lanes) as at:
+            with loop(0, self.plan.images * self.stage_image, self.lanes) as at:
                 store(zero, self.stage, at.iv)
         with loop(0, self.weights.parts) as part:
-            self._pack(place, part.iv)
+            self._images(place, lambda one: self._pack(one, part.iv))
             self._panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
         if self.plan.staged:
-            self._panels(place, lambda panel, columns: self._write_panel(place, panel, columns))
+            self._images(
+                place,
+                lambda one: self._panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
+            )
 
     def _place(self, coordinates: Sequence[Value]) -> Place:
         batch, group, *planes, phase, row_block, round_block, column_block = coordinates
@@ -87,7 +93,12 @@ class Item:
         all_rounds = self.width.rounds
         rounds = minimum(index(all_rounds) - round_, plan.rounds) if all_rounds > plan.rounds else index(all_rounds)
         column = column_block * plan.columns
-        return Place(batch, group, tuple(met), height, phase, row, rows, round_, rounds, column)
+        return Place(batch * plan.images, index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column)
+
+    def _images(self, place: Place, each: Callable[[Place], None]) -> None:
+        """Calls `each` for the images of the item, in a loop."""
+        with loop(0, self.plan.images) as image:
+            each(replace(place, batch=place.batch + image.iv, image=image.iv))
 
     # Packing.
 
@@ -114,7 +125,7 @@ class Item:
 
     def _pack_rows(self, place: Place, at: Value, plane: Value, inside: Value | None) -> None:
         d, w, c, plan = place.height, self.width, self.convolved, self.plan
-        to = plane * self.lhs.plane
+        to = plane * self.lhs.plane + place.image * self.lhs.image
         start = place.round * w.stride + w.first
         last = (
             w.first + (-(-w.rounds // self.plan.rounds) * self.plan.rounds - 1) * w.stride + (w.reach(1) - 1) * w.step
@@ -167,11 +178,14 @@ class Item:
             weights = index(0)
             pack_weights(self.scene, self.weights, (place.group, panel, part), self.packed, weights)
 
-        def tile(at: tuple[Value, Value, Value], taps: Taps, rows: int) -> None:
-            self._tile(place, taps, at, weights, panel, rows, columns)
+        def of_image(one: Place) -> None:
+            def tile(at: tuple[Value, Value, Value], taps: Taps, rows: int) -> None:
+                self._tile(one, taps, at, weights, panel, rows, columns)
 
-        with loop(0, place.rows) as row, loop(0, self.phases) as phase:
-            self._tiles_of_row(place, (row.iv, phase.iv), Taps.of(self.width, 0, phase.iv), tile)
+            with loop(0, place.rows) as row, loop(0, self.phases) as phase:
+                self._tiles_of_row(one, (row.iv, phase.iv), Taps.of(self.width, 0, phase.iv), tile)
+
+        self._images(place, of_image)
 
     def _tiles_of_row(
         self,
@@ -206,7 +220,11 @@ class Item:
         tile = Tile(rows, math.ceil(columns / self.lanes))
         stage = index(0)
         if self.plan.staged:
-            stage = row * self.stage_row + (round_ * self.phases + phase) * self.plan.columns
+            stage = (
+                place.image * self.stage_image
+                + row * self.stage_row
+                + (round_ * self.phases + phase) * self.plan.columns
+            )
             stage = stage + (panel * self.weights.width - place.column)
         inits = [self.scene.zero] * (tile.rows * tile.vectors)
         along = self.phases * self.plan.columns
@@ -251,7 +269,7 @@ class Item:
         inner = panel * self.weights.width - place.column
         with loop(0, place.rows) as row:
             frame = self._frame(place, row.iv)
-            base = row.iv * self.stage_row + inner
+            base = place.image * self.stage_image + row.iv * self.stage_row + inner
             if self.scene.vectors or not self.across.vectors:
                 self.scene.write_block(
                     self.stage, self.plan.columns, frame, (count, columns), (first, column), base=base

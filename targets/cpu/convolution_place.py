@@ -32,7 +32,8 @@ class Place:
     """Where an item lies.
 
     Attributes:
-        batch, group: coordinates.
+        batch, group: coordinates; of an item of several images that of one of them.
+        image: the number of that image in the item.
         planes: coordinates along the spatial dimensions but the last two, and what they meet.
         height: what the first of the item's rows meets, if there are rows.
         phase, row, rows: phase and first round of the item's rows, and their number.
@@ -41,6 +42,7 @@ class Place:
     """
 
     batch: Value
+    image: Value
     group: Value
     planes: tuple[tuple[Value, Taps], ...]
     height: Taps | None
@@ -61,12 +63,14 @@ class Packed:
         element: values that lie side by side for an element: features, or channels that have nothing in common.
         row: elements of a row.
         plane: values of a plane.
+        image: values of all of an image.
     """
 
     buffer: Value
     element: int
     row: int
     plane: int
+    image: int
 
     @property
     def line(self) -> int:

@@ -38,6 +38,7 @@ class Plan:
         columns: output features, a multiple of the tile's.
         staged: whether sums go to a buffer of the item first, because they are not done, or lie in another order.
         own_weights: whether an item packs its weights, since no other needs them; else all are packed before.
+        images: images of an item: they share what was read of the weights.
         channels: groups of an item, if they have one output feature each: a vector then holds several of them.
     """
 
@@ -49,6 +50,7 @@ class Plan:
     staged: bool
     own_weights: bool = False
     channels: int = 0
+    images: int = 1
 
     @property
     def elements(self) -> int:
@@ -59,7 +61,7 @@ class Plan:
         """Numbers of items along batch, groups, planes, phases and blocks of rows, blocks of rounds, of columns."""
         c, height = sizes.convolved, sizes.height
         return [
-            c.batch.extent,
+            c.batch.extent // self.images,
             1 if self.channels else c.group.extent,
             *(d.outputs for d in sizes.planes),
             len(height.phases) if height else 1,
@@ -139,7 +141,8 @@ def _plan_of_features(sizes: Sizes) -> Plan | None:
         wanted = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(sizes.all_rows / rows)))
         columns = min(columns, max(2, math.ceil(panels / wanted)) * panel)
     blocks = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(c.outputs / columns)))
-    return Plan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
+    plan = Plan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
+    return _with_images(sizes, plan) if rows >= sizes.all_rows and rounds >= c.last.rounds else plan
 
 
 def _plan_of_channels(sizes: Sizes) -> Plan | None:
@@ -166,6 +169,24 @@ def _is_staged(convolved: Convolved, features: int) -> bool:
     c = convolved.contraction
     in_parts = features < convolved.inputs.extent
     return in_parts or len(convolved.last.phases) > 1 or c.n.c != 1 or c.epilogue_size > INLINE_EPILOGUE
+
+
+def _with_images(sizes: Sizes, plan: Plan) -> Plan:
+    """Several images in an item, if they are small beside the weights, and there are enough of them."""
+    c = sizes.convolved
+    if sizes.weight_bytes <= sizes.target.l2_bytes // 2 or math.prod(d.outputs for d in sizes.planes) > 1:
+        return plan
+    panel = plan.tile.vectors * sizes.lanes
+    panels, wanted = -(-c.outputs // panel), _wanted(sizes)
+    image = sizes.packed(plan.features, sizes.all_rows, plan.rounds) * sizes.bytes
+    for images in range(c.batch.extent, 1, -1):
+        others = sizes.others // c.batch.extent * (c.batch.extent // images)
+        columns = max(1, panels * others // wanted) * panel
+        sums = sizes.all_rows * plan.rounds * len(sizes.width.phases) * columns * sizes.bytes if plan.staged else 0
+        fits = images * image <= LHS_BYTES and images * sums <= STAGE_BYTES
+        if c.batch.extent % images == 0 and fits and others * -(-panels * panel // columns) >= min(wanted, LEAST_ITEMS):
+            return replace(plan, rows=sizes.all_rows, columns=min(columns, plan.columns), images=images)
+    return plan
 
 
 def _fits_whole(sizes: Sizes, plan: Plan) -> bool:

@@ -41,7 +41,11 @@ class Sums:
     ) -> list[Value]:
         """The sums of a tile over the window and the features that are packed."""
         w, (row, round_, a) = self.width, at
-        a = a + (round_ * (w.stride // w.step) + (taps.start - w.first) // w.step) * self.packed.element
+        a = (
+            a
+            + place.image * self.packed.image
+            + (round_ * (w.stride // w.step) + (taps.start - w.first) // w.step) * self.packed.element
+        )
         # For each dimension of the window: what an output meets, and how far a step of it moves in the packed lhs.
         dims: list[tuple[Taps, int]] = []
         plane = self.packed.plane

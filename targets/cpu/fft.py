@@ -81,8 +81,9 @@ class _Writer:
                 target = _reals_of_result(scale) if odd else target
         inner = plan.inner if isinstance(plan, RealLine) else plan
         if isinstance(inner, Direct):
+            assert isinstance(plan, Direct | RealLine)
             kind = kind if isinstance(plan, RealLine) else "FFT"
-            add_short_lines(self.program, plan, kind, axis.outer, Rows(source, before), Rows(target, after))  # type: ignore[arg-type]
+            add_short_lines(self.program, plan, kind, axis.outer, Rows(source, before), Rows(target, after))
             return
         lines = Lines(self.program, axis.outer)
 

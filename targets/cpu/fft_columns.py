@@ -67,13 +67,7 @@ class Columns:
             with loop(0, step.rest) as across:
                 q = across.iv
                 for v in range(self.vectors):
-                    self._one(
-                        step,
-                        k,
-                        factors,
-                        lambda t, v=v: read((k * step.radix + t) * step.rest + q, v),  # type: ignore[misc]
-                        lambda j, value, v=v: write((k + j * step.done) * step.rest + q, v, value),  # type: ignore[misc]
-                    )
+                    self._one(step, k, factors, *_at(step, k, q, v, read, write))
 
     def _inner(self, step: Pass, source: Cells, target: Cells) -> None:
         """A pass between the buffers: cell by cell."""
@@ -141,3 +135,16 @@ class Columns:
             even, odd = Complex(*terms.results[:2]), Complex(*terms.results[2:4])
             write(j, even + odd)
             write(n - j, even - odd)
+
+
+def _at(step: Pass, k: Value, q: Value, v: int, read: Load, write: Store) -> tuple[Read, Write]:
+    """Reading and writing vector v of what a pass makes of [k, ..., q]."""
+
+    def read_one(t: int | Value) -> Complex:
+        return read((k * step.radix + t) * step.rest + q, v)
+
+    def write_one(j: int | Value, value: Complex) -> None:
+        row = k + (j * step.done if isinstance(j, Value) else index(j * step.done))
+        write(row * step.rest + q, v, value)
+
+    return read_one, write_one

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import log2
 
-from stablexla.lowering.fft_plan import Bluestein, Line, RealLine, Split
+from stablexla.lowering.fft_plan import Bluestein, Direct, Line, RealLine, Split
 from stablexla.targets.cpu import fft_sweeps
 from stablexla.targets.cpu.emission import Value, index, loop, minimum, transpose_registers
 from stablexla.targets.cpu.fft_columns import Columns
@@ -123,7 +123,8 @@ class Lines:
 
         def columns(place: Place, memory: list[Value], tile: Value) -> None:
             start, given = first.start(tile), source(place)
-            work = first.cells(memory)
+            # The last pass writes to the buffer that it does not read from.
+            work = Cells(memory[(len(plan.columns.passes) - 1) % 2], index(0), lanes)
             first.columns(plan.columns, place.scene, memory).run(
                 lambda row, v: given.load(row * plan.rows.n + start + v * lanes, lanes),
                 lambda row, v, value: work.store(value, row * first.vectors + v),
@@ -137,7 +138,7 @@ class Lines:
                 lambda row, v, value: made.store(value, row * plan.columns.n + start + v * lanes),
             )
 
-        return [Stage(first.count, first.memory(3), columns), Stage(second.count, second.memory(2), rows)]
+        return [Stage(first.count, first.memory, columns), Stage(second.count, second.memory, rows)]
 
     # ---- phases ------------------------------------------------------------------------------------------------------
 
@@ -193,20 +194,19 @@ class _Tiles:
     def count(self) -> int:
         return -(-self.width // (self.vectors * self.lanes))
 
-    def memory(self, buffers: int) -> tuple[int, ...]:
-        """The sizes of that many buffers of a tile."""
-        return (self.n * self.vectors * 2 * self.lanes,) * buffers
+    @property
+    def memory(self) -> tuple[int, int]:
+        """The sizes of the two buffers of a tile."""
+        size = self.n * self.vectors * 2 * self.lanes
+        return size, size
 
     def start(self, tile: Value) -> Value:
         step = self.vectors * self.lanes
         return tile * step if self.width % step == 0 else minimum(tile * step, self.width - step)
 
-    def cells(self, memory: list[Value]) -> Cells:
-        return Cells(memory[-1], index(0), self.lanes)
-
-    def columns(self, plan: object, scene: Scene, memory: list[Value]) -> Columns:
-        a, b = (Cells(m, index(0), self.lanes) for m in memory[:2])
-        return Columns(plan, self.lanes, self.vectors, (a, b), scene.tables, scene.part, scene.sign)  # type: ignore[arg-type]
+    def columns(self, plan: Direct, scene: Scene, memory: list[Value]) -> Columns:
+        a, b = (Cells(m, index(0), self.lanes) for m in memory)
+        return Columns(plan, self.lanes, self.vectors, (a, b), scene.tables, scene.part, scene.sign)
 
 
 def _turn(plan: Split, place: Place, tiles: _Tiles, work: Cells, target: Array, start: Value) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import mlir.ir as ir
@@ -11,6 +12,7 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.targets.cpu import convolution_plan
+from stablexla.targets.cpu.target import CpuTarget, host_target
 from tests.comparison import assert_same
 from tests.cpu.harness import compile_kernel
 from tests.ops.convolution_reference import convolve, wide
@@ -81,14 +83,14 @@ class Drawn:
             window_reversal=window["reversal"],
         )
 
-    def check_alone(self) -> None:
+    def check_alone(self, target: CpuTarget | None = None) -> None:
         """The kernel alone, its operands at the end of what may be read, its items cut in several ways."""
         b = sx.XlaBuilder("test")
         root = self.make(b, *(b.parameter(i, sx.Shape("f32", a.shape)) for i, a in enumerate((self.lhs, self.rhs))))
         text, order = kernel_alone(sx.compile(b.build(root)).ir("kernels"))
         if 'stablexla.kernel = "convolution"' not in text:
             return
-        kernel = compile_kernel(text)
+        kernel = compile_kernel(text, target)
         arrays = [(self.lhs, self.rhs)[i].reshape(b.shape) for i, b in zip(order, kernel.inputs, strict=True)]
         (result,) = kernel.in_all_ways(*arrays)
         assert_same(result.reshape(root.shape.dimensions), self.expected, scale=2e-6)
@@ -131,6 +133,15 @@ def test_random_convolutions_in_small_pieces(seed: int, monkeypatch: pytest.Monk
     """With next to no memory for an item everything is cut: rows, columns, features, output features."""
     cut_small(monkeypatch)
     Drawn(seed).check_alone()
+
+
+@pytest.mark.parametrize("least", [1, 1000])
+@pytest.mark.parametrize("seed", range(200, 215))
+def test_random_convolutions_of_large_weights(seed: int, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With next to no cache the weights decide what an item is: whole images, several of them, some output features."""
+    monkeypatch.setattr(convolution_plan, "LEAST_ITEMS", least)
+    monkeypatch.setattr(convolution_plan, "ITEM_WORK", 5000)
+    Drawn(seed).check_alone(replace(host_target(), l2_bytes=64))
 
 
 LAYERS = {

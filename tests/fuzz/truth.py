@@ -62,6 +62,11 @@ def _is_right(case: Case, operands: list[Any], actual: Any) -> bool:
     if any(n is None for n in numbers):
         return False
     too_far = max(abs(n) for n in numbers) > LARGEST_EXPONENT
+    if too_far and name == "power" and isinstance(numbers[0], mpmath.mpc) and numbers[0] != 0:
+        with mpmath.workprec(100):
+            growth = mpmath.re(numbers[1] * mpmath.log(numbers[0]))
+        vanishes, overflows = growth < -LARGEST_EXPONENT, growth > LARGEST_EXPONENT
+        return bool((vanishes and actual == 0) or (overflows and not np.isfinite(actual)))
     if too_far and name in (
         "exponential",
         "exponential_minus_one",

@@ -257,8 +257,8 @@ def test_element_types_i1(name):
 
 @pytest.mark.parametrize("name", sorted({*UNARY, *BINARY} - {"is_nan", "reciprocal", "square"}))
 def test_the_table_agrees_with_the_verifier(name):
-    """What the verifier takes beyond XLA's operation: conjugates of real numbers, a Bessel function of complex ones, and
-    their remainder, which nobody defines."""
+    """What the verifier takes beyond XLA's operation: conjugates of real numbers, a Bessel function of complex ones,
+    and their remainder, which nobody defines."""
     entry = REGISTRY[name]
     for t in sx.ELEMENT_TYPES:
         beyond = (name == "conj" and t.is_float) or (name in ("bessel_i1e", "rem") and t.is_complex)

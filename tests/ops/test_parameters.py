@@ -46,8 +46,8 @@ TABLES = {
     "reduce": "operands init_values computation dimensions",
     "reduce_precision": "operand exponent_bits mantissa_bits",
     "reduce_scatter": "operand computation scatter_dimension shard_count replica_groups channel_id",
-    "reduce_window": "operands init_values computation window_dimensions window_strides base_dilations window_dilations "
-    "padding",
+    "reduce_window": "operands init_values computation window_dimensions window_strides base_dilations "
+    "window_dilations padding",
     "reshape": "operand dimensions",
     "rev": "operand dimensions",
     "rng_bit_generator": "algorithm initial_state shape",

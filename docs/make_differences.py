@@ -1,0 +1,248 @@
+"""Writes docs/differences.md: where results differ from those of XLA:CPU and of the reference interpreter, and why.
+
+The rows are kept here by hand, each with the test that shows stablexla's side; the test suite sees that the tests are
+there and that the page is up to date. Run as `python docs/make_differences.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/differences.md"
+OPS = "tests/ops/"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What an operation does here, what the other does, why, and which test holds it."""
+
+    operation: str
+    here: str
+    there: str
+    reason: str
+    test: str
+
+
+FROM_XLA = [
+    Difference(
+        "all floats",
+        "denormals are kept",
+        "flushed to zero, also in comparators and as keys of a sort",
+        "StableHLO's floats are IEEE-754's; `CompileOptions(flush_denormals=True)` flushes",
+        "tests/numerics/test_special_values.py",
+    ),
+    Difference(
+        "convert s64 to bf16",
+        "rounded once",
+        "by way of f32, rounded twice",
+        "StableHLO rounds to the nearest",
+        OPS + "test_conversion.py",
+    ),
+    Difference(
+        "elementary functions",
+        "a bound on the error for all arguments (docs/numerics.md)",
+        "larger errors for some arguments",
+        "nearer to the exact value",
+        "tests/numerics/test_accuracy.py",
+    ),
+    Difference(
+        "complex functions at branch cuts",
+        "the sign of zero tells the side",
+        "lost for some functions",
+        "C99, Annex G",
+        OPS + "test_complex.py",
+    ),
+    Difference(
+        "popcnt, count_leading_zeros of s2, s4, u2, u4",
+        "bits of the element",
+        "bits of the byte that holds it",
+        "StableHLO",
+        OPS + "test_elementwise.py",
+    ),
+    Difference(
+        "reduce_window with padding and an initial value that changes something",
+        "padding holds the initial value",
+        "padding is left out",
+        "StableHLO: the windows are those of the padded array",
+        OPS + "test_window.py",
+    ),
+    Difference(
+        "reduce, reduce_window over one element",
+        "the initial value is combined",
+        "an initial value that changes something is forgotten",
+        "StableHLO",
+        OPS + "test_window.py",
+    ),
+    Difference(
+        "select_and_scatter, equal elements of a window in two dimensions",
+        "compared row by row",
+        "column by column",
+        "StableHLO: in the order of the index",
+        OPS + "test_window.py",
+    ),
+    Difference(
+        "batch_norm_training",
+        "the variance from differences to the mean",
+        "as mean of squares less square of mean, up to ten times less exact",
+        "the formulas of the operation semantics",
+        OPS + "test_normalization.py",
+    ),
+    Difference(
+        "scatter of a window partly outside",
+        "elements inside are combined",
+        "the whole window is dropped",
+        "StableHLO and the operation semantics speak of each element",
+        OPS + "test_indexing_edges.py",
+    ),
+    Difference(
+        "scatter with index vectors of no numbers",
+        "all updates are combined",
+        "one of them",
+        "StableHLO",
+        OPS + "test_indexing.py",
+    ),
+    Difference(
+        "sort of s2, u2",
+        "as any integers",
+        "wrong, or the end of the process",
+        "StableHLO",
+        OPS + "test_order.py",
+    ),
+    Difference(
+        "rng_bit_generator of a float type",
+        "floats of those bits",
+        "unsigned integers",
+        "StableHLO gives the type that was asked for",
+        OPS + "test_random.py",
+    ),
+    Difference(
+        "rng_uniform, rng_normal",
+        "numbers of the same distribution, from a generator of the executable's own",
+        "other numbers",
+        "the distribution is all that is specified",
+        OPS + "test_random.py",
+    ),
+    Difference(
+        "reduce over a dynamic dimension with an initial value that changes something",
+        "the value is combined once",
+        "once for each element of the padding too",
+        "operation semantics: reductions ignore the padding",
+        OPS + "test_dynamic_size.py",
+    ),
+    Difference(
+        "dynamic_slice of a dynamic dimension",
+        "the start is held so that the slice ends before the size",
+        "held by the bound, so that padding may be read",
+        "operation semantics: what lies behind the size is not seen",
+        OPS + "test_dynamic_size_places.py",
+    ),
+    Difference(
+        "set_dimension_size with a size outside of 0 to the bound",
+        "held in that range",
+        "undefined",
+        "as start indices are held",
+        OPS + "test_dynamic_size_build.py",
+    ),
+    Difference(
+        "optimization_barrier of a dynamic dimension",
+        "taken",
+        "refused",
+        "nothing forbids it",
+        OPS + "test_dynamic_size.py",
+    ),
+    Difference(
+        "collective_broadcast; all_reduce with any computation; all_to_all of several operands in one part",
+        "taken, for one device",
+        "refused",
+        "StableHLO",
+        OPS + "test_collectives.py",
+    ),
+]
+
+FROM_THE_INTERPRETER = [
+    Difference(
+        "compare, TOTALORDER",
+        "-NaN < -inf < ... < -0 < +0 < ... < inf < NaN",
+        "as FLOAT",
+        "StableHLO; XLA:CPU agrees",
+        OPS + "test_elementwise.py",
+    ),
+    Difference(
+        "reduce_precision to no bits of fraction",
+        "NaN stays NaN",
+        "becomes infinite",
+        "StableHLO; XLA:CPU agrees",
+        OPS + "test_conversion.py",
+    ),
+    Difference(
+        "unsigned indices above the largest signed number",
+        "large",
+        "negative",
+        "StableHLO",
+        OPS + "test_indexing_edges.py",
+    ),
+    Difference(
+        "select_and_scatter, initial value",
+        "combined once where something is selected",
+        "twice",
+        "StableHLO",
+        OPS + "test_window.py",
+    ),
+    Difference(
+        "scatter",
+        "its operand is left as it was",
+        "overwritten, where the program reads it again",
+        "operations have no effect on their operands",
+        OPS + "test_indexing.py",
+    ),
+    Difference(
+        "collectives, batch_norm, complex results, contractions over nothing",
+        "run",
+        "end the process",
+        "StableHLO",
+        OPS + "test_collectives.py",
+    ),
+]
+
+
+def page() -> str:
+    """The text of docs/differences.md."""
+    return "\n\n".join(
+        [
+            "# Where results differ",
+            "Made by `python docs/make_differences.py`; don't edit.",
+            "Every operation is compared with XLA:CPU and StableHLO's reference interpreter, in tests of its own and in "
+            "random programs (`python -m tests.fuzz`).\nThis is all that is known to differ, beside the last digits of "
+            "floating-point sums, whose order is left open.\nThe operation semantics decide, then StableHLO's "
+            "specification, then what XLA:CPU does.",
+            "## From XLA:CPU",
+            _table(FROM_XLA, "XLA:CPU"),
+            "## From the reference interpreter",
+            _table(FROM_THE_INTERPRETER, "the interpreter"),
+        ]
+    ) + "\n"
+
+
+def _table(rows: list[Difference], other: str) -> str:
+    lines = [f"| operation | stablexla | {other} | reason | test |", "|---|---|---|---|---|"]
+    for row in rows:
+        link = f"[{Path(row.test).stem.removeprefix('test_')}](../{row.test})"
+        lines.append(f"| {row.operation} | {row.here} | {row.there} | {row.reason} | {link} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when the page is out of date")
+    if not parser.parse_args().check:
+        PAGE.write_text(page())
+        return 0
+    return int(PAGE.read_text() != page())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
