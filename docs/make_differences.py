@@ -215,9 +215,9 @@ def page() -> str:
         [
             "# Where results differ",
             "Made by `python docs/make_differences.py`; don't edit.",
-            "Every operation is compared with XLA:CPU and StableHLO's reference interpreter, in tests of its own and in "
-            "random programs (`python -m tests.fuzz`).\nThis is all that is known to differ, beside the last digits of "
-            "floating-point sums, whose order is left open.\nThe operation semantics decide, then StableHLO's "
+            "Every operation is compared with XLA:CPU and StableHLO's reference interpreter, in tests of its own and "
+            "in random programs (`python -m tests.fuzz`).\nThis is all that is known to differ, beside the last digits "
+            "of floating-point sums, whose order is left open.\nThe operation semantics decide, then StableHLO's "
             "specification, then what XLA:CPU does.",
             "## From XLA:CPU",
             _table(FROM_XLA, "XLA:CPU"),

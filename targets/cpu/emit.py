@@ -36,7 +36,7 @@ def emit_kernels(module: ir.Module, *, vector_bits: int = 0, general_only: bool 
         vector_bits: width of vectors; 0 is the host's.
         general_only: sends everything through the general path, for comparing the two.
     """
-    target = host_target() if not vector_bits else CpuTarget(vector_bits=vector_bits)
+    target = host_target().with_vectors(vector_bits) if vector_bits else host_target()
     waiting = []
     for view in list(module.body.operations):
         if KIND not in view.operation.attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -29,6 +29,10 @@ class CpuTarget:
     num_threads: int = 1
     nontemporal_bytes: int = 32 << 20
     prefetch_bytes: int = 2048
+
+    def with_vectors(self, bits: int) -> CpuTarget:
+        """The same machine with vectors of another width."""
+        return replace(self, vector_bits=bits, num_vector_registers=32 if bits == 512 else 16)
 
 
 @functools.cache
