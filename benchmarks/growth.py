@@ -93,7 +93,7 @@ def main() -> int:
     for growing in programs:
         rows = _measure(growing, engines, arguments)
         table.append(cells(growing, rows, names))
-        console.print("  ".join(table[-1]))
+        console.print("  ".join(table[-1]), soft_wrap=True)
         code = max(code, run.complaints(rows, console))
     shown = Table(*headings(names))
     for line in table:

@@ -125,7 +125,8 @@ def _compare(prepared: dict[str, Prepared], row: Row) -> None:
 
     wanted: list[Any] = []
     for name, each in prepared.items():
-        found = [result.astype(np.float64) for result in each.results()]
+        wide = {True: np.complex128, False: np.float64}
+        found = [result.astype(wide[result.dtype.kind == "c"]) for result in each.results()]
         wanted = wanted or found
         if len(found) != len(wanted) or any(f.shape != w.shape for f, w in zip(found, wanted, strict=True)):
             row.engines[name].difference = float("inf")

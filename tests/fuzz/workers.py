@@ -1,6 +1,7 @@
 """Implementations that run programs, each in a child process: what aborts, hangs or spoils its memory starts anew.
 
-`Worker.run` gives the results, or says how it failed. The child is this file, run as a program.
+`Worker.run` gives the results, or says how it failed. The child is this file, run as a program: it imports what it
+needs once, and runs the programs in forks of itself, so that one that died is soon replaced.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import selectors
+import signal
 import struct
 import subprocess
 import sys
@@ -67,11 +69,12 @@ class Worker:
         if self._process is None:
             environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fuzz.workers"],
+                [sys.executable, "-m", "tests.fuzz.workers", self._name],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=environment,
+                start_new_session=True,  # the child and its forks are one group
             )
         return self._process
 
@@ -86,7 +89,7 @@ class Worker:
     def close(self) -> None:
         """Ends the process."""
         if self._process is not None:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:
@@ -127,11 +130,19 @@ def _send(pipe: IO[bytes], message: Any) -> None:
 
 
 def _receive(pipe: IO[bytes]) -> Any:
-    head = pipe.read(8)
-    if len(head) < 8:
-        raise EOFError
-    (size,) = struct.unpack("<q", head)
-    return pickle.loads(pipe.read(size))
+    (size,) = struct.unpack("<q", _read(pipe, 8))
+    return pickle.loads(_read(pipe, size))
+
+
+def _read(pipe: IO[bytes], size: int) -> bytes:
+    """So many bytes: an unbuffered pipe gives what is there."""
+    parts = []
+    while size:
+        parts.append(pipe.read(size))
+        if not parts[-1]:
+            raise EOFError
+        size -= len(parts[-1])
+    return b"".join(parts)
 
 
 # ---- the child -------------------------------------------------------------------------------------------------------
@@ -149,14 +160,42 @@ def _run(way: str, text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
     return {"interpreter": oracles.interpreter, "xla": oracles.xla}[way](text, arguments)
 
 
-def _serve() -> None:
+def _imports(name: str) -> None:
+    """All that takes time before a first program, but threads, which a fork would lose."""
+    if name == "stablexla":
+        import stablexla
+
+        assert stablexla
+    import tests.oracles
+    import tests.programs
+
+    assert tests.oracles
+    assert tests.programs
+
+
+def _replace_the_dead(answers: IO[bytes]) -> None:
+    """Returns in a fork, which is to serve; when it dies, says so and makes another."""
+    while True:
+        child = os.fork()
+        if child == 0:
+            return
+        _, status = os.waitpid(child, 0)
+        if os.waitstatus_to_exitcode(status) == 0:
+            sys.exit(0)
+        _send(answers, Failure("died", f"exit code {os.waitstatus_to_exitcode(status)}"))
+
+
+def _serve(name: str) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print must not mix with the answers
+    questions = os.fdopen(0, "rb", buffering=0)  # a fork must not read ahead of what it answers
+    _imports(name)
+    _replace_the_dead(answers)
     while True:
         try:
-            way, text, arguments = _receive(sys.stdin.buffer)
+            way, text, arguments = _receive(questions)
         except EOFError:
-            return
+            os._exit(0)
         try:
             answer: Any = [np.asarray(r) for r in _run(way, text, arguments)]
         except Exception as error:
@@ -168,4 +207,4 @@ def _serve() -> None:
 if __name__ == "__main__":
     sys.modules["tests.fuzz.workers"] = sys.modules["__main__"]  # one class Failure for both names
     Failure.__module__ = "tests.fuzz.workers"
-    _serve()
+    _serve(sys.argv[1])

@@ -23,7 +23,8 @@ def sample(name: str, size: int, seed: int = 0) -> np.ndarray:
         return rng.integers(0, 2, size).astype(bool)
     if type_.is_complex:
         part = type_.part.name
-        return (sample(part, size, seed) + 1j * sample(part, size, seed + 1)).astype(type_.dtype)
+        with np.errstate(invalid="ignore"):  # infinity times 1j has a NaN
+            return (sample(part, size, seed) + 1j * sample(part, size, seed + 1)).astype(type_.dtype)
     if type_.is_integer:
         return _integers(type_, size, rng)
     return _floats(type_, size, rng)
