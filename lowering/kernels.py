@@ -13,7 +13,7 @@ import mlir.ir as ir
 from mlir.dialects import func, tensor
 
 from stablexla.lowering.context import LoweringContext
-from stablexla.lowering.operations import captured
+from stablexla.lowering.operations import captured, remap
 from stablexla.lowering.storage import from_storage, to_storage
 from stablexla.lowering.types import TensorType, tensor_storage
 
@@ -133,18 +133,8 @@ def _take_captured(function: ir.Operation, block: ir.Block) -> list[ir.Value]:
         else:
             outside.append(value)
             inside = block.add_argument(value.type, ir.Location.current)
-        _replace_inside(function, value, inside)
+        remap(function, {value: inside})
     return outside
-
-
-def _replace_inside(function: ir.Operation, old: ir.Value, new: ir.Value) -> None:
-    def rewrite(op: ir.Operation) -> ir.WalkResult:
-        for i, operand in enumerate(op.operands):
-            if operand == old:
-                op.operands[i] = new
-        return ir.WalkResult.ADVANCE
-
-    function.walk(rewrite, ir.WalkOrder.PRE_ORDER)
 
 
 def _as_array(value: ir.Value, type_: TensorType) -> ir.Value:

@@ -55,6 +55,14 @@ def within(op: ir.Operation, holders: set[ir.Operation]) -> bool:
     return found is not None
 
 
+def remap(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    """Lets an operation, and all inside it, use other values."""
+    for inner in walk(op):
+        for i, operand in enumerate(inner.operands):
+            if operand in mapping:
+                inner.operands[i] = mapping[operand]
+
+
 def captured(op: ir.Operation) -> list[ir.Value]:
     """Values from outside that an operation uses, its operands first, then those used inside its regions."""
     seen: list[ir.Value] = list(op.operands)

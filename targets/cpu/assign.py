@@ -11,11 +11,10 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf
 
 from stablexla.lowering.kernels import EFFECT, KIND
-from stablexla.lowering.operations import is_tensor
+from stablexla.lowering.operations import is_tensor, remap
 from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy
 from stablexla.targets.cpu.kernel import flat_type
 from stablexla.targets.cpu.sizes import bytes_of
-from stablexla.targets.kernels.outline import remap
 from stablexla.targets.passes import module_pass
 
 # Operations that only name a place in memory.

@@ -13,11 +13,10 @@ from mlir.dialects import bufferization, func, linalg, memref
 from mlir.passmanager import PassManager
 
 from stablexla.lowering.kernels import INDEPENDENT
-from stablexla.lowering.operations import defining, walk
+from stablexla.lowering.operations import defining, remap, walk
 from stablexla.targets.cpu.kernel import Emitted, Kernel, flat_type
 from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.kernels.classify import Kind
-from stablexla.targets.kernels.outline import remap
 
 FUSE = "func.func(linalg-fuse-elementwise-ops)"
 # Afterwards no tensor is left; memref.copy would become a call of a slow C function, so copies are loops too.

@@ -11,7 +11,7 @@ import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.lowering.kernels import KIND
-from stablexla.lowering.operations import captured, defining, is_tensor, main_of, walk, within
+from stablexla.lowering.operations import captured, defining, is_tensor, main_of, remap, walk, within
 from stablexla.targets.kernels.effects import previous_effects
 from stablexla.targets.kernels.group import GROUP, blocks_of
 from stablexla.targets.kernels.prepare import drop_unused
@@ -152,14 +152,6 @@ def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], resu
             for old, new in zip(op.results, copy.operation.results, strict=True):
                 mapping[old] = new
         func.ReturnOp([mapping[r] for r in results])
-
-
-def remap(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
-    """Lets an operation, and all inside it, use other values."""
-    for inner in walk(op):
-        for i, operand in enumerate(inner.operands):
-            if operand in mapping:
-                inner.operands[i] = mapping[operand]
 
 
 def _sort_block(block: ir.Block) -> None:

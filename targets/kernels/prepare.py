@@ -7,7 +7,7 @@ from mlir.dialects import arith, linalg, scf
 
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.kernels import EFFECT
-from stablexla.lowering.operations import defining, is_tensor, main_of, walk
+from stablexla.lowering.operations import defining, is_tensor, main_of, remap, walk
 from stablexla.targets.kernels.classify import is_generic, num_inputs
 from stablexla.targets.passes import module_pass
 
@@ -124,7 +124,7 @@ def _is_generator(op: ir.Operation) -> bool:
 def _repeat_for_readers(op: ir.Operation) -> None:
     users = []
     for use in op.results[0].uses:
-        user = use.owner.operation
+        user = _loop_nest_of(use.owner.operation)
         if user not in users:
             users.append(user)
     for user in users:
@@ -132,7 +132,11 @@ def _repeat_for_readers(op: ir.Operation) -> None:
             continue
         with op.context, op.location, ir.InsertionPoint(user):
             copy = op.clone()
-        for i, operand in enumerate(user.operands):
-            maker = defining(operand)
-            if maker is not None and maker == op:
-                user.operands[i] = copy.operation.results[0]
+        remap(user, {op.results[0]: copy.operation.results[0]})
+
+
+def _loop_nest_of(op: ir.Operation) -> ir.Operation:
+    """The linalg operation in whose body an operation stands, such as one that reads at computed places; or itself."""
+    while op.parent is not None and op.parent.operation.name.startswith("linalg."):
+        op = op.parent.operation
+    return op

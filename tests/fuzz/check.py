@@ -272,7 +272,10 @@ def replayed(program: Program, statements: Sequence[Statement]) -> Replay:
     return Replay(Program(parameters, kept, tuple(r.name for s in statements for r in s.results)), tuple(origins))
 
 
-ORDERED = {"dot_general", "reduce", "convolution", "reduce_window", "scatter", "select_and_scatter", "fft", "map"}
+ORDERED = {
+    *("dot_general", "reduce", "convolution", "reduce_window", "scatter", "select_and_scatter", "fft", "map"),
+    *("batch_norm_training", "batch_norm_grad", "cholesky", "triangular_solve"),
+}
 
 
 def tainted(program: Program) -> set[str]:

@@ -5,7 +5,8 @@ Nothing here is skipped without a word: each excused difference is counted by it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,11 +132,47 @@ def bits_of_small_integers(case: Case, wrong: np.ndarray) -> bool:
 @fault("initial values", "one that changes something is counted not once, but for each part of a sum or never", "xla")
 def initial_values(case: Case, wrong: np.ndarray) -> bool:
     """XLA's semantics ask for an identity; StableHLO's have the initial value once in each result."""
-    identities = {"add": 0, "multiply": 1}
     if case.statement.operation not in ("reduce", "reduce_window") or len(case.operands) < 2:
         return False
-    folded = [identities[name] for name in identities if name in case.statement.operations]
-    return bool(folded) and bool((case.operands[-1] != folded[0]).any())
+    initial = [o for o in case.operands if o.shape == ()]
+    return any(not _is_identity(value, case.statement.operations) for value in initial)
+
+
+def _is_identity(value: np.ndarray, operations: Iterable[str]) -> bool:
+    """Whether one of the operations that a reduction is made of leaves everything as it is with this value."""
+    found = {"add": value == 0, "multiply": value == 1}
+    if value.dtype.kind in "fiu":
+        ends = np.array([-np.inf, np.inf]) if value.dtype.kind == "f" else np.iinfo(value.dtype)
+        low, high = (ends.min, ends.max) if isinstance(ends, np.iinfo) else ends
+        found |= {"maximum": value == low, "minimum": value == high}
+    known = [bool(found[name]) for name in found if name in operations]
+    return any(known) or not known
+
+
+@fault("variance", "the mean of squares less the square of the mean, which loses digits; can be negative", "xla")
+def variance(case: Case, wrong: np.ndarray) -> np.ndarray | bool:
+    """Only where stablexla is the nearer to the value of the formula."""
+    text = case.statement.text
+    if case.statement.operation != "batch_norm_training" or case.actual.dtype.name not in ("float32", "float64"):
+        return False
+    operand, scale, offset = (o.astype(np.longdouble) for o in case.operands[:3])
+    epsilon = np.longdouble(re.findall(r"epsilon = ([-+.\de]+)", text)[0])
+    feature = int(re.findall(r"feature_index = (\d+)", text)[0])
+    others = tuple(i for i in range(operand.ndim) if i != feature)
+    mean, squares = operand.mean(others, keepdims=True), operand.var(others, keepdims=True)
+    shape = mean.shape
+    exact = (operand - mean) / np.sqrt(squares + epsilon) * scale.reshape(shape) + offset.reshape(shape)
+    truth = exact if case.actual.ndim > 1 else squares
+    if truth.size != case.actual.size:
+        return False
+    ours, theirs = (np.abs(a.reshape(-1) - truth.reshape(-1)) for a in (case.actual, case.wanted))
+    return np.asarray(ours <= theirs)
+
+
+@fault("IRFFT of odd lengths", "reads past the operand; numpy and XLA:CPU agree with stablexla", "interpreter")
+def odd_inverse_transforms(case: Case, wrong: np.ndarray) -> bool:
+    text = case.statement.text
+    return case.statement.operation == "fft" and "IRFFT" in text and case.actual.shape[-1] % 2 == 1
 
 
 @fault("windows partly outside", "drops a scatter's whole window, where StableHLO drops elements out of bounds", "xla")
