@@ -175,6 +175,13 @@ def odd_inverse_transforms(case: Case, wrong: np.ndarray) -> bool:
     return case.statement.operation == "fft" and "IRFFT" in text and case.actual.shape[-1] % 2 == 1
 
 
+@fault("ties in windows", "goes through a window of several dimensions in another order than that of the index", "xla")
+def ties_in_windows(case: Case, wrong: np.ndarray) -> bool:
+    sizes = re.findall(r"window_dimensions = array<i64: ([\d, ]+)>", case.statement.text)
+    several = bool(sizes) and sum(int(n) > 1 for n in sizes[0].split(",")) > 1
+    return case.statement.operation == "select_and_scatter" and several
+
+
 @fault("windows partly outside", "drops a scatter's whole window, where StableHLO drops elements out of bounds", "xla")
 def windows_partly_outside(case: Case, wrong: np.ndarray) -> bool:
     return case.statement.operation == "scatter" and "update_window_dims = []" not in case.statement.text
