@@ -182,6 +182,19 @@ def ties_in_windows(case: Case, wrong: np.ndarray) -> bool:
     return case.statement.operation == "select_and_scatter" and several
 
 
+@fault("groups of features", "multiplies what is not finite with zeros of other groups; they are apart", "xla")
+def groups_of_features(case: Case, wrong: np.ndarray) -> bool:
+    grouped = re.search(r"(feature|batch)_group_count = ([2-9]|\d\d)", case.statement.text)
+    finite = all(np.isfinite(o).all() for o in case.operands if _is_inexact(o))
+    return case.statement.operation == "convolution" and bool(grouped) and not finite
+
+
+@fault("scatters of an array into itself", "its operand, which is overwritten, is also what updates it", "interpreter")
+def scatters_into_itself(case: Case, wrong: np.ndarray) -> bool:
+    given = re.findall(r"%[\w#]+", case.statement.text.partition("stablehlo.scatter")[2].partition(")")[0])
+    return case.statement.operation == "scatter" and len(set(given)) < len(given)
+
+
 @fault("windows partly outside", "drops a scatter's whole window, where StableHLO drops elements out of bounds", "xla")
 def windows_partly_outside(case: Case, wrong: np.ndarray) -> bool:
     return case.statement.operation == "scatter" and "update_window_dims = []" not in case.statement.text
