@@ -89,54 +89,6 @@ class PaddingConfig:
 
 
 @dataclass(frozen=True)
-class GatherDimensionNumbers:
-    """Which dimensions of a gather's result lie in a slice, and where its indices point."""
-
-    offset_dims: tuple[int, ...]
-    collapsed_slice_dims: tuple[int, ...]
-    start_index_map: tuple[int, ...]
-    index_vector_dim: int
-    operand_batching_dims: tuple[int, ...] = ()
-    start_indices_batching_dims: tuple[int, ...] = ()
-
-    @classmethod
-    def read(cls, attribute: Any) -> GatherDimensionNumbers:
-        numbers = stablehlo.GatherDimensionNumbers(attribute)
-        return cls(
-            tuple(numbers.offset_dims),
-            tuple(numbers.collapsed_slice_dims),
-            tuple(numbers.start_index_map),
-            int(numbers.index_vector_dim),
-            tuple(numbers.operand_batching_dims),
-            tuple(numbers.start_indices_batching_dims),
-        )
-
-
-@dataclass(frozen=True)
-class ScatterDimensionNumbers:
-    """Which dimensions of a scatter's updates lie in a window, and where its indices point."""
-
-    update_window_dims: tuple[int, ...]
-    inserted_window_dims: tuple[int, ...]
-    scatter_dims_to_operand_dims: tuple[int, ...]
-    index_vector_dim: int
-    input_batching_dims: tuple[int, ...] = ()
-    scatter_indices_batching_dims: tuple[int, ...] = ()
-
-    @classmethod
-    def read(cls, attribute: Any) -> ScatterDimensionNumbers:
-        numbers = stablehlo.ScatterDimensionNumbers(attribute)
-        return cls(
-            tuple(numbers.update_window_dims),
-            tuple(numbers.inserted_window_dims),
-            tuple(numbers.scattered_dims_to_operand_dims),
-            int(numbers.index_vector_dim),
-            tuple(numbers.input_batching_dims),
-            tuple(numbers.scatter_indices_batching_dims),
-        )
-
-
-@dataclass(frozen=True)
 class SpatialDimension:
     """One spatial dimension of a convolution: its places in lhs, rhs and result, and how the window moves along it."""
 

@@ -8,12 +8,11 @@ from math import prod
 from stablexla.dialects.attributes import (
     Convolution,
     DotDimensionNumbers,
-    GatherDimensionNumbers,
     PaddingConfig,
-    ScatterDimensionNumbers,
     integers,
 )
 from stablexla.dialects.dynamic_sizes import Extents, Size, Sizes, Use, agree, sizes_by
+from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.windows import Window
 
 _UNARY = """abs cbrt ceil convert cosine count_leading_zeros exponential exponential_minus_one floor imag is_finite log

@@ -11,13 +11,12 @@ import jaxlib.mlir.ir as ir
 from stablexla.dialects.attributes import (
     Convolution,
     DotDimensionNumbers,
-    GatherDimensionNumbers,
     PaddingConfig,
-    ScatterDimensionNumbers,
     integers,
 )
 from stablexla.dialects.dynamic_rules import is_dropped
 from stablexla.dialects.dynamic_sizes import Size, agree
+from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.windows import Window
 from stablexla.lowering.bounded import Site, expands
 from stablexla.lowering.bounded_values import (

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
 
-from stablexla.dialects.attributes import GatherDimensionNumbers, integers
+from stablexla.dialects.attributes import integers
+from stablexla.dialects.index_numbers import GatherDimensionNumbers
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.generic import empty, fill
 from stablexla.lowering.index_vectors import IndexVectors, Start, table_of_starts

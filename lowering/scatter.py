@@ -13,8 +13,8 @@ from functools import reduce
 import mlir.ir as ir
 from mlir.dialects import arith, scf, tensor
 
-from stablexla.dialects.attributes import ScatterDimensionNumbers
 from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.index_numbers import ScatterDimensionNumbers
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.conversion import convert_value
 from stablexla.lowering.generic import elementwise

@@ -26,6 +26,7 @@ from stablexla.dialects.errors import (
     UnsupportedError,
     VerificationError,
 )
+from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.executable import Executable
 from stablexla.op import XlaOp
 from stablexla.ops.collectives import (
@@ -144,7 +145,6 @@ from stablexla.ops.elementwise import (
     zeta,
 )
 from stablexla.ops.fft import fft
-from stablexla.ops.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.ops.indexing import gather, scatter, torch_gather, torch_index_select
 from stablexla.ops.linear_algebra import cholesky, triangular_solve
 from stablexla.ops.normalization import batch_norm_grad, batch_norm_inference, batch_norm_training

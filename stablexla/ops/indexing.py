@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stablexla.checking import Operands, Rules, checking, same
-from stablexla.computation import Computation, XlaComputation
+from stablexla.computation import Computation
+from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.index_numbers import (
-    GatherDimensionNumbers,
     IndexVectors,
     NamedShape,
-    ScatterDimensionNumbers,
     ascends,
     check_range,
     chosen_numbers,
     differ,
     named_dimensions,
 )
+from stablexla.ops.reducers import reducer
 from stablexla.ops.registry import operation
 from stablexla.ops.shape import slice
 
@@ -216,7 +216,8 @@ def scatter(
         numbers = chosen_numbers(rule, ScatterDimensionNumbers, dimension_numbers, single)
         rule.operands.update(dimension_numbers=numbers)
         _check_windows(rule, xs[0].shape, indices.shape, us[0].shape, numbers)
-        body = _combiner(rule, xs, update_computation)
+        types = [x.shape.element_type for x in xs]
+        body = reducer(rule, "C23", xs[0], update_computation, types, "update_computation")
     results = [x.shape.with_element_type(leaf.element_type) for x, leaf in zip(xs, body.result_shape.leaves)]
     attributes = {
         "scatter_dimension_numbers": numbers.attribute(xs[0].builder.context),
@@ -285,22 +286,6 @@ def _check_windows(
     over = [(place, size) for place, size in enumerate(update.dimensions) if place not in windows]
     for (place, size), wanted in zip(over, others):
         rule("C4", size == wanted, f"dimension {place} of the updates has size {size}, the indices' has {wanted}")
-
-
-def _combiner(rule: Rules, xs: Sequence[XlaOp], given: Computation) -> XlaComputation:
-    """C23: the computation, from N values and N updates to N values of the types it combines in.
-
-    These may be wider than the operands' types, of the same kind.
-    """
-    scalars = [Shape(x.shape.element_type) for x in xs]
-    body = xs[0].builder.computation(rule, "update_computation", given, [*scalars, *scalars])
-    returned = list(body.result_shape.leaves)
-    pretty = f"update_computation {body!r} must take and return scalars of the operands' types"
-    rule("C23", body.parameter_shapes == (*returned, *returned) and len(returned) == len(xs), pretty)
-    for leaf, wanted in zip(returned, scalars):
-        same_kind = leaf.is_scalar and leaf.element_type.kind is wanted.element_type.kind
-        rule("C23", same_kind and leaf.element_type.bits >= wanted.element_type.bits, pretty)
-    return body
 
 
 @operation("stablehlo.torch_index_select")

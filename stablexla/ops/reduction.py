@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stablexla.checking import Operands, Rules, checking, same
-from stablexla.computation import Computation, XlaComputation
-from stablexla.dialects.element_types import ElementType
+from stablexla.checking import Operands, checking, same
+from stablexla.computation import Computation
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
+from stablexla.ops.reducers import check_reduced, reducer
 from stablexla.ops.registry import operation
 
 
@@ -41,46 +41,17 @@ def reduce(operands: Operands, init_values: Operands, computation: Computation, 
     with checking("reduce", operands=operands, init_values=init_values, dimensions=dimensions) as rule:
         xs = rule.sequence("operands", operands)
         inits = rule.sequence("init_values", init_values)
-        types = _check_reduced(rule, xs, inits)
+        types = check_reduced(rule, xs, inits, count="C3", dimensions="C1", types="C2", scalars="I2")
         chosen = rule.integers("dimensions", dimensions)
         for place in chosen:
             rule("C4", 0 <= place < xs[0].shape.rank, f"dimensions: {place} is no dimension of the operands")
         rule("C5", len(set(chosen)) == len(chosen), "dimensions must not repeat one")
-        body = _reducer(rule, xs[0], computation, types)
+        body = reducer(rule, "C6", xs[0], computation, types)
     kept = [size for place, size in enumerate(xs[0].shape.dimensions) if place not in chosen]
     results = [Shape(leaf.element_type, kept) for leaf in body.result_shape.leaves]
     result = results[0] if len(results) == 1 else Shape.tuple(results)
     attributes = {"dimensions": tuple(sorted(chosen))}
     return xs[0].builder.emit("stablehlo.reduce", [*xs, *inits], result, attributes, [body])
-
-
-def _check_reduced(rule: Rules, xs: Sequence[XlaOp], inits: Sequence[XlaOp]) -> list[ElementType]:
-    """C1 to C3; the element types of the operands."""
-    rule("C3", bool(xs), "there must be an operand")
-    rule("C3", len(xs) == len(inits), f"there are {len(xs)} operands, and {len(inits)} init_values")
-    rule.one_builder([*xs, *inits])
-    for number, (x, init) in enumerate(zip(xs, inits)):
-        rule("", x.shape.is_array, f"operands[{number}] must be an array")
-        rule("I2", init.shape.is_scalar, f"init_values[{number}] must be a scalar, not {init.shape}")
-        wanted, given = x.shape.element_type, init.shape.element_type
-        rule("C2", given is wanted, f"init_values[{number}] must be of type {wanted} as its operand, not {given}")
-    rule("C1", same(x.shape.dimensions for x in xs), "the operands must have the same dimensions")
-    return [x.shape.element_type for x in xs]
-
-
-def _reducer(rule: Rules, x: XlaOp, given: Computation, types: Sequence[ElementType]) -> XlaComputation:
-    """C6: the computation, which folds N values and N elements into N values of the types it folds in.
-
-    These may be wider than the operands' types, of the same kind, as sums of bf16 in f32.
-    """
-    body = x.builder.computation(rule, "computation", given, [Shape(t) for t in (*types, *types)])
-    returned = list(body.result_shape.leaves)
-    pretty = f"computation {body!r} must take and return scalars of the operands' types"
-    rule("C6", body.parameter_shapes == (*returned, *returned), pretty)
-    for leaf, wanted in zip(returned, types):
-        same_kind = leaf.is_scalar and leaf.element_type.kind is wanted.kind
-        rule("C6", same_kind and leaf.element_type.bits >= wanted.bits, pretty)
-    return body
 
 
 @operation("stablehlo.reduce")

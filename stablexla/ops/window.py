@@ -8,12 +8,12 @@ from typing import Any, cast
 import jaxlib.mlir.ir as ir
 import numpy as np
 
-from stablexla.checking import Operands, Rules, checking, same
+from stablexla.checking import Operands, Rules, checking
 from stablexla.computation import Computation, XlaComputation
-from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.windows import Window, dilated, same_padding
 from stablexla.op import XlaOp
+from stablexla.ops.reducers import check_reduced, folds_in, reducer
 from stablexla.ops.registry import operation
 
 #: "SAME", "VALID", or (low, high) for each dimension.
@@ -129,14 +129,14 @@ def _reduce_window(
     with checking(name, **shown) as rule:
         xs = rule.sequence("operands", operands)
         inits = rule.sequence("init_values", init_values)
-        types = _check_operands(rule, xs, inits)
+        types = check_reduced(rule, xs, inits, count="C1", dimensions="C2", types="C3", scalars="I2")
         make = _WindowMaker(rule, xs[0].shape)
         make.sizes("C4", "C5", sizes)
         make.strides("C6", "C7", strides)
         make.base_dilations = make.positive("C8", "C9", "base_dilations", base_dilations)
         make.window_dilations = make.positive("C10", "C11", "window_dilations", window_dilations)
         window = make.window("C12", padding)
-        body = _reducer(rule, xs[0], computation, types)
+        body = reducer(rule, "C13", xs[0], computation, types)
     extents = window.positions(xs[0].shape.dimensions)
     results = [Shape(leaf.element_type, extents) for leaf in body.result_shape.leaves]
     result = results[0] if len(results) == 1 else Shape.tuple(results)
@@ -148,36 +148,6 @@ def _reduce_window(
         "padding": _pairs(window.padding, xs[0]),
     }
     return xs[0].builder.emit("stablehlo.reduce_window", [*xs, *inits], result, attributes, [body])
-
-
-def _check_operands(rule: Rules, xs: Sequence[XlaOp], inits: Sequence[XlaOp]) -> list[ElementType]:
-    """C1 to C3; the element types of the operands."""
-    rule("C1", bool(xs), "there must be an operand")
-    rule("C1", len(xs) == len(inits), f"there are {len(xs)} operands, and {len(inits)} init_values")
-    rule.one_builder([*xs, *inits])
-    for number, (x, init) in enumerate(zip(xs, inits)):
-        rule("", x.shape.is_array, f"operands[{number}] must be an array")
-        rule("I2", init.shape.is_scalar, f"init_values[{number}] must be a scalar, not {init.shape}")
-        wanted, given = x.shape.element_type, init.shape.element_type
-        rule("C3", given is wanted, f"init_values[{number}] must be of type {wanted} as its operand, not {given}")
-    rule("C2", same(x.shape.dimensions for x in xs), "the operands must have the same dimensions")
-    return [x.shape.element_type for x in xs]
-
-
-def _reducer(rule: Rules, x: XlaOp, given: Computation, types: Sequence[ElementType]) -> XlaComputation:
-    """C13: the computation, which folds N values and N elements into N values of the types that it folds in."""
-    body = x.builder.computation(rule, "computation", given, [Shape(t) for t in (*types, *types)])
-    returned = list(body.result_shape.leaves)
-    pretty = f"computation {body!r} must take and return scalars of the operands' types"
-    rule("C13", body.parameter_shapes == (*returned, *returned), pretty)
-    for leaf, wanted in zip(returned, types):
-        rule("C13", leaf.is_scalar and _holds(leaf.element_type, wanted), pretty)
-    return body
-
-
-def _holds(wide: ElementType, narrow: ElementType) -> bool:
-    """Whether values may be folded in the type `wide`: of the same kind, and not narrower."""
-    return wide.kind is narrow.kind and wide.bits >= narrow.bits
 
 
 class _WindowMaker:
@@ -377,6 +347,6 @@ def _combiner(rule: Rules, x: XlaOp, given: Computation) -> XlaComputation:
     element = x.shape.element_type
     scatter = x.builder.computation(rule, "scatter", given, [Shape(element), Shape(element)])
     made = scatter.result_shape
-    fits = made.is_scalar and _holds(made.element_type, element) and scatter.parameter_shapes == (made, made)
+    fits = made.is_scalar and folds_in(made.element_type, element) and scatter.parameter_shapes == (made, made)
     rule("C10", fits, f"scatter {scatter!r} must take two scalars of operand's type and return one")
     return scatter

@@ -28,12 +28,3 @@ def emitted(text: str, *, general_only: bool = False) -> ir.Module:
     passes = EMIT + ("{general-only=true}" if general_only else "")
     pipeline = cpu_pipeline().up_to("kernels").inserting(Step("emit", passes), after="kernels")
     return run_pipeline(copy_of(load(text)), pipeline)
-
-
-def main_of(module: ir.Module) -> ir.Operation:
-    """The function `main`."""
-    return next(
-        view.operation
-        for view in module.body.operations
-        if ir.StringAttr(view.operation.attributes["sym_name"]).value == "main"
-    )

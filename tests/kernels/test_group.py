@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import mlir.ir as ir
 import pytest
 
-from stablexla.lowering.operations import body_of, defining, walk
+from stablexla.lowering.operations import body_of, defining, main_of, walk
 from stablexla.targets.kernels.classify import is_generic
 from stablexla.targets.kernels.group import GROUP, LONGEST_ROW, MOST_OPERATIONS, blocks_of
 from tests.fuzz.generate import FOUNDATION, draw
-from tests.kernels.stages import grouped, main_of
+from tests.kernels.stages import grouped
 
 
 def members(text: str) -> dict[str, list[str]]:

@@ -6,10 +6,10 @@ import mlir.ir as ir
 import pytest
 
 from stablexla.lowering.kernels import KIND
-from stablexla.lowering.operations import walk
+from stablexla.lowering.operations import main_of, walk
 from stablexla.targets.kernels.classify import is_generic
 from tests.fuzz.generate import FOUNDATION, draw
-from tests.kernels.stages import main_of, outlined
+from tests.kernels.stages import outlined
 
 
 def kernels(module: ir.Module) -> dict[str, ir.Operation]:
