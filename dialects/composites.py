@@ -14,6 +14,7 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.element_types import BY_MLIR, ElementType
 from stablexla.dialects.plain_values import plain
+from stablexla.dialects.rules import rule_for
 from stablexla.dialects.shapes import Shape
 
 Attributes = Mapping[str, Any]
@@ -65,6 +66,9 @@ def composite_kernel(
 def kernel_of(op: Any) -> CompositeKernel | None:
     """The kernel that takes a `stablehlo.composite`, if there is one."""
     name, version = name_and_version(op)
+    mine = rule_for(op)
+    if mine is not None:
+        return CompositeKernel(name, lambda shapes, attributes: True, mine.function, frozenset([version]), mine)
     shapes = [_shape(value.type) for value in op.operands]
     for found in (REGISTERED.get((name, version)), COMPOSITES.get(name)):
         if found is None or version not in found.versions or None in shapes:

@@ -8,12 +8,14 @@ would not be there in a forked child, which would wait for them, and they made n
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
+import jaxlib.mlir.passmanager as hlo_passmanager
 import mlir.ir as ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, sdy, stablehlo
@@ -70,7 +72,14 @@ def _new_stablehlo_context() -> hlo_ir.Context:
     if not _passes_registered:
         stablehlo.register_stablehlo_passes()
         _passes_registered = True
+    _load_quant(context)
     return context
+
+
+def _load_quant(context: hlo_ir.Context) -> None:
+    """Only this pass brings the quant dialect along; without it, quantised types do not even parse."""
+    module = hlo_ir.Module.create(hlo_ir.Location.unknown(context))
+    hlo_passmanager.PassManager.parse("builtin.module(vhlo-legalize-to-stablehlo)", context).run(module.operation)
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,27 @@ class Diagnostic:
     def __str__(self) -> str:
         place = "" if self.location in ("", "unknown", "loc(unknown)") else f"{self.location}: "
         return f"{place}{self.severity}: {self.message}"
+
+
+_listener: ContextVar[Callable[[Diagnostic], None] | None] = ContextVar("stablexla_listener", default=None)
+
+
+@contextmanager
+def listening(listener: Callable[[Diagnostic], None]) -> Iterator[None]:
+    """Tells `listener` of everything that MLIR says in this thread's contexts, wherever it is caught.
+
+    Exceptions of MLIR then carry no diagnostics.
+    """
+    contexts = stablehlo_context(), upstream_context()
+    token = _listener.set(listener)
+    for context in contexts:
+        context.emit_error_diagnostics = True
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+        for context in contexts:
+            context.emit_error_diagnostics = False
 
 
 def _text_of(found: Any) -> str:
@@ -104,8 +134,12 @@ def diagnostics(context: Any) -> Iterator[list[Diagnostic]]:
 
     def note(found: Any) -> bool:
         severity = str(found.severity).rsplit(".", 1)[-1].lower()
-        seen.append(Diagnostic(severity, _text_of(found), _place_of(found)))
-        seen.extend(Diagnostic("note", _text_of(n), _place_of(n)) for n in found.notes)
+        said = [Diagnostic(severity, _text_of(found), _place_of(found))]
+        said += [Diagnostic("note", _text_of(n), _place_of(n)) for n in found.notes]
+        seen.extend(said)
+        listener = _listener.get()
+        for one in said if listener is not None else ():
+            listener(one)
         return True
 
     handler = context.attach_diagnostic_handler(note)

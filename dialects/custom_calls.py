@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from stablexla.dialects.errors import CompileError
+
+C_FUNCTION = "stablexla.custom_call."
+"""What stands before a target's name in the name of its C function."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,10 @@ class CustomCallTarget:
 
 TARGETS: dict[str, CustomCallTarget] = {}
 
+def registered(name: str) -> CustomCallTarget | None:
+    """The target of that name, if there is one."""
+    return TARGETS.get(name)
+
 
 def find_custom_call(name: str, place: str = "") -> CustomCallTarget:
     """The target of that name.
@@ -41,8 +48,32 @@ def find_custom_call(name: str, place: str = "") -> CustomCallTarget:
     """
     if name in TARGETS:
         return TARGETS[name]
-    near = difflib.get_close_matches(name, TARGETS, n=3)
+    raise unknown_target(name, place)
+
+
+# How the names of calls begin that only other devices can do, and what these are.
+ELSEWHERE = {
+    "GPUs": ("cu_", "cuda", "cusolver", "cublas", "cusparse", "cudnn", "hip", "rocm", "__cu", "__gpu", "__hip")
+    + ("__cublas", "__cudnn", "triton", "mosaic_gpu", "xla.gpu"),
+    "TPUs": ("tpu_", "mosaic_tpu"),
+}
+
+
+def unknown_target(name: str, place: str = "", others: Iterable[str] = ()) -> CompileError:
+    """The error for a name that nobody has registered.
+
+    Args:
+        place: where it is called.
+        others: names that need no registering.
+    """
+    register = f"sx.register_custom_call({name!r}, function)"
+    for devices, beginnings in ELSEWHERE.items():
+        if name.startswith(beginnings) and name not in others:
+            summary = f"custom_call: the target {name!r} is a function for {devices}{place}"
+            hint = f'export the program for CPUs, in JAX jax.export.export(f, platforms=["cpu"]), or {register}'
+            return CompileError(summary, hint=hint)
+    near = difflib.get_close_matches(name, {*TARGETS, *others}, n=3)
     names = [*near, *sorted(set(TARGETS) - set(near))]
     known = f"known are {', '.join(map(repr, names))}" if names else "none is registered"
-    hint = repr(near[0]) if near else f"sx.register_custom_call({name!r}, function)"
-    raise CompileError(f"custom_call: there is no target {name!r}; {known}{place}", hint=hint)
+    hint = f"{near[0]!r}, or {register}" if near else register
+    return CompileError(f"custom_call: there is no target {name!r}; {known}{place}", hint=hint)

@@ -122,3 +122,8 @@ def extents_of(type_: Any) -> tuple[Extents, tuple[int, ...]]:
     bounds = stablehlo.TypeExtensions(type_.encoding).bounds
     extents = tuple(bounds[i] if i in places else n for i, n in enumerate(type_.shape))
     return (extents, places) if all(n >= 0 for n in extents) else ((), ())
+
+
+def is_unknown(type_: Any) -> bool:
+    """Whether a type is that of an array with a dimension that has neither an extent nor a bound."""
+    return isinstance(type_, ir.RankedTensorType) and not type_.has_static_shape and not extents_of(type_)[1]

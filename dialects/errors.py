@@ -101,6 +101,11 @@ class CompileError(StablexlaError):
         if reproducer:
             details += f"\n  reproduce: stablexla-opt --run-reproducer {reproducer}"
         super().__init__(summary + details, hint=hint)
+        self.summary = summary
+
+
+class LoadError(StablexlaError):
+    """A saved program that cannot be used: the file is damaged, or was made for another machine or version."""
 
 
 class ExecutionError(StablexlaError):

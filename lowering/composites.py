@@ -5,6 +5,7 @@ Their decompositions are polynomials written in StableHLO, of lower accuracy and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import jaxlib.mlir.ir as hlo_ir
@@ -15,6 +16,7 @@ from stablexla.dialects.composites import composite_kernel, kernel_of, name_and_
 from stablexla.dialects.element_types import ElementType
 from stablexla.lowering import complex_functions, complex_inverse, complex_math
 from stablexla.lowering.context import LoweringContext
+from stablexla.lowering.custom_call import operation_call
 from stablexla.lowering.generic import elementwise
 from stablexla.lowering.host import host_call
 from stablexla.lowering.math_expansion import erf_inv
@@ -72,10 +74,25 @@ def _is_float_or_complex(element: ElementType) -> bool:
 @composite_kernel(*(name for name in FUNCTIONS if name not in complex_math.COMPOSITES), accepts=_is_float)
 def elementary_function(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """The function of each element, computed in f32 or wider."""
-    name = hlo_ir.StringAttr(ctx.attributes["name"]).value
+    return _elementary(ctx, hlo_ir.StringAttr(ctx.attributes["name"]).value, x)
+
+
+def _elementary(ctx: LoweringContext, name: str, x: ir.Value) -> list[ir.Value]:
     element = ctx.result.element
     if element.is_complex:
         of_complex = complex_math.COMPOSITES[name]
         return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: of_complex(v, element))
     function = FUNCTIONS[name]
     return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: narrow(function(widen(v, element)), element))
+
+
+def _older_name(name: str, ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """A function that came into CHLO from another dialect, whose name it has in older programs."""
+    of_complex = ctx.result.element.is_complex and name in complex_math.COMPOSITES
+    if ctx.operand_types != [ctx.result] or not (of_complex or ctx.result.element.is_float):
+        raise ctx.unsupported(f"{name} takes an array of floats and gives one of its type")
+    return _elementary(ctx, name, x)
+
+
+for _name in FUNCTIONS:
+    operation_call(_name.replace("chlo.", "mhlo."))(functools.partial(_older_name, _name))

@@ -5,15 +5,21 @@ Rank-0 tensors are scalars in the lowered program, so that loop counters and red
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import linecache
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 from mlir.dialects import func, tensor
 
+from stablexla.dialects.composites import attributes_of
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.errors import UnsupportedError, VerificationError
+from stablexla.dialects.plain_values import plain
+from stablexla.dialects.rules import COMPOSITE, LoweringRule
+from stablexla.lowering.donation import note_donations
 from stablexla.lowering.registry import lower_operation
 from stablexla.lowering.storage import from_storage, to_storage
 from stablexla.lowering.types import (
@@ -26,6 +32,9 @@ from stablexla.lowering.types import (
     tensor_type,
 )
 
+# The innermost of the calls that led to an operation, as JAX writes them.
+_FRAME = re.compile(r'"([^"\n]+)"\("([^"\n]+)":(\d+)')
+
 
 class LoweringContext:
     """One StableHLO operation that is being lowered.
@@ -33,7 +42,10 @@ class LoweringContext:
     Attributes:
         op: the operation.
         operand_types, result_types: its tensor types.
+        rule: the user's rule that is applied to it.
     """
+
+    rule: LoweringRule | None = None
 
     def __init__(self, op: hlo_ir.Operation, walk: ModuleLowering) -> None:
         self.op = op
@@ -55,6 +67,35 @@ class LoweringContext:
     def attributes(self) -> Any:
         """The operation's attributes (StableHLO's objects)."""
         return self.op.attributes
+
+    @property
+    def plain_attributes(self) -> dict[str, Any]:
+        """The attributes as plain values; of a composite those that it was given by its user."""
+        if self.op_name == COMPOSITE:
+            return attributes_of(self.op)
+        return {named.name: plain(named.attr) for named in self.op.attributes}
+
+    @property
+    def place(self) -> str:
+        """A line that says where the operation comes from; empty when that is not known."""
+        return place_of(self.op.location)
+
+    def elementwise(self, function: Callable[..., ir.Value], *operands: ir.Value) -> list[ir.Value]:
+        """The results of an operation that works on each element by itself: one loop nest.
+
+        Args:
+            function: writes scalar operations; it is called with an element of each operand.
+            operands: as the rule was called with them, of the shape of the result.
+        """
+        from stablexla.lowering.generic import elementwise
+
+        return elementwise(operands, self.operand_types, self.result_types, function)
+
+    def built_in(self, *operands: ir.Value) -> list[ir.Value]:
+        """The results as they would be without the user's rule: for what a rule leaves to the package."""
+        from stablexla.lowering.user_rules import built_in
+
+        return built_in(self, operands)
 
     def unsupported(self, what: str) -> UnsupportedError:
         """The error for something that this operation's rule does not take."""
@@ -109,7 +150,13 @@ def new_token() -> ir.Value:
 def place_of(location: Any) -> str:
     """A line for an error's message that says where an operation comes from; empty when that is not known."""
     place = str(location).removeprefix("loc(").removesuffix(")")
-    return "" if place == "unknown" else f"\n  from {place}"
+    if place == "unknown":
+        return ""
+    frame = _FRAME.search(place)
+    if frame is None:
+        return f"\n  from {place}"
+    text = linecache.getline(frame[2], int(frame[3])).strip()
+    return f"\n  from {frame[2]}:{frame[3]} in {frame[1]}" + (f":  {text}" if text else "")
 
 
 class ModuleLowering:
@@ -147,6 +194,7 @@ class ModuleLowering:
         outputs = types_of(arrays_of(terminator.operands), "the results of main", terminator.location)
         signature = ir.FunctionType.get([tensor_storage(t) for t in inputs], [tensor_storage(t) for t in outputs])
         main = func.FuncOp("main", signature, visibility="public")
+        note_donations(source, main.operation)
         with ir.InsertionPoint(main.add_entry_block()):
             entered = iter([self._enter(v, t) for v, t in zip(main.arguments, inputs, strict=True)])
             arguments = [new_token() if is_token(v.type) else next(entered) for v in block.arguments]

@@ -8,9 +8,11 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.dialects.custom_calls import find_custom_call
+from stablexla.dialects.custom_calls import CustomCallTarget, registered, unknown_target
+from stablexla.lowering.call_attributes import NAMES, ORIGINAL, api_version, keywords_of_call
 from stablexla.lowering.context import LoweringContext, new_token, place_of
 from stablexla.lowering.host import host_call
+from stablexla.lowering.layouts import OPERANDS, RESULTS, Layout, layouts_of, row_major
 from stablexla.lowering.registry import Rule, lowers
 from stablexla.lowering.types import is_token
 
@@ -19,8 +21,6 @@ TUPLE = "stablexla.tuple"
 
 # Notes to partitioners, which have nothing to do on one device.
 IDENTITIES = frozenset(["Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"])
-
-ORIGINAL, TYPED_FFI = (0, 1), 4
 
 OPERATIONS: dict[str, Rule] = {}
 """Rules for operations of other dialects, which come as custom calls of their names."""
@@ -39,40 +39,60 @@ def operation_call(name: str) -> Callable[[Rule], Rule]:
 
 @lowers("stablehlo.custom_call")
 def custom_call(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
-    """A call of a registered function; tokens are not passed to it, and follow the call."""
+    """A call of a registered function, or what an operation of that name does; tokens follow the call."""
     name = str(hlo_ir.StringAttr(ctx.attributes["call_target_name"]).value)
+    target = registered(name)
+    if target is not None:
+        return _call_of_target(ctx, target, operands)
     if name in IDENTITIES and ctx.operand_types == ctx.result_types:
         return operands
     if name in OPERATIONS:
         made = OPERATIONS[name](ctx, *operands)
         return [made] if isinstance(made, ir.Value) else made
-    target = find_custom_call(name, place_of(ctx.op.location))
-    version = int(ctx.attributes["api_version"]) if "api_version" in ctx.attributes else 1
-    if target.function is None and version not in ORIGINAL:
+    raise unknown_target(name, place_of(ctx.op.location), OPERATIONS)
+
+
+def _call_of_target(ctx: LoweringContext, target: CustomCallTarget, operands: Sequence[ir.Value]) -> list[ir.Value]:
+    """A Python function gets arrays, whose layout says nothing to it; C functions get memory."""
+    version, in_c = api_version(ctx), target.function is None
+    if in_c and version != ORIGINAL:
         raise ctx.unsupported(
-            f"the C function {name!r} is called as void(void* out, void** in), which is API_VERSION_ORIGINAL; "
-            f"this call asks for version {version}"
+            f"the C function {target.name!r} is called as void(void* out, void** in), which is "
+            f"{NAMES[ORIGINAL]}; this call asks for {NAMES.get(version, version)}"
         )
     gives = [not is_token(v.type) for v in ctx.op.results]
     takes = [not is_token(v.type) for v in ctx.op.operands]
+    inputs, outputs = _sides(ctx, in_c)
+    given = [side.enter(v) for v, side, is_array in zip(operands, inputs, takes, strict=True) if is_array]
     made = iter(
         host_call(
             ctx,
-            "c" if target.function is None else "function",
-            [v for v, is_array in zip(operands, takes, strict=True) if is_array],
-            [t for t, is_array in zip(ctx.operand_types, takes, strict=True) if is_array],
-            [t for t, is_array in zip(ctx.result_types, gives, strict=True) if is_array],
+            "c" if in_c else "function",
+            given,
+            [side.held for side, is_array in zip(inputs, takes, strict=True) if is_array],
+            [side.held for side, is_array in zip(outputs, gives, strict=True) if is_array],
             effect=bool(ctx.attributes["has_side_effect"]) if "has_side_effect" in ctx.attributes else False,
-            target=name,
-            keywords=_keywords(ctx, version),
+            target=target.name,
+            keywords=keywords_of_call(ctx),
             tuple=TUPLE in ctx.attributes or sum(gives) != 1,
-            updates=[i for pair in _aliases(ctx, takes, gives) for i in pair],
+            updates=[i for pair in _aliases(ctx, takes, gives, inputs, outputs) for i in pair],
         )
     )
-    return [next(made) if is_array else new_token() for is_array in gives]
+    return [
+        side.leave(next(made)) if is_array else new_token() for side, is_array in zip(outputs, gives, strict=True)
+    ]
 
 
-def _aliases(ctx: LoweringContext, takes: list[bool], gives: list[bool]) -> list[tuple[int, int]]:
+def _sides(ctx: LoweringContext, in_memory: bool) -> tuple[list[Layout], list[Layout]]:
+    """How the operands and results lie in memory, tokens among them."""
+    if not in_memory:
+        return [row_major(t) for t in ctx.operand_types], [row_major(t) for t in ctx.result_types]
+    return layouts_of(ctx, OPERANDS, ctx.operand_types), layouts_of(ctx, RESULTS, ctx.result_types)
+
+
+def _aliases(
+    ctx: LoweringContext, takes: list[bool], gives: list[bool], inputs: list[Layout], outputs: list[Layout]
+) -> list[tuple[int, int]]:
     """Pairs (result, operand) that begin with the same elements, numbered without tokens."""
     if "output_operand_aliases" not in ctx.attributes:
         return []
@@ -81,15 +101,7 @@ def _aliases(ctx: LoweringContext, takes: list[bool], gives: list[bool]) -> list
         alias = stablehlo.OutputOperandAlias(attribute)
         places = list(alias.output_tuple_indices)
         result, operand = (places[0] if places else 0), int(alias.operand_index)
+        if inputs[operand].order != outputs[result].order:
+            raise ctx.unsupported(f"result {result} lies in memory in another order than its alias, operand {operand}")
         pairs.append((sum(gives[:result]), sum(takes[:operand])))
     return pairs
-
-
-def _keywords(ctx: LoweringContext, version: int) -> str:
-    """What a Python function gets by keyword, as the text of a dictionary attribute."""
-    if "backend_config" not in ctx.attributes:
-        return "{}"
-    config = ctx.attributes["backend_config"]
-    if isinstance(config, hlo_ir.DictAttr):
-        return str(config)
-    return "{opaque = " + str(config) + "}" if hlo_ir.StringAttr(config).value else "{}"

@@ -13,6 +13,9 @@ from stablexla.lowering import (
     elementwise,
     fft,
     indexing,
+    jax_callbacks,  # noqa: F401
+    jax_calls,
+    lapack,
     linear_algebra,
     normalization,
     order,
@@ -20,6 +23,7 @@ from stablexla.lowering import (
     reduction,
     scatter,
     shape,
+    tridiagonal,
     window,
 )
 
@@ -34,6 +38,9 @@ FAMILIES = (
     contraction,
     convolution,
     linear_algebra,
+    lapack,
+    tridiagonal,
+    jax_calls,
     fft,
     order,
     random,

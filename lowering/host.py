@@ -42,7 +42,7 @@ def host_call(
     """
     if not in_main():
         raise ctx.unsupported(f"{ctx.op_name} inside the computation of another operation has no lowering")
-    arrays = [_array(v, t) for v, t in zip(operands, operand_types, strict=True)]
+    arrays = [as_array(v, t) for v, t in zip(operands, operand_types, strict=True)]
     attributes = {
         "call": what,
         "inputs": [str(t) for t in operand_types],
@@ -67,8 +67,8 @@ def in_main() -> bool:
     return KIND not in op.attributes
 
 
-def _array(value: ir.Value, type_: TensorType) -> ir.Value:
-    """The operand as it lies in memory."""
+def as_array(value: ir.Value, type_: TensorType) -> ir.Value:
+    """An operand as it lies in memory."""
     if type_.rank:
         return value
     return tensor.from_elements(tensor_storage(type_), [to_storage(value, type_.element)])

@@ -13,7 +13,7 @@ from mlir.dialects import arith, complex, math, tensor
 
 from stablexla.dialects.attributes import word
 from stablexla.dialects.element_types import ElementType
-from stablexla.lowering.complex_math import BINARY, create
+from stablexla.lowering.complex_math import BINARY, UNARY, create
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.conversion import convert_value
 from stablexla.lowering.generic import elementwise
@@ -51,8 +51,12 @@ def cholesky(ctx: LoweringContext, a: ir.Value) -> ir.Value:
 @lowers("stablehlo.triangular_solve")
 def triangular_solve(ctx: LoweringContext, a: ir.Value, b: ir.Value) -> ir.Value:
     """x of op(a) x = b or x op(a) = b, by substitution from the end of the triangle that has one element."""
-    transpose = word(ctx.attributes["transpose_a"])
     flags = {name: _truth(ctx, name) for name in ("left_side", "lower", "unit_diagonal")}
+    return solve_triangular(ctx, a, b, word(ctx.attributes["transpose_a"]), **flags)
+
+
+def solve_triangular(ctx: LoweringContext, a: ir.Value, b: ir.Value, transpose: str, **flags: bool) -> ir.Value:
+    """As triangular_solve, for an operation that has its operands and result."""
     matrices, sides = (_Batch.of(t) for t in ctx.operand_types)
 
     def body(given: ir.Value, right: ir.Value) -> list[ir.Value]:
@@ -92,8 +96,8 @@ class _Batch:
         return cls(given, TensorType(element, (prod(given.shape[:-2]), *given.shape[-2:])))
 
     @property
-    def field(self) -> _Field:
-        return _Field(self.type.element)
+    def field(self) -> Field:
+        return Field(self.type.element)
 
     @property
     def whole(self) -> TensorType:
@@ -121,7 +125,7 @@ def _empty(type_: TensorType) -> ir.Value:
 # ---- arithmetic on elements ------------------------------------------------------------------------------------------
 
 
-class _Field:
+class Field:
     """Arithmetic on real or complex numbers."""
 
     def __init__(self, element: ElementType) -> None:
@@ -130,9 +134,7 @@ class _Field:
 
     def subtract_product(self, s: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
         """s - x * y."""
-        if self.is_complex:
-            return BINARY["subtract"](s, BINARY["multiply"](x, y, self.element), self.element)
-        return arith.subf(s, arith.mulf(x, y))
+        return self.subtract(s, self.multiply(x, y))
 
     def divide(self, x: ir.Value, y: ir.Value) -> ir.Value:
         return BINARY["divide"](x, y, self.element) if self.is_complex else arith.divf(x, y)
@@ -141,6 +143,19 @@ class _Field:
         if self.is_complex:
             return create(arith.divf(complex.re(x), y), arith.divf(complex.im(x), y))
         return arith.divf(x, y)
+
+    def add(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        return BINARY["add"](x, y, self.element) if self.is_complex else arith.addf(x, y)
+
+    def subtract(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        return BINARY["subtract"](x, y, self.element) if self.is_complex else arith.subf(x, y)
+
+    def multiply(self, x: ir.Value, y: ir.Value) -> ir.Value:
+        return BINARY["multiply"](x, y, self.element) if self.is_complex else arith.mulf(x, y)
+
+    def absolute(self, x: ir.Value) -> ir.Value:
+        """The absolute value, a real number."""
+        return UNARY["abs"](x, self.element) if self.is_complex else math.absf(x)
 
     def conjugate(self, x: ir.Value) -> ir.Value:
         return create(complex.re(x), arith.negf(complex.im(x))) if self.is_complex else x
@@ -165,7 +180,7 @@ class _Factors:
     With x_ij for l_ij or u_ji, both are x_ij = (a_ij - sum over k < j of x_ik * conj(x_jk)) / x_jj.
     """
 
-    def __init__(self, field: _Field, given: ir.Value, size: int, lower: bool) -> None:
+    def __init__(self, field: Field, given: ir.Value, size: int, lower: bool) -> None:
         self.field, self.given, self.size, self.lower = field, given, size, lower
 
     def place(self, batch: ir.Value, i: ir.Value, j: ir.Value) -> list[ir.Value]:
@@ -220,7 +235,7 @@ class _System:
 
     def __init__(
         self,
-        field: _Field,
+        field: Field,
         given: ir.Value,
         right: ir.Value,
         *,

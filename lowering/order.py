@@ -88,7 +88,8 @@ def _comparator(ctx: LoweringContext) -> Less:
 @composite_kernel("chlo.top_k", "stablexla.bottom_k", accepts=has_keys)
 def top_k(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """The k largest, or smallest, elements along the last dimension by the total order, and where they stood."""
-    return _best(ctx, x, largest=hlo_ir.StringAttr(ctx.attributes["name"]).value == "chlo.top_k")
+    largest = hlo_ir.StringAttr(ctx.attributes["name"]).value == "chlo.top_k"
+    return best(ctx, x, ctx.operand_types[0], ctx.result_types, largest=largest)
 
 
 @operation_call("mhlo.topk")
@@ -97,19 +98,23 @@ def mhlo_topk(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     attributes = hlo_ir.DictAttr(ctx.attributes["mhlo.attributes"]) if "mhlo.attributes" in ctx.attributes else {}
     if not has_keys(ctx.operand_types[0].element):
         raise ctx.unsupported("mhlo.topk of this element type")
-    return _best(ctx, x, largest="largest" not in attributes or bool(hlo_ir.BoolAttr(attributes["largest"]).value))
+    largest = "largest" not in attributes or bool(hlo_ir.BoolAttr(attributes["largest"]).value)
+    return best(ctx, x, ctx.operand_types[0], ctx.result_types, largest=largest)
 
 
-def _best(ctx: LoweringContext, x: ir.Value, *, largest: bool) -> list[ir.Value]:
-    source, values = ctx.operand_types[0], ctx.result_types[0]
+def best(
+    ctx: LoweringContext, x: ir.Value, source: TensorType, results: Sequence[TensorType], *, largest: bool
+) -> list[ir.Value]:
+    """The largest, or smallest, elements along the last dimension, and their places as s32, as many as results say."""
+    values = results[0]
     if not values.size:
-        return [empty(t) for t in ctx.result_types]
+        return [empty(t) for t in results]
     k, length = values.shape[-1], source.shape[-1]
     order = Order(0, source.element, descending=largest)
     flat = reshaped(x, source, source.with_shape((source.size,)))
     select = sort_first if k * LARGE > length and k > SHORT else select_first
     found = select(ctx, flat, source.size // length, source.with_shape((source.size,)), order, k)
-    return [reshaped(v, t.with_shape((t.size,)), t) for v, t in zip(found, ctx.result_types, strict=True)]
+    return [reshaped(v, t.with_shape((t.size,)), t) for v, t in zip(found, results, strict=True)]
 
 
 def sort_first(

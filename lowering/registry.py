@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import mlir.ir as ir
 
+from stablexla.dialects.rules import rule_for
+from stablexla.lowering.user_rules import apply_rule
+
 if TYPE_CHECKING:
     from stablexla.lowering.context import LoweringContext
 
@@ -44,7 +47,11 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
 
 
 def lower_operation(ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """Applies the rule of the context's operation."""
+    """Applies the rule of the context's operation: a user's, where one holds."""
+    mine = rule_for(ctx.op)
+    if mine is not None:
+        ctx.rule = mine
+        return apply_rule(mine, ctx, operands)
     registration = RULES.get(ctx.op_name)
     if registration is None:
         raise ctx.unsupported("there is no lowering for it")

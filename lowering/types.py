@@ -5,8 +5,6 @@ A value is what arithmetic sees in SSA form; storage is what lies in memory, whe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -14,30 +12,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.element_types import BY_MLIR, BY_NAME, ElementType
 from stablexla.dialects.errors import UnsupportedError
-
-
-@dataclass(frozen=True)
-class TensorType:
-    """Element type and extents of a StableHLO tensor; every extent is known."""
-
-    element: ElementType
-    shape: tuple[int, ...]
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
-
-    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
-        """The same element type in another shape."""
-        return TensorType(self.element, shape)
-
-    def __str__(self) -> str:
-        return f"{self.element}[{','.join(map(str, self.shape))}]"
+from stablexla.dialects.tensor_types import TensorType as TensorType  # it is named from here
 
 
 TOKEN = TensorType(BY_NAME["u8"], (0,))

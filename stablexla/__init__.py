@@ -19,6 +19,7 @@ from stablexla.custom_calls import register_custom_call
 from stablexla.dialects.errors import (
     CompileError,
     ExecutionError,
+    LoadError,
     ParseError,
     ShapeError,
     SourceLine,
@@ -28,6 +29,8 @@ from stablexla.dialects.errors import (
 )
 from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.executable import Executable
+from stablexla.interop.arrays import to_dlpack
+from stablexla.interop.load import load
 from stablexla.op import XlaOp
 from stablexla.ops.collectives import (
     all_gather,
@@ -175,6 +178,7 @@ from stablexla.ops.window import (
     select_and_scatter,
     select_and_scatter_with_general_padding,
 )
+from stablexla.saved import load_executable
 from stablexla.shapes import (
     ELEMENT_TYPES,
     ElementType,
@@ -212,6 +216,9 @@ from stablexla.shapes import (
     u64,
 )
 from stablexla.targets.options import CompileOptions
+from stablexla.targets.passes import module_pass, unregister_pass
+from stablexla.targets.pipeline import Pipeline, Step
+from stablexla.user_pipelines import lowering_rule, lowering_rules, lowers, pipeline, unregister_lowering
 
 __all__ = [
     # builder
@@ -220,9 +227,14 @@ __all__ = [
     "XlaComputation",
     # op
     "XlaOp",
+    # interop.arrays
+    "to_dlpack",
+    # saved
+    "load_executable",
     # dialects.errors
     "CompileError",
     "ExecutionError",
+    "LoadError",
     "ParseError",
     "ShapeError",
     "SourceLine",
@@ -420,8 +432,19 @@ __all__ = [
     "c128",
     # compiling
     "CompileOptions",
+    # user_pipelines
+    "pipeline",
+    "Pipeline",
+    "Step",
+    "module_pass",
+    "unregister_pass",
+    "lowers",
+    "lowering_rule",
+    "lowering_rules",
+    "unregister_lowering",
     "Executable",
     "compile",
+    "load",
     # functions of users
     "check_composite_kernel",
     "custom_call",

@@ -22,8 +22,8 @@ from stablexla.interop.load import Program, load
 from stablexla.targets.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.dump import KnobWatcher
 from stablexla.targets.options import CompileOptions
-from stablexla.targets.registry import Target, find_target
-from stablexla.targets.signature import signature_of
+from stablexla.targets.registry import Target, find_target, pipeline_of
+from stablexla.targets.signature import needs_shapes, signature_of
 
 BIG = 8 << 20
 """Bytes of constants above which a program is compiled in contexts of its own."""
@@ -43,9 +43,9 @@ def compile(
     compiled it has ended.
 
     Args:
-        program: an `XlaComputation`; MLIR text (`str`); MLIR bytecode or a StableHLO portable artifact (`bytes`); a
-            `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`, which is left as it is. Bytecode has to come from
-            where you trust: MLIR's reader may crash on damaged bytes.
+        program: what `sx.load` takes: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO portable
+            artifact or an HLO proto (`bytes`); a `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`, which is left
+            as it is.
         target: what to compile for.
         num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.
         num_partitions: into how many partitions each is split; `mhlo.num_partitions`, or 1, when not given.
@@ -68,22 +68,47 @@ def compile(
     options = options or CompileOptions()
     if not isinstance(options, CompileOptions):
         raise CompileError(f"options must be CompileOptions, not {options!r}")
+    if options.isolated:
+        from stablexla.isolation.compiling import compile_isolated
+
+        return compile_isolated(program, target, num_replicas, num_partitions, options)
+    return compile_watched(program, target, num_replicas, num_partitions, options)
+
+
+def compile_watched(
+    program: Program,
+    target: str,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    options: CompileOptions,
+    watcher: type[KnobWatcher] = KnobWatcher,
+) -> Executable:
+    """`compile` in this process; `watcher` is made for the run of the pipeline, and told of it."""
     with contexts_of_their_own() if _is_big(program) else nullcontext():
-        return _compile(program, find_target(target), num_replicas, num_partitions, options)
+        return _compile(program, find_target(target), num_replicas, num_partitions, options, watcher)
 
 
 def _compile(
-    program: Program, target: Target, num_replicas: int | None, num_partitions: int | None, options: CompileOptions
+    program: Program,
+    target: Target,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    options: CompileOptions,
+    watch: type[KnobWatcher],
 ) -> Executable:
     source = load(program)
     counts = _count(source, "replicas", num_replicas), _count(source, "partitions", num_partitions)
+    if needs_shapes(source):
+        from stablexla.specialization import executable_for_shapes
+
+        return executable_for_shapes(source, target, options, *counts)
     signature = signature_of(source)
     if isinstance(program, XlaComputation):
         signature = replace(signature, parameter_names=_leaf_names(program))
-    pipeline = target.pipeline(options) if options.pipeline is None else options.pipeline
+    pipeline = pipeline_of(target, options)
     if options.pipeline is not None:
         check_pipeline(pipeline)
-    watcher = KnobWatcher(signature.name, pipeline, source)
+    watcher = watch(signature.name, pipeline, source)
     lowered = run_pipeline(copy_of(source), pipeline, watcher=watcher, again=lambda: copy_of(source))
     start = perf_counter()
     function = target.load(lowered, signature, options)
@@ -98,6 +123,7 @@ def _compile(
         num_replicas=counts[0],
         num_partitions=counts[1],
         computation=program if isinstance(program, XlaComputation) else None,
+        options=options,
     )
 
 

@@ -68,8 +68,12 @@ def register_composite_kernel(
     if not callable(function):
         raise TypeError(f"{function!r} is no function")
     rule = function if lowering else partial(call_of_host, name, version)
-    always: Accepts = lambda shapes, attributes: True  # noqa: E731
-    REGISTERED[name, version] = CompositeKernel(name, accepts or always, rule, frozenset([version]), function)
+    REGISTERED[name, version] = CompositeKernel(name, accepts or accept_all, rule, frozenset([version]), function)
+
+
+def accept_all(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> bool:
+    """What stands for `accepts` where none is given."""
+    return True
 
 
 def unregister_composite_kernel(name: str, version: int) -> None:

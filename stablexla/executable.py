@@ -8,25 +8,28 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jaxlib.mlir.ir as hlo_ir
 import numpy.typing as npt
 
-from stablexla.computation import XlaComputation
-from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 from stablexla.dialects.errors import CompileError, ExecutionError
-from stablexla.dialects.shapes import Shape
-from stablexla.targets.driver import Watcher, copy_of, run_pipeline
-from stablexla.targets.inlining import NOTE
-from stablexla.targets.pipeline import Pipeline, Step
+from stablexla.targets.interface import Signature
+from stablexla.targets.pipeline import Pipeline
 from stablexla.targets.runtime import ArraySpec, CompiledFunction
 from stablexla.targets.runtime.bounded import BoundedFunction
 from stablexla.targets.runtime.host import Host
-from stablexla.targets.signature import Signature
+from stablexla.tuple_tree import TupleTree
 
+# Both MLIRs are imported where they are used: a program that was loaded from a file starts without them.
 if TYPE_CHECKING:
+    import jaxlib.mlir.ir as hlo_ir
+
+    from stablexla.computation import XlaComputation
+    from stablexla.inspection.comparison import Comparison
+    from stablexla.targets.driver import Watcher
     from stablexla.targets.kernels.summary import KernelSummary
+    from stablexla.targets.options import CompileOptions
 
 Array = npt.NDArray[Any]
 
@@ -45,6 +48,8 @@ class Executable:
         num_replicas: int = 1,
         num_partitions: int = 1,
         computation: XlaComputation | None = None,
+        tree: TupleTree | None = None,
+        options: CompileOptions | None = None,
     ) -> None:
         self._source = source
         self._signature = signature
@@ -53,9 +58,10 @@ class Executable:
         """The steps that it was compiled with."""
         self.target = target
         """What it was compiled for."""
+        self._compile_options = options
         self.num_replicas = num_replicas
         self.num_partitions = num_partitions
-        self._tree = _Tree.of(computation)
+        self._tree = tree or TupleTree.of(computation)
         self._run = function.execute
         if not signature.is_static:
             self._run = BoundedFunction(function, signature.dynamic_parameters, signature.dynamic_results).execute
@@ -97,13 +103,32 @@ class Executable:
             return self._tree.result(self._run(self._tree.arguments(arguments)))
         return _one_or_all(tuple(self._run(arguments)))
 
-    def execute(self, arguments: Sequence[object]) -> list[Array]:
+    def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
         """Runs the program; the results are always a list of arrays, the leaves of a tuple from left to right.
+
+        Args:
+            donate: gives up the arguments that the program says are donated (`tf.aliasing_output` or
+                `jax.buffer_donor` on parameters of `main`): results may be written over them, as `aliases` tells, where
+                an argument lies at a multiple of 64 bytes and nothing else lies there too. Don't use them afterwards.
 
         Raises:
             ExecutionError: arguments that do not fit the parameters.
         """
-        return self._run(arguments if self._tree is None else self._tree.arguments(arguments))
+        leaves = arguments if self._tree is None else self._tree.arguments(arguments)
+        return self._function.execute(leaves, True) if donate and self._signature.is_static else self._run(leaves)
+
+    @property
+    def aliases(self) -> dict[int, int]:
+        """For results the donated parameter whose memory each can take, both counted as leaves.
+
+        >>> text = '''func.func @main(%x: tensor<2xf32> {tf.aliasing_output = 0 : i32}) -> tensor<2xf32> {
+        ...   %0 = stablehlo.negate %x : tensor<2xf32>
+        ...   return %0 : tensor<2xf32>
+        ... }'''
+        >>> sx.compile(text).aliases
+        {0: 0}
+        """
+        return dict(self._function.aliases)
 
     def execute_replicated(self, arguments: Sequence[Sequence[object]]) -> list[list[Array]]:
         """Runs the program on every device.
@@ -124,6 +149,22 @@ class Executable:
                 hint="a list with one list of arguments for each device",
             )
         return [self.execute(own) for own in arguments]
+
+    def save(self, path: str | Path) -> None:
+        """Writes the program with its machine code to a file, from which `sx.load_executable` starts it at once.
+
+        The file is written whole or not at all. It can be read by this version of stablexla, on machines whose
+        processor has all that this one has.
+
+        Args:
+            path: the file, which is replaced if it is there.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        from stablexla.saved import save
+
+        save(self, path)
 
     def seed(self, number: int) -> None:
         """From now on random numbers are those that follow from `number`; the same ones after each `seed` with it.
@@ -206,6 +247,8 @@ class Executable:
         if stage not in self.stages:
             near = difflib.get_close_matches(str(stage), self.stages, n=1) or self.stages
             raise CompileError(f"{self.name} has no stage {stage!r}", hint=" or ".join(near))
+        from stablexla.targets.driver import copy_of, run_pipeline
+
         with self._contexts():
             module = copy_of(self._source, here=True)
             if stage != "source":
@@ -225,17 +268,64 @@ class Executable:
     @property
     def composites(self) -> dict[str, str]:
         """For each composite operation, by name and version: "kernel" or "decomposition", or both."""
-        watcher = _CompositeWatcher()
+        from stablexla.targets.composite_ways import CompositeWatcher
+
+        watcher = CompositeWatcher()
         self._watch(watcher, "stablehlo")
         return watcher.ways
 
+    def compare(
+        self,
+        arguments: Sequence[object],
+        against: str | Pipeline | CompileOptions | Executable = "interpreter",
+        *,
+        tolerance: float | None = None,
+        ulp: float | None = None,
+        cause: bool = True,
+    ) -> Comparison:
+        """Runs the program in two ways, and finds the first operation in program order that is wrong.
+
+        Each operation is judged on the operands that this executable's own run had, so that errors made before do not
+        count; where all are right and the program is not, shorter programs are tried until one goes wrong.
+
+        Args:
+            arguments: as `execute` takes them.
+            against: "interpreter" (StableHLO's reference interpreter), "xla" (XLA on the CPU); "plain", the least that
+                makes a program run, or a stage, after which it goes on like that; or another pipeline, other options,
+                or another executable of the same program.
+            tolerance: how far results may be apart, as a part of the largest one; by element type if not given.
+            ulp: units in the last place that every operation's result may be off; if not given, what StableHLO and
+                docs/numerics.md say for the operation.
+            cause: whether to look for the step, the pass and the kernel at fault as well.
+
+        Returns:
+            What was found: true if all is right; as text a report. The other implementation runs in a process of its
+            own, so that what it cannot do is part of the report.
+
+        Raises:
+            ExecutionError: arguments that do not fit.
+            CompileError: there is nothing of the name `against`.
+
+        >>> b = sx.XlaBuilder("affine")
+        >>> affine = sx.compile(b.build(b.parameter(0, sx.f32[3]) * 2.0 + 1.0))
+        >>> bool(affine.compare([np.ones(3, np.float32)], "plain"))
+        True
+        """
+        from stablexla.inspection.compare import CompareOptions, compare
+
+        return compare(self, arguments, against, CompareOptions(tolerance=tolerance, ulp=ulp, cause=cause))
+
     def _watch(self, watcher: Watcher, step: str) -> None:
         """Runs the pipeline once more, up to a step if it has that."""
+        from stablexla.targets.driver import copy_of, run_pipeline
+
         pipeline = self.pipeline.up_to(step) if step in self.pipeline else self.pipeline
         with self._contexts():
             run_pipeline(copy_of(self._source, here=True), pipeline, watcher=watcher)
 
     def _contexts(self) -> AbstractContextManager[None]:
+        from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
+
         # The source may belong to another thread, or to contexts of its own, since it is big: what is made of it here
         # must not stay in this thread's contexts then.
         return nullcontext() if self._source.context == stablehlo_context() else contexts_of_their_own()
@@ -254,74 +344,3 @@ class Executable:
 
 def _one_or_all(item: tuple[Array, ...]) -> Any:
     return item[0] if len(item) == 1 else item
-
-
-class _CompositeWatcher(Watcher):
-    """Reads what the pass on composites noted on the module."""
-
-    def __init__(self) -> None:
-        self.ways: dict[str, str] = {}
-
-    def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
-        if NOTE in module.operation.attributes:
-            noted = hlo_ir.DictAttr(module.operation.attributes[NOTE])
-            self.ways = {n.name: str(hlo_ir.StringAttr(n.attr).value) for n in noted}
-
-
-class _Tree:
-    """Tuples among the parameters and in the result, which machine code knows only by their arrays."""
-
-    def __init__(self, name: str, parameters: Sequence[Shape], result: Shape) -> None:
-        self._name, self._parameters, self._result = name, tuple(parameters), result
-
-    @staticmethod
-    def of(computation: XlaComputation | None) -> _Tree | None:
-        """None when the leaves are all there is: arrays, or one flat tuple of several as the result."""
-        if computation is None:
-            return None
-        result = computation.result_shape.without_tokens()
-        parameters = [shape.without_tokens() for shape in computation.parameter_shapes if not shape.is_token]
-        flat = not result.is_tuple or (
-            len(result.tuple_shapes) != 1 and not any(s.is_tuple for s in result.tuple_shapes)
-        )
-        if flat and not any(s.is_tuple for s in parameters):
-            return None
-        return _Tree(computation.name, parameters, result)
-
-    def arguments(self, given: Sequence[object]) -> list[object]:
-        """The leaves of the arguments; they may be given as leaves already."""
-        leaves = sum(s.leaf_count for s in self._parameters)
-        if len(given) == leaves and not any(isinstance(a, (tuple, list)) for a in given):
-            return list(given)
-        if len(given) != len(self._parameters):
-            takes = f"{len(self._parameters)} argument" + ("s" if len(self._parameters) != 1 else "")
-            raise ExecutionError(f"{self._name}: takes {takes}, but {len(given)} came")
-        return [
-            leaf
-            for i, (argument, shape) in enumerate(zip(given, self._parameters, strict=True))
-            for leaf in self._leaves(argument, shape, f"parameter {i}")
-        ]
-
-    def _leaves(self, argument: object, shape: Shape, place: str) -> list[object]:
-        if not shape.is_tuple:
-            return [argument]
-        parts = shape.tuple_shapes
-        if not isinstance(argument, (tuple, list)) or len(argument) != len(parts):
-            came = f"a {type(argument).__name__}"
-            if isinstance(argument, (tuple, list)):
-                came += f" of length {len(argument)}"
-            raise ExecutionError(f"{self._name}: {place} takes a tuple {shape}, but {came} came")
-        return [
-            leaf
-            for i, (own, part) in enumerate(zip(argument, parts, strict=True))
-            for leaf in self._leaves(own, part, f"{place}[{i}]")
-        ]
-
-    def result(self, leaves: Sequence[Array]) -> Any:
-        """The result in the form of its shape."""
-        rest = iter(leaves)
-
-        def build(shape: Shape) -> Any:
-            return tuple(build(s) for s in shape.tuple_shapes) if shape.is_tuple else next(rest)
-
-        return build(self._result)

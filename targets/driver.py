@@ -5,12 +5,13 @@ The pipelines themselves are values (`pipeline.py`); what is kept of a run is de
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import jaxlib.mlir.ir as hlo_ir
 import jaxlib.mlir.passmanager as hlo_passmanager
@@ -19,16 +20,22 @@ import mlir.passmanager as passmanager
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError
+from stablexla.dialects.rules import active
 from stablexla.targets.messages import close_pass, messages_of, refused_passes
-from stablexla.targets.passes import ModulePass, Side, find_pass
+from stablexla.targets.pass_checks import check_elements
+from stablexla.targets.passes import RESERVED, ModulePass, Side
 from stablexla.targets.pipeline import LOWER, Element, Pipeline, Step
+from stablexla.targets.standard_error import captured_stderr
 
 
 class Watcher:
     """What is told of a run; this one keeps nothing. Steps are numbered from 0."""
 
     pass_by_pass = False
-    """Whether `after_pass` is called; the passes then run one by one."""
+    """Whether `before_pass` and `after_pass` are called; the passes then run one by one, those of nests too."""
+
+    verify_each: bool | None = None
+    """Whether the module is verified after every pass; None leaves it to the driver, False verifies never."""
 
     def replace(self, number: int, step: Step, module: Any) -> Any:
         """The module that goes on after a step."""
@@ -37,8 +44,14 @@ class Watcher:
     def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
         """A step is over."""
 
+    def before_pass(self, step: Step, element: Element, module: Any) -> None:
+        """A pass begins."""
+
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
         """A pass is over."""
+
+    def failed_pass(self, step: Step, element: Element, module: Any) -> None:
+        """A pass failed, and left the module like this; it may not verify."""
 
     def failed(self, number: int, step: Step, before: Any) -> str:
         """A step failed on the module `before`; the path of the reproducer, or ""."""
@@ -99,7 +112,11 @@ def run_pipeline(
         CompileError: a pass failed, or left an operation that the step does not allow.
         StablexlaError: as a pass written in Python raised it.
     """
-    watcher = watcher or Watcher()
+    with active(pipeline.rules):
+        return _run_steps(module, pipeline, watcher or Watcher(), again)
+
+
+def _run_steps(module: Any, pipeline: Pipeline, watcher: Watcher, again: Callable[[], Any] | None) -> Any:
     for number, step in enumerate(pipeline):
         start = perf_counter()
         try:
@@ -118,28 +135,39 @@ def run_pipeline(
 
 
 def _run_step(module: Any, step: Step, watcher: Watcher) -> Any:
+    if watcher.pass_by_pass:
+        return _run_one_by_one(module, step, watcher)
     for is_python, elements in step.runs():
         if is_python:
-            module = _run_python(module, elements[0])
-            if watcher.pass_by_pass:
-                watcher.after_pass(step, elements[0], module)
-        elif watcher.pass_by_pass:
-            for element in elements:
-                _run_mlir(module, (element,))
-                watcher.after_pass(step, element, module)
+            module = _run_python(module, elements[0], watcher.verify_each is not False)
         else:
-            _run_mlir(module, elements)
+            _run_mlir(module, elements, watcher.verify_each)
     return module
 
 
-def _run_python(module: Any, element: Element) -> Any:
-    found = find_pass(element.name)
-    run = found.bind(element.options)
+def _run_one_by_one(module: Any, step: Step, watcher: Watcher) -> Any:
+    for element in step.parts:
+        watcher.before_pass(step, element, module)
+        try:
+            if element.is_python:
+                module = _run_python(module, element, watcher.verify_each is not False)
+            else:
+                _run_mlir(module, (element,), watcher.verify_each)
+        except (PassFailure, StablexlaError):
+            watcher.failed_pass(step, element, module)
+            raise
+        watcher.after_pass(step, element, module)
+    return module
+
+
+def _run_python(module: Any, element: Element, verify: bool = True) -> Any:
+    found, options = element.bound()
+    run = found.bind(options)
     _check_side(found, side_of(module))
     with diagnostics(module.context) as seen:
         try:
             # A pass finds its module's context entered, and unknown as the location of what it makes.
-            kind = hlo_ir if found.side == "stablehlo" else ir
+            kind: Any = hlo_ir if side_of(module) == "stablehlo" else ir
             with module.context, kind.Location.unknown():
                 made = run(module)
         except StablexlaError:
@@ -148,6 +176,10 @@ def _run_python(module: Any, element: Element) -> Any:
             place = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error}  ({place.filename.rsplit('/', 1)[-1]}:{place.lineno})"
             raise PassFailure([*messages_of(error, seen), what]) from error
+    if not isinstance(made, (ir.Module, hlo_ir.Module)):
+        raise PassFailure([f"{element.text} gave a {type(made).__name__}, where a pass gives a module or None"])
+    if not verify:
+        return made
     with diagnostics(made.context) as seen:
         try:
             made.operation.verify()
@@ -159,21 +191,21 @@ def _run_python(module: Any, element: Element) -> Any:
 
 
 def _check_side(found: ModulePass, side: Side) -> None:
-    if found.side != side:
+    if found.side not in (side, None):
         raise CompileError(
             f"{found.name} works on a module of {found.side}'s context, and this one is of {side}'s",
             hint=f"passes before {LOWER} work on StableHLO, those after it on upstream's dialects",
         )
 
 
-def _run_mlir(module: Any, elements: tuple[Element, ...]) -> None:
+def _run_mlir(module: Any, elements: tuple[Element, ...], verify_each: bool | None = None) -> None:
     manager = parse_passes(elements, side_of(module))
     # To verify after every pass would take as long as the passes; a run that fails is repeated pass by pass.
-    manager.enable_verifier(len(elements) == 1)
+    manager.enable_verifier(len(elements) == 1 if verify_each is None else verify_each)
     with diagnostics(module.context) as seen:
         try:
             manager.run(module.operation)
-            if len(elements) > 1:
+            if verify_each is None and len(elements) > 1:
                 module.operation.verify()
         except (ir.MLIRError, hlo_ir.MLIRError) as error:
             raise PassFailure(messages_of(error, seen)) from None
@@ -185,6 +217,7 @@ def parse_passes(elements: tuple[Element, ...], side: Side) -> Any:
     Raises:
         CompileError: a name or an option that MLIR does not know.
     """
+    check_elements(elements)
     text = f"builtin.module({','.join(e.text for e in elements)})"
     try:
         if side == "stablehlo":
@@ -194,25 +227,68 @@ def parse_passes(elements: tuple[Element, ...], side: Side) -> Any:
         raise CompileError(refused_passes(str(error)), hint=close_pass(str(error), side)) from None
 
 
-def check_pipeline(pipeline: Pipeline) -> None:
-    """Reads every pass of a pipeline that begins with StableHLO, without running any.
+def check_pipeline(pipeline: Pipeline, side: Side = "stablehlo") -> None:
+    """Reads every pass of a pipeline, without running any.
+
+    Args:
+        side: the MLIR of the module that it begins with.
 
     Raises:
         CompileError: a pass or an option that does not exist, in the step that the error names.
     """
-    side: Side = "stablehlo"
     for number, step in enumerate(pipeline):
         try:
             for is_python, elements in step.runs():
                 if is_python:
-                    found = find_pass(elements[0].name)
-                    found.bind(elements[0].options)
+                    found, options = elements[0].bound()
+                    found.bind(options)
                     _check_side(found, side)
-                    side = "upstream" if elements[0].name == LOWER else side
+                    side = "upstream" if found.name == LOWER else side
                 else:
-                    parse_passes(elements, side)
+                    _parse_quietly(elements, side)
         except CompileError as error:
             raise _placed(error, pipeline, number, Watcher(), None) from None
+
+
+def _parse_quietly(elements: tuple[Element, ...], side: Side) -> None:
+    """As `parse_passes`; what MLIR prints on standard error of a value that it does not read is part of the error."""
+    with captured_stderr() as printed:
+        try:
+            parse_passes(elements, side)
+            return
+        except CompileError as error:
+            refused = error
+    said = [re.sub(r"^: for the --([\w-]+) option", r"the option \1", line) for line in printed]
+    if not said:
+        raise refused
+    names = ", ".join(e.text for e in elements if "{" in e.text)
+    raise CompileError("; ".join(said) + f", in {names}", hint=refused.hint)
+
+
+def sides_of_pass(name: str) -> tuple[Side, ...]:
+    """The MLIRs that have a pass of that name."""
+    sides: list[Side] = []
+    for side, manager, context in (
+        ("stablehlo", hlo_passmanager.PassManager, stablehlo_context()),
+        ("upstream", passmanager.PassManager, upstream_context()),
+    ):
+        try:
+            manager.parse(f"any({name})", context)
+        except ValueError as error:
+            if "does not refer to a registered pass" in str(error):
+                continue
+        sides.append(cast(Side, side))
+    return tuple(sides)
+
+
+def _reserve(name: str) -> None:
+    """Raises CompileError for the name of a pass that one of the MLIRs has."""
+    sides = sides_of_pass(name)
+    if sides:
+        raise CompileError(f"the MLIR of {sides[0]} has a pass {name!r} already")
+
+
+RESERVED.append(_reserve)
 
 
 def check_leaves(step: Step, module: Any) -> None:
@@ -288,7 +364,7 @@ def _before(pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[
 
 def _culprit(step: Step, module: Any) -> str:
     """The element at which a step fails, found by running them one by one."""
-    for element in step.elements:
+    for element in step.parts:
         try:
             if element.is_python:
                 module = _run_python(module, element)

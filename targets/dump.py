@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +21,9 @@ from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.targets.driver import Watcher, side_after, side_of
 from stablexla.targets.knobs import knobs
 from stablexla.targets.messages import messages_of
-from stablexla.targets.passes import Side
-from stablexla.targets.pipeline import Element, Pipeline, Step
+from stablexla.targets.passes import PASSES, Side, file_of
+from stablexla.targets.pipeline import LOWER, Element, Pipeline, Step
+from stablexla.targets.printing import Printer, Printing
 
 SOURCE = "source.mlir"
 _HEADER = re.compile(r"// stage (?P<stage>[\w-]+): (?P<command>.*)")
@@ -54,6 +54,30 @@ class Header:
 def command(file: str, step: Step) -> str:
     """The command line that runs a step on a file."""
     return f"stablexla-opt {shlex.quote(file)} --pass-pipeline={shlex.quote(step.text)}"
+
+
+def reproducing(file: str, step: Step, pipeline: Pipeline) -> str:
+    """The command line that shows a step's failure again, in any folder: with the files of the user's passes and rules,
+    and what the step may leave."""
+    text = re.sub(r"(?<=[{ ]script=)[^\s}'\"]+", lambda m: str(Path(m[0]).absolute()), step.text)
+    words = [f"stablexla-opt {shlex.quote(file)}"]
+    words += [f"--load={shlex.quote(name)}" for name in _files(step, pipeline)]
+    words.append(f"--pass-pipeline={shlex.quote(text)}")
+    if step.leaves is not None:
+        words.append(f"--leaves={','.join(sorted(step.leaves))}")
+    return " ".join(words)
+
+
+def _files(step: Step, pipeline: Pipeline) -> list[str]:
+    """The files of the passes and rules in a step that are the user's."""
+    functions = [function for _, function in step.functions]
+    for element in step.parts:
+        if element.name in PASSES and PASSES[element.name].is_users:
+            functions.append(PASSES[element.name].function)
+        if element.name == LOWER:
+            functions += [rule.function for rule in pipeline.rules]
+    files = dict.fromkeys(file_of(function) for function in functions)
+    return [str(Path(file).absolute()) for file in files if Path(file).is_file()]
 
 
 def file_name(number: int, step: str) -> str:
@@ -139,14 +163,13 @@ class KnobWatcher(Watcher):
             self._write(self._dump / file_name(number, step.name), header, module)
 
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
-        print(f"// ---- {self.name}: {step.name}: after {element.text}", file=sys.stderr)
-        print(assembly(module, debug_info=False), file=sys.stderr)
+        Printer(Printing(after_all=True), self.name).after(step, element, module)
 
     def failed(self, number: int, step: Step, before: Any) -> str:
         folder = self._dump or Path(tempfile.mkdtemp(prefix="stablexla-"))
-        path = folder / f"{number:02}.{step.name}.repro.mlir"
+        path = (folder / f"{number:02}.{step.name}.repro.mlir").absolute()
         stage = "source" if number == 0 else self.pipeline.names[number - 1]
-        self._write(path, Header(stage, command(path.name, step)), before)
+        self._write(path, Header(stage, reproducing(str(path), step, self.pipeline)), before)
         return str(path)
 
     def finish(self) -> None:

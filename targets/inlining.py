@@ -5,7 +5,7 @@ Which composites a target has kernels for is said by the target; how the others 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -85,6 +85,9 @@ def inline_calls(module: hlo_ir.Module) -> None:
     for name in list(functions):
         _inline_in(name, functions, done, ())
     called = {"main"} | {_callee(op) for op in operations_of(module, "stablehlo.composite")}
+    for op in operations_of(module, "stablehlo.custom_call"):
+        if "called_computations" in op.attributes:
+            called |= {hlo_ir.FlatSymbolRefAttr(name).value for name in op.attributes["called_computations"]}
     for name, function in functions.items():
         if name not in called and _is_private(function):
             function.erase()
@@ -102,13 +105,16 @@ def _inline_in(name: str, functions: dict[str, Any], done: set[str], callers: tu
         if callee not in functions or len(functions[callee].regions[0].blocks) != 1:
             raise UnsupportedError(f"@{callee} has no body, or one of several blocks", operation="func.call")
         _inline_in(callee, functions, done, (*callers, name))
-        _inline(call, functions[callee])
+        inline_call(call, functions[callee])
     done.add(name)
 
 
-def _inline(call: Any, function: Any) -> None:
+def inline_call(call: Any, function: Any, relocated: Callable[[Any], Any] | None = None) -> None:
+    """Puts a function's operations in the place of a call; `relocated` gives their locations, if they change."""
     # The copy of the function brings its operations with their inner uses right; they need only be moved.
     copy = function.clone().operation
+    if relocated is not None:
+        copy.walk(lambda op: _relocate(op, relocated))
     block = copy.regions[0].blocks[0]
     for argument, operand in zip(list(block.arguments), list(call.operands), strict=True):
         argument.replace_all_uses_with(operand)
@@ -119,6 +125,11 @@ def _inline(call: Any, function: Any) -> None:
         result.replace_all_uses_with(value)
     call.erase()
     copy.erase()
+
+
+def _relocate(op: Any, relocated: Callable[[Any], Any]) -> hlo_ir.WalkResult:
+    op.operation.location = relocated(op.operation.location)
+    return hlo_ir.WalkResult.ADVANCE
 
 
 def _run_at_start(start: Any) -> None:

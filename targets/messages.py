@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import linecache
 import re
-import subprocess
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
-
-import mlir.ir as ir
 
 from stablexla.dialects.contexts import Diagnostic
 from stablexla.targets.passes import PASSES, Side
+from stablexla.targets.pipeline import LOWER
 
 _PLACE = re.compile(r'"([^"\n]+)":(\d+):(\d+)')
 _LONGEST = 600
 
-HLO_PASSES = (
-    *("canonicalize", "cse", "inline", "symbol-dce", "strip-debuginfo", "loop-invariant-code-motion", "sccp"),
-    *("chlo-legalize-to-stablehlo", "stablehlo-legalize-composite-to-call", "stablehlo-compatibility-expander"),
-    *("stablehlo-refine-arguments", "stablehlo-refine-shapes", "stablehlo-canonicalize-dynamism"),
-    *("stablehlo-complex-math-expander", "stablehlo-legalize-quant-to-math", "stablehlo-convert-to-signless"),
-    *("stablehlo-legalize-qdq-to-quantized-op", "stablehlo-check-shape-assertions", "stablehlo-wrap-in-composite"),
-    *("stablehlo-legalize-to-linalg", "stablehlo-legalize-to-vhlo", "stablehlo-legalize-deprecated-ops"),
-    *("vhlo-to-version", "vhlo-legalize-to-stablehlo", "shape-legalize-to-stablehlo"),
-)
-"""Passes of StableHLO's MLIR that a pipeline may want; jaxlib cannot list them."""
-
 
 def messages_of(error: BaseException, seen: Iterable[Diagnostic] = ()) -> list[str]:
     """Everything that MLIR said: what an exception brought along, and what a handler saw."""
-    said = [_line(d.severity, d.message, d.location) for d in seen]
+    said = [line_of(d.severity, d.message, d.location) for d in seen]
     for found in getattr(error, "error_diagnostics", ()):
-        said.append(_line(_severity(found), str(found.message), str(found.location)))
-        said += [_line("note", str(n.message), str(n.location)) for n in found.notes]
+        said.append(line_of(_severity(found), str(found.message), str(found.location)))
+        said += [line_of("note", str(n.message), str(n.location)) for n in found.notes]
     return list(dict.fromkeys(said))
 
 
@@ -44,7 +29,8 @@ def _severity(found: Any) -> str:
     return str(found.severity).rsplit(".", 1)[-1].lower()
 
 
-def _line(severity: str, message: str, location: str) -> str:
+def line_of(severity: str, message: str, location: str) -> str:
+    """One message as a line for a user, and below it the place that it is about."""
     if len(message) > _LONGEST:
         message = message[:_LONGEST] + " ..."
     place = place_of(location)
@@ -79,17 +65,21 @@ def close_pass(message: str, side: Side) -> str:
     """The names of passes most like the one that MLIR does not know; "" when the message is about something else."""
     match = re.search(r"'([^']+)' does not refer to a registered pass", message)
     if match is None:
-        return ""
-    names = [*PASSES, *(HLO_PASSES if side == "stablehlo" else upstream_passes())]
-    return " or ".join(difflib.get_close_matches(match[1], names, n=3, cutoff=0.6))
+        return _way_out(message)
+    from stablexla.targets.pass_list import all_passes  # asks mlir-opt, which takes its time
+
+    known = all_passes()
+    name = match[1].strip()
+    if name in PASSES:
+        return f"{name} beside the nest: a pass written in Python takes the whole module"
+    if name in known:
+        return f"{name} on the other side of {LOWER}: it is a pass of {known[name].side}'s MLIR"
+    names = [n for n, info in known.items() if info.side in (side, "both")]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    return " or ".join(near or difflib.get_close_matches(name, known, n=3, cutoff=0.8))
 
 
-@functools.cache
-def upstream_passes() -> tuple[str, ...]:
-    """The names of upstream's passes, which only its command line can list; none when it cannot be run."""
-    tool = Path(ir.__file__).parent / "bin" / "mlir-opt"
-    try:
-        listing = subprocess.run([str(tool), "--list-passes"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(re.findall(r"^  --([a-z][\w-]+)", listing.stdout, flags=re.MULTILINE))
+def _way_out(message: str) -> str:
+    """What to write in place of a pass that does not run where it stands."""
+    match = re.search(r"'(\S+)' restricted to '(\S+)' on a PassManager intended to run on '\S+'", message)
+    return f"{match[2]}({match[1]})" if match else ""

@@ -5,9 +5,11 @@ Each target reads from it what concerns it (`cpu/options.py`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.rules import LoweringRule
 from stablexla.targets.pipeline import Pipeline
 
 OPT_LEVELS = (0, 1, 2, 3)
@@ -26,6 +28,11 @@ class CompileOptions:
             as many as the process has. How many threads there are says the knob STABLEXLA_NUM_THREADS.
         flush_denormals: lets the processor treat denormal numbers as zero, as XLA does on the CPU.
         vector_bits: width of the vectors in kernels, 128, 256 or 512; None is the processor's own.
+        rules: lowering rules of the user's for this program, made by `sx.lowering_rule`; they go before those that
+            are registered.
+        isolated: compiles in another process, so that a crash inside of MLIR is a `CompileError` with the step, what
+            LLVM said and a file that shows it again. It takes longer: the first time about a second.
+        time_limit: seconds that an isolated compilation may take; None is for ever.
 
     Raises:
         CompileError: a value that no target could take.
@@ -39,6 +46,9 @@ class CompileOptions:
     num_threads: int | None = None
     flush_denormals: bool = False
     vector_bits: int | None = None
+    rules: Sequence[LoweringRule] = ()
+    isolated: bool = False
+    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         # LLVM ends the process when it is given some values that it does not know.
@@ -49,8 +59,23 @@ class CompileOptions:
         threads = self.num_threads
         if threads is not None and not (_is_int(threads) and 1 <= threads <= 1024):
             raise CompileError(f"num_threads must be a number from 1 to 1024, not {threads!r}")
-        if not isinstance(self.flush_denormals, bool):
-            raise CompileError(f"flush_denormals must be True or False, not {self.flush_denormals!r}")
+        object.__setattr__(self, "rules", (self.rules,) if isinstance(self.rules, LoweringRule) else tuple(self.rules))
+        for rule in self.rules:
+            if not isinstance(rule, LoweringRule):
+                raise CompileError(f"{rule!r} is no lowering rule", hint="sx.lowering_rule(name, function)")
+        for name in ("flush_denormals", "isolated"):
+            if not isinstance(getattr(self, name), bool):
+                raise CompileError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        self._check_time_limit()
+
+    def _check_time_limit(self) -> None:
+        limit = self.time_limit
+        if limit is None:
+            return
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 < limit < float("inf"):
+            raise CompileError(f"time_limit must be a number of seconds, not {limit!r}")
+        if not self.isolated:
+            raise CompileError("time_limit is for isolated=True alone: nothing ends a compilation in this process")
 
     def _one_of(self, name: str, values: tuple[int, ...]) -> None:
         value = getattr(self, name)

@@ -7,14 +7,20 @@ A pass is spelled in a pipeline like any pass of MLIR, `name{option=value ...}`.
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
+import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.rules import label_of, place_of_function
 
 PREFIX = "stablexla-"
+FUNCTION = "stablexla-python"
+"""How a function that is not registered stands in a pipeline's text: `stablexla-python{function=module:name}`."""
 Side = Literal["stablehlo", "upstream"]
 Rewrite = Callable[..., Any]
 
@@ -46,15 +52,20 @@ class ModulePass:
         name: as it is spelled in a pipeline.
         summary: what it does, in one sentence.
         function: takes a module (options by keyword); returns a new module, or None when it changed that one.
-        side: which MLIR the module belongs to.
+        side: which MLIR the module belongs to; None when it takes either.
         options: by name.
     """
 
     name: str
     summary: str
     function: Rewrite
-    side: Side
+    side: Side | None
     options: Mapping[str, PassOption]
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it stands outside this package."""
+        return not str(getattr(self.function, "__module__", "")).startswith("stablexla.")
 
     def bind(self, given: Mapping[str, str]) -> Callable[[Any], Any]:
         """The pass with its options read; calling it on a module gives the module that goes on.
@@ -90,28 +101,131 @@ def module_pass(name: str, summary: str, *, side: Side = "upstream") -> Callable
     `max_ops: int = 16` is spelled `max-ops=16` in a pipeline.
 
     Args:
-        name: begins with `stablexla-`.
+        name: words with `-` between them, as "my-pass"; those of this package begin with `stablexla-`. A pass of a
+            user's may be registered again, and then takes the place of the one before.
         summary: what it does, in one sentence.
         side: "stablehlo" when it takes a module of StableHLO's context, "upstream" when a later one.
+
+    Raises:
+        CompileError: a name that is none or is taken, or an option without a plain type or a default.
+
+    >>> @sx.module_pass("doc-count", "counts the functions")
+    ... def count(module, *, at_least: int = 0) -> None:
+    ...     print(len(module.body.operations) >= at_least)
+    >>> pipeline = sx.pipeline("cpu").inserting(sx.Step("count", "doc-count{at-least=1}"), after="tensor")
+    >>> b = sx.XlaBuilder("example")
+    >>> executable = sx.compile(b.build(b.parameter(0, sx.f32[3]) + 1), options=sx.CompileOptions(pipeline=pipeline))
+    True
+    >>> sx.unregister_pass("doc-count")
     """
-    assert name.startswith(PREFIX), f"{name} must begin with {PREFIX}"
-    assert name not in PASSES, f"two passes are called {name}"
+    if not _NAME.fullmatch(name):
+        raise CompileError(f"{name!r} is no name for a pass: words with `-` between them, please")
 
     def register(function: Rewrite) -> Rewrite:
-        PASSES[name] = ModulePass(name, summary, function, side, _options(function))
+        made = ModulePass(name, summary, function, side, _options(function))
+        if name in PASSES and not (made.is_users and PASSES[name].is_users):
+            raise CompileError(f"two passes are called {name}")
+        if made.is_users and name not in PASSES:
+            for reserved in RESERVED:
+                reserved(name)
+        PASSES[name] = made
         return function
 
     return register
 
 
+def unregister_pass(name: str) -> None:
+    """Takes back what `module_pass` did for a user's pass; nothing happens when there is no such pass.
+
+    Raises:
+        CompileError: it is a pass of this package.
+    """
+    if name in PASSES and not PASSES[name].is_users:
+        raise CompileError(f"{name} belongs to stablexla")
+    PASSES.pop(name, None)
+
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+RESERVED: list[Callable[[str], None]] = []
+"""What raises CompileError for the names of MLIR's own passes; the driver, which can read them, adds it."""
+
+
 def _options(function: Rewrite) -> dict[str, PassOption]:
+    """The options of a function: its keyword-only parameters.
+
+    Raises:
+        CompileError: one that a text cannot spell.
+    """
     found = {}
-    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+    try:
+        parameters = inspect.signature(function, eval_str=True).parameters.values()
+    except (TypeError, ValueError, NameError) as error:
+        raise CompileError(f"{function!r} cannot be a pass: {error}") from None
+    for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY:
-            assert parameter.annotation in (bool, int, float, str), f"{function}: {parameter} needs a plain type"
+            if parameter.annotation not in (bool, int, float, str) or parameter.default is parameter.empty:
+                raise CompileError(
+                    f"{label_of(function)}: the option {parameter.name!r} has no plain type and default",
+                    hint=f"{parameter.name}: int = 0, or bool, float or str",
+                )
             name = parameter.name.replace("_", "-")
             found[name] = PassOption(name, parameter.annotation, parameter.default)
     return found
+
+
+def pass_of_function(function: Rewrite) -> ModulePass:
+    """A function from module to module as a pass, without a name in the registry.
+
+    Raises:
+        CompileError: its keyword-only parameters are no options.
+    """
+    inner = function.func if isinstance(function, functools.partial) else function
+    text = (inspect.getdoc(inner) or "").split("\n")[0]
+    return ModulePass(label_of(inner), text, inner, None, _options(inner))
+
+
+def text_of_function(function: Rewrite) -> str:
+    """How a function stands in a pipeline's text; a `functools.partial` with the options that it holds.
+
+    Raises:
+        CompileError: it is no function, or a `partial` that holds positions.
+    """
+    if not callable(function) or isinstance(function, type):
+        raise CompileError(f"{function!r} is no pass: it must be a text or a function")
+    options = ""
+    if isinstance(function, functools.partial):
+        if function.args:
+            raise CompileError("a pass that is a `partial` may hold keywords alone")
+        options = "".join(f" {name.replace('_', '-')}={value}" for name, value in function.keywords.items())
+        function = function.func
+    return f"{FUNCTION}{{function={label_of(function)}{options}}}"
+
+
+def function_of(label: str) -> Rewrite:
+    """The function that `module:name` stands for, of a module that Python has loaded.
+
+    Raises:
+        CompileError: there is none.
+    """
+    module, _, path = label.partition(":")
+    found: Any = sys.modules.get(module)
+    if found is None and "__main__" in sys.modules:
+        main = sys.modules["__main__"]
+        found = main if getattr(main, "__file__", "").rsplit("/", 1)[-1] == f"{module}.py" else None
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    if not callable(found):
+        raise CompileError(
+            f"there is no function {label!r} in what Python has loaded",
+            hint=f"stablexla-opt --load={module}.py, where the function stands outside of other functions",
+        )
+    function: Rewrite = found
+    return function
+
+
+def file_of(function: Rewrite) -> str:
+    """The file of a function; "" when it is not known."""
+    return place_of_function(function)[0]
 
 
 def find_pass(name: str) -> ModulePass:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stablexla.dialects.errors import CompileError
+from stablexla.dialects.rules import in_scope, merged
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Pipeline
 from stablexla.targets.signature import Signature
@@ -37,6 +38,13 @@ def _cpu() -> Target:
     from stablexla.targets.cpu.pipeline import cpu_pipeline
 
     return Target("cpu", cpu_pipeline, load)
+
+
+def pipeline_of(target: Target, options: CompileOptions) -> Pipeline:
+    """The steps that a program is compiled with here and now: the user's or the target's, with the rules that hold."""
+    pipeline = target.pipeline(options) if options.pipeline is None else options.pipeline
+    rules = merged(in_scope(), pipeline.rules, options.rules)
+    return Pipeline(pipeline.name, pipeline.steps, rules) if rules else pipeline
 
 
 TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu}

@@ -3,70 +3,18 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
-from stablexla.dialects.dynamic_sizes import extents_of
-from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.dynamic_sizes import extents_of, is_unknown
+from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import UnsupportedError, VerificationError
+from stablexla.dialects.quantized_types import is_quantized, storage_of
 from stablexla.lowering.types import TensorType, is_token, tensor_type
-from stablexla.targets.runtime import ArraySpec
+from stablexla.targets.interface import Signature as Signature  # it is named from here
 
 _NAME = re.compile(r'loc\("([^"/]+)"\)')
-
-
-@dataclass(frozen=True)
-class Signature:
-    """A program's name, and the type and name of each parameter and result.
-
-    Attributes:
-        parameters, results: the types; where extents are known only at run time, with their bounds.
-        dynamic_parameters, dynamic_results: of each its dynamic dimensions; `()` when no array has any.
-    """
-
-    name: str
-    parameters: tuple[TensorType, ...]
-    results: tuple[TensorType, ...]
-    parameter_names: tuple[str, ...] = ()
-    dynamic_parameters: tuple[tuple[int, ...], ...] = ()
-    dynamic_results: tuple[tuple[int, ...], ...] = ()
-
-    @property
-    def is_static(self) -> bool:
-        """Every extent is known."""
-        return not any(self.dynamic_parameters) and not any(self.dynamic_results)
-
-    def parameter_specs(self) -> list[ArraySpec]:
-        """The parameters for the native runtime: the arrays, and the sizes of all dynamic dimensions."""
-        names = self.parameter_names or ("",) * len(self.parameters)
-        specs = [_spec(t, name) for t, name in zip(self.parameters, names, strict=True)]
-        return specs + _sizes(self.dynamic_parameters)
-
-    def result_specs(self) -> list[ArraySpec]:
-        """The results for the native runtime, with the sizes of all dynamic dimensions behind them."""
-        return [_spec(t, "") for t in self.results] + _sizes(self.dynamic_results)
-
-    def __str__(self) -> str:
-        parameters = ", ".join(_texts(self.parameters, self.dynamic_parameters))
-        return f"({parameters}) -> ({', '.join(_texts(self.results, self.dynamic_results))})"
-
-
-def _sizes(dynamic: tuple[tuple[int, ...], ...]) -> list[ArraySpec]:
-    return [_spec(TensorType(BY_NAME["s32"], ()), "") for dimensions in dynamic for _ in dimensions]
-
-
-def _texts(types: tuple[TensorType, ...], dynamic: tuple[tuple[int, ...], ...]) -> list[str]:
-    """The types as XLA writes them: f32[<=8,3]."""
-    return [
-        f"{t.element}[{','.join(f'<={n}' if i in places else str(n) for i, n in enumerate(t.shape))}]"
-        for t, places in zip(types, dynamic or ((),) * len(types), strict=True)
-    ]
-
-
-def _spec(type_: TensorType, name: str) -> ArraySpec:
-    return ArraySpec(type_.element.dtype, type_.shape, name)
 
 
 def signature_of(module: hlo_ir.Module) -> Signature:
@@ -88,7 +36,7 @@ def signature_of(module: hlo_ir.Module) -> Signature:
         module_name(module),
         tuple(_type(a, f"parameter {i}") for i, a in enumerate(block.arguments) if not is_token(a.type)),
         tuple(_type(v, f"result {i}") for i, v in enumerate(terminator.operands) if not is_token(v.type)),
-        tuple(_name(a) for a in block.arguments if not is_token(a.type)),
+        tuple(argument_name(a) for a in block.arguments if not is_token(a.type)),
         tuple(extents_of(a.type)[1] for a in block.arguments if not is_token(a.type)),
         tuple(extents_of(v.type)[1] for v in terminator.operands if not is_token(v.type)),
     )
@@ -97,18 +45,29 @@ def signature_of(module: hlo_ir.Module) -> Signature:
 def _type(value: Any, what: str) -> TensorType:
     extents, dynamic = extents_of(value.type)
     try:
-        return tensor_type(value.type if not dynamic else _static(value.type, extents))
+        return tensor_type(_plain(value.type, extents) if dynamic or is_quantized(value.type) else value.type)
     except UnsupportedError as error:
         raise UnsupportedError(f"{what} of main: {error.summary}") from None
 
 
-def _static(type_: Any, extents: tuple[int, ...]) -> Any:
-    """The tensor type with these extents."""
+def _plain(type_: Any, extents: tuple[int, ...]) -> Any:
+    """The tensor type with these extents, and integers in place of quantised elements."""
     unknown = hlo_ir.Location.unknown(type_.context)
-    return hlo_ir.RankedTensorType.get(list(extents), type_.element_type, loc=unknown)
+    return hlo_ir.RankedTensorType.get(list(extents), storage_of(type_.element_type), loc=unknown)
 
 
-def _name(argument: Any) -> str:
+def element_type_of(type_: Any) -> ElementType:
+    """The type of an array's elements on the outside, whatever its extents are; of quantised ones the integers'.
+
+    Raises:
+        UnsupportedError: it is no array of one of XLA's element types.
+    """
+    element = type_.element_type if isinstance(type_, hlo_ir.RankedTensorType) else type_
+    unknown = hlo_ir.Location.unknown(type_.context)
+    return tensor_type(hlo_ir.RankedTensorType.get([], storage_of(element), loc=unknown)).element
+
+
+def argument_name(argument: Any) -> str:
     """A parameter's name, which producers keep as its location."""
     match = _NAME.fullmatch(str(argument.location))
     return match[1] if match else ""
@@ -133,4 +92,22 @@ def main_of(module: hlo_ir.Module) -> Any:
             if names[-1] == "main":
                 return op.operation
     found = f"it has {', '.join('@' + n for n in names)}" if names else "it has no functions"
-    raise VerificationError(f"the module has no function @main; {found}", hint="name the entry function @main")
+    raise VerificationError(
+        f"the module has no function @main; {found}",
+        hint=f'sx.load(program, entry="{names[0]}")' if names else "name the entry function @main",
+    )
+
+
+def outer_types(function: Any) -> list[Any]:
+    """The types of the parameters and results of a function."""
+    type_ = hlo_ir.FunctionType(hlo_ir.TypeAttr(function.attributes["function_type"]).value)
+    return [*type_.inputs, *type_.results]
+
+
+def needs_shapes(module: hlo_ir.Module) -> bool:
+    """Whether `main` takes or gives arrays of unknown extents.
+
+    Raises:
+        VerificationError: there is no function `main`.
+    """
+    return any(map(is_unknown, outer_types(main_of(module))))

@@ -6,19 +6,7 @@ from typing import Any
 
 import numpy as np
 
-
-def ulp_distance(actual: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Representable numbers between two float arrays of one type, element by element; 0 where both are NaN."""
-    assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
-    signed = np.dtype(f"i{actual.dtype.itemsize}")
-    keys = []
-    for array in (actual, expected):
-        bits = np.ascontiguousarray(array).reshape(-1).view(signed).astype(object if signed.itemsize == 8 else np.int64)
-        lowest = -(1 << (8 * signed.itemsize - 1))
-        keys.append(np.where(bits < 0, lowest - bits, bits))
-    nan = [np.isnan(a.astype(np.float64) if a.dtype.itemsize < 4 else a).reshape(-1) for a in (actual, expected)]
-    distance = np.abs(keys[0] - keys[1]).astype(np.float64)
-    return np.where(nan[0] & nan[1], 0.0, np.where(nan[0] | nan[1], np.inf, distance))
+from stablexla.inspection.judgement import ulp_distance
 
 
 def assert_same(actual: Any, expected: Any, *, ulp: float = 0, scale: float = 0) -> None:

@@ -294,7 +294,7 @@ class TestRefusals:
     )
     def test_text_that_does_not_parse(self, text: str, line: int, column: int) -> None:
         if not text:
-            with pytest.raises(sx.VerificationError, match="no function @main"):
+            with pytest.raises(sx.ParseError, match="is empty"):
                 sx.compile(text)
             return
         with pytest.raises(sx.ParseError) as caught:

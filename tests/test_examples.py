@@ -152,7 +152,14 @@ def test_the_file_is_what_jax_writes():
     assert load_file(EXAMPLES / "make_mlp_jax.py").text() == text
 
 
-@pytest.mark.parametrize("name", ["convnet.py", "digits.py", "stablehlo_file.py"])
+def test_a_module_of_pytorch():
+    done = run_example("torch_module.py", "--batch", "2")
+    assert done.returncode == 0, done.stderr
+    difference = float(done.stdout.split("largest difference from PyTorch: ")[1].split()[0])
+    assert difference < 1e-6
+
+
+@pytest.mark.parametrize("name", ["convnet.py", "digits.py", "stablehlo_file.py", "torch_module.py"])
 def test_help(name: str):
     done = run_example(name, "--help")
     assert done.returncode == 0

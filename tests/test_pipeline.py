@@ -328,7 +328,7 @@ class TestDump:
         captured = capfd.readouterr()
         assert captured.out == ""
         for element in cpu()["kernels"].elements:
-            assert f"// ---- chain: kernels: after {element.text}" in captured.err
+            assert f"// -----// IR Dump After {element.text} (chain: kernels) //----- //" in captured.err
         assert "machine code" in captured.err
 
 

@@ -1,5 +1,14 @@
 """Programs from elsewhere: StableHLO as text, bytecode, portable artifacts, files and modules of jaxlib."""
 
+from importlib import import_module
+
 from stablexla.interop.load import load
 
 __all__ = ["load"]
+
+
+def __getattr__(name: str) -> object:
+    """`stablexla.interop.jax` is imported when it is asked for."""
+    if name == "jax":
+        return import_module("stablexla.interop.jax")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

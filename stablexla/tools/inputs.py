@@ -50,6 +50,29 @@ def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Seq
     return _literal(spec, type_, place, dynamic)
 
 
+def load_inputs(path: Path, types: Sequence[TensorType]) -> list[Array]:
+    """The arrays of an .npz file, one for each parameter, in the order of the file.
+
+    Raises:
+        ExecutionError: the file cannot be read, or has other arrays than the program takes.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = [file[name] for name in file.files]
+    except (OSError, ValueError, AttributeError) as error:
+        raise ExecutionError(f"{path} cannot be read as an .npz file: {error}") from None
+    if len(arrays) != len(types):
+        raise ExecutionError(f"{path} has {len(arrays)} array(s), and the program takes {len(types)}")
+    return [_typed(a, t) for a, t in zip(arrays, types, strict=True)]
+
+
+def _typed(array: Array, type_: TensorType) -> Array:
+    """numpy's files know ml_dtypes' types only by their size."""
+    if array.dtype.kind == "V" and array.dtype.itemsize == type_.element.bytes:
+        return array.view(type_.element.dtype)
+    return array
+
+
 def random_array(type_: TensorType, seed: int) -> Array:
     """Numbers that most programs can work with: normal floats, integers between -10 and 10, either pred."""
     element, rng = type_.element, np.random.default_rng(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -21,30 +22,30 @@ from stablexla.executable import Executable
 from stablexla.interop.load import load, load_bytes
 from stablexla.lowering.types import TensorType
 from stablexla.targets.knobs import knobs
+from stablexla.targets.options import CompileOptions
 from stablexla.targets.signature import Signature, signature_of
-from stablexla.tools.common import FAILED, add_compile_options, compile_options, count, read_input, run_tool
-from stablexla.tools.inputs import FORMS, make_input
-from stablexla.tools.oracle import ORACLES, evaluate
+from stablexla.tools.common import add_compile_options, compile_options, count, read_input, run_tool
+from stablexla.tools.comparing import HELP, add_compare_options, compare, read_pipeline, run_script
+from stablexla.tools.inputs import FORMS, load_inputs, make_input
 
 Array = npt.NDArray[Any]
 EXAMPLES = f"""
 inputs:
   --input SPEC is given once for each parameter, in order; those left over are random.
   SPEC is {FORMS}.
-
+{HELP}
 examples:
   stablexla-run model.mlir                                  random inputs; a line for each result
   stablexla-run model.mlir --input x.npy --input 0.5 --print
   stablexla-run model.mlir --input random:7 --output-dir out
   stablexla-run model.mlir --time 100                       how long a call takes
-  stablexla-run model.mlir --compare reference              check against StableHLO's interpreter
-  stablexla-run model.mlir --compare xla                    check against XLA on the CPU
+  stablexla-run model.mlir --compare=interpreter            the first operation that StableHLO's interpreter does not
+                                                            agree with
+  stablexla-run model.mlir --compare=tensor --json          whether what comes after the stage 'tensor' breaks it
   stablexla-run model.mlir --dump dump                      write the IR of every stage
 
 exit codes: 0 it ran, and agreed if it was compared; 1 an error, or results that disagree; 2 wrong usage
 """
-# How far results may be from an oracle's, as a part of their size: both round, and sum in an order of their own.
-TOLERANCES = {64: 1e-12, 32: 1e-5, 16: 1e-2, 8: 0.15, 6: 0.3, 4: 0.5}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,15 +59,17 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("file", help="MLIR text, bytecode or a portable artifact; - is standard input")
     add("--input", action="append", default=[], metavar="SPEC", help="an input; see below")
+    add("--inputs", type=Path, metavar="FILE", help="all inputs: an .npz with one array for each parameter, in order")
     add("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
     add("--print", action="store_true", help="print the results in full")
     add(
         "--output-dir", type=Path, metavar="DIR", help="save the results as result0.npy, result1.npy ... in this folder"
     )
     add("--time", type=count, metavar="N", help="call it N times more and show how long a call takes")
-    add("--compare", choices=ORACLES, help="run it by this implementation as well, and compare the results")
-    add("--tolerance", type=float, metavar="T", help="difference that --compare allows, as a part of the largest value")
     add("--dump", type=Path, metavar="DIR", help="write the IR after every step below this folder")
+    add("--pipeline", type=Path, metavar="FILE", help="compile by these steps, as str(pipeline) writes them")
+    add("--load", type=Path, action="append", default=[], metavar="FILE.py", help="run this first: it registers passes")
+    add_compare_options(parser)
     add_compile_options(parser)
     return parser
 
@@ -131,66 +134,38 @@ def _time(executable: Executable, inputs: Sequence[Array], calls: int, compiling
     console.print(table)
 
 
-def _compare(
-    oracle: str,
-    actual: Sequence[Array],
-    expected: Sequence[Array],
-    types: Sequence[TensorType],
-    tolerance: float | None,
-    console: Console,
-) -> bool:
-    """Shows how far the results are from an oracle's; whether all are near enough."""
-    table = Table("result", f"largest difference from {oracle}", "allowed", "")
-    agree = True
-    for i, (ours, theirs, type_) in enumerate(zip(actual, expected, types, strict=True)):
-        difference, allowed = _difference(ours, theirs, type_.element, tolerance)
-        near = difference <= allowed
-        agree = agree and near
-        table.add_row(str(i), f"{difference:.3g}", f"{allowed:.3g}", "agrees" if near else "DIFFERS")
-    console.print(table)
-    return agree
-
-
-def _difference(ours: Array, theirs: Array, element: ElementType, tolerance: float | None) -> tuple[float, float]:
-    """The largest difference, infinite where only one is a number, and the largest that is allowed."""
-    if not (element.is_float or element.is_complex):
-        pairs = zip(ours.reshape(-1), theirs.reshape(-1), strict=True)
-        return float(max((abs(int(x) - int(y)) for x, y in pairs), default=0)), 0.0
-    kind = np.complex128 if element.is_complex else np.float64
-    a, b = ours.astype(kind).reshape(-1), theirs.astype(kind).reshape(-1)
-    with np.errstate(invalid="ignore"):
-        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-    apart = np.where(np.isnan(apart), np.inf, apart)
-    scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
-    part = TOLERANCES[element.part.bits] if tolerance is None else tolerance
-    return float(apart.max(initial=0.0)), float(part * scale)
+def _options(arguments: argparse.Namespace) -> CompileOptions:
+    options = compile_options(arguments)
+    return replace(options, pipeline=read_pipeline(arguments.pipeline)) if arguments.pipeline else options
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    for script in arguments.load:
+        run_script(script)
     module = load_bytes(*read_input("-")) if arguments.file == "-" else load(Path(arguments.file))
     signature = signature_of(module)
-    if arguments.compare and not signature.is_static:
-        raise ExecutionError(f"{signature.name}: the others do not take dynamic dimensions: {signature}")
-    inputs = _inputs(arguments.input, signature, arguments.seed)
+    inputs = (
+        load_inputs(arguments.inputs, signature.parameters)
+        if arguments.inputs
+        else _inputs(arguments.input, signature, arguments.seed)
+    )
     dump = {"dump": arguments.dump} if arguments.dump else {}
     start = perf_counter()
     with knobs.scoped(**dump):
-        executable = compile(module, target=arguments.target, options=compile_options(arguments))
+        executable = compile(module, target=arguments.target, options=_options(arguments))
     compiling = perf_counter() - start
     results = executable.execute(inputs)
     console = Console()
     if arguments.print:
         _print(results, signature.results)
-    else:
+    elif not arguments.json:
         _show(results, signature.results, console)
     if arguments.output_dir:
         _save(results, arguments.output_dir)
     if arguments.time:
         _time(executable, inputs, arguments.time, compiling, console)
     if arguments.compare:
-        expected = evaluate(arguments.compare, load(module), signature, inputs)
-        if not _compare(arguments.compare, results, expected, signature.results, arguments.tolerance, console):
-            return FAILED
+        return compare(executable, inputs, arguments, console)
     return 0
 
 

@@ -5,7 +5,8 @@ Afterwards `main` takes flat memrefs: parameters, constants, results, the arena;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf
@@ -20,6 +21,7 @@ from stablexla.targets.passes import module_pass
 # Operations that only name a place in memory.
 PLACES = ALIASES | {"tensor.empty"}
 ROLE, VALUE, PARALLEL_GRAIN = "stablexla.role", "stablexla.value", "stablexla.grain"
+ALIAS = "stablexla.alias"
 
 
 @module_pass(
@@ -63,7 +65,9 @@ class BufferedMain:
         rows.append(("arena", ir.MemRefType.get([self._assignment.arena_bytes], byte)))
         with ir.InsertionPoint(old):
             made = func.FuncOp("main", ir.FunctionType.get([t for _, t in rows], []), visibility="public")
-        made.attributes["arg_attrs"] = _argument_attributes([role for role, _ in rows], constants)
+        made.attributes["arg_attrs"] = _argument_attributes(
+            [role for role, _ in rows], constants, self._assignment.aliases
+        )
         self._entry = made.add_entry_block()
         counts: dict[str, int] = {}
         for (role, _), argument in zip(rows, self._entry.arguments, strict=True):
@@ -100,7 +104,21 @@ class BufferedMain:
         for copy in copies:
             if copy.source.find() is not copy.target.find() and copy.target.bytes:
                 type_ = flat_type(copy.type)
-                memref.copy(self._view(copy.source, type_), self._view(copy.target, type_))
+                source, target = self._view(copy.source, type_), self._view(copy.target, type_)
+                if self._may_be_one(copy):
+                    differ = arith.cmpi(arith.CmpIPredicate.ne, _address(source), _address(target))
+                    with ir.InsertionPoint(scf.IfOp(differ).then_block):
+                        memref.copy(source, target)
+                        scf.YieldOp([])
+                else:
+                    memref.copy(source, target)
+
+    def _may_be_one(self, copy: Copy) -> bool:
+        """Whether the caller may give the two places one address."""
+        source, target = copy.source.find(), copy.target.find()
+        return (source.role, target.role) == ("parameter", "result") and self._assignment.aliases.get(
+            target.number
+        ) == source.number
 
     # ---- operations ------------------------------------------------------------------------------------------------
 
@@ -191,12 +209,22 @@ class BufferedMain:
         self._values.update(zip([op.results[i] for i in scalars], made.results, strict=True))
 
 
-def _argument_attributes(roles: Sequence[str], constants: Sequence[ir.Attribute]) -> ir.ArrayAttr:
-    rows, number = [], 0
+def _address(buffer: ir.Value) -> ir.Value:
+    return memref.extract_aligned_pointer_as_index(buffer)
+
+
+def _argument_attributes(
+    roles: Sequence[str], constants: Sequence[ir.Attribute], aliases: Mapping[int, int]
+) -> ir.ArrayAttr:
+    rows: list[ir.Attribute] = []
+    counts: Counter[str] = Counter()
     for role in roles:
-        row = {ROLE: ir.StringAttr.get(role)}
+        row: dict[str, ir.Attribute] = {ROLE: ir.StringAttr.get(role)}
+        number = counts[role]
+        counts[role] += 1
         if role == "constant":
             row[VALUE] = constants[number]
-            number += 1
+        elif role == "result" and number in aliases:
+            row[ALIAS] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), aliases[number])
         rows.append(ir.DictAttr.get(row))
     return ir.ArrayAttr.get(rows)

@@ -15,6 +15,7 @@ import mlir.ir as ir
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.operations import defining, is_tensor, main_of
 from stablexla.targets.cpu.calls import KernelCall, call_of
+from stablexla.targets.cpu.donation import find_aliases
 from stablexla.targets.cpu.sizes import bytes_of
 
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast"])
@@ -84,6 +85,8 @@ class BufferAssignment:
         self.scratch: dict[ir.Operation, list[Buffer]] = {}
         self.constants: list[ir.Attribute] = []
         self.arena_bytes = 0
+        self.aliases: dict[int, int] = {}
+        self._results: list[Buffer] = []
         self._symbols = ir.SymbolTable(module.operation)
         self._buffers: dict[ir.Value, Buffer] = {}
         self._begin: dict[ir.Operation, int] = {}
@@ -95,6 +98,18 @@ class BufferAssignment:
     def buffer_of(self, value: ir.Value) -> Buffer:
         """Where the array lives."""
         return self._buffers[root(value)].find()
+
+    def result_buffer(self, number: int) -> Buffer:
+        """The caller's memory for a result."""
+        return self._results[number]
+
+    def begin_of(self, op: ir.Operation) -> int:
+        """The position of an operation."""
+        return self._begin[op]
+
+    def last_use(self, parameter: ir.Value) -> int:
+        """The last position at which a parameter of main is needed; 0 when it never is."""
+        return self._last_use(parameter, parameter.owner)
 
     # ---- positions ------------------------------------------------------------------------------------------------
 
@@ -139,7 +154,9 @@ class BufferAssignment:
                 found.role, found.number = "result", i
             else:
                 copies.append(Copy(found, Buffer("result", bytes_of(value.type), i), value.type))
+            self._results.append(found if found.role == "result" and found.number == i else copies[-1].target)
         self.copies[terminator] = copies
+        self.aliases = find_aliases(self)
         self._plan()
 
     def _block(self, block: ir.Block) -> None:

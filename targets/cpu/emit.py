@@ -11,6 +11,7 @@ from stablexla.targets.cpu import (  # noqa: F401  (they register)
     fft,
     foreign,
     gather,
+    lapack_calls,
     linear_algebra,
     loops,
     random,
@@ -29,12 +30,13 @@ from stablexla.targets.passes import module_pass
 
 
 @module_pass("stablexla-emit-kernels", "writes each kernel's loops on flat buffers beside its function on tensors")
-def emit_kernels(module: ir.Module, *, vector_bits: int = 0, general_only: bool = False) -> None:
+def emit_kernels(module: ir.Module, *, vector_bits: int = 0, general_only: bool = False, general: str = "") -> None:
     """Kernels get an attribute `stablexla.impl` that says how to call what was written.
 
     Args:
         vector_bits: width of vectors; 0 is the host's.
         general_only: sends everything through the general path, for comparing the two.
+        general: names of kernels, with commas between them, that go through the general path.
     """
     target = host_target().with_vectors(vector_bits) if vector_bits else host_target()
     waiting = []
@@ -42,7 +44,8 @@ def emit_kernels(module: ir.Module, *, vector_bits: int = 0, general_only: bool 
         if KIND not in view.operation.attributes:
             continue
         kernel = Kernel(view)
-        emitted = None if general_only and kernel.kind not in ONLY else _ask(kernel, target)
+        is_general = (general_only or kernel.name in general.split(",")) and kernel.kind not in ONLY
+        emitted = None if is_general else _ask(kernel, target)
         if emitted is None:
             waiting.append(kernel)
         else:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import mlir.ir as ir
@@ -23,10 +20,11 @@ from stablexla.targets.knobs import knobs
 from stablexla.targets.messages import messages_of
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.runtime import CompiledFunction, library_path, set_num_threads
+from stablexla.targets.runtime.saved_code import EngineCode
 from stablexla.targets.signature import Signature
+from stablexla.targets.standard_error import captured_stderr
 
 STAGE = "machine code"
-_capture_lock = threading.Lock()
 
 
 def load(module: ir.Module, signature: Signature, options: CompileOptions) -> CompiledFunction:
@@ -56,8 +54,9 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         signature.result_specs(),
         arena_bytes=entry.arena_bytes,
         constants=entry.constants,
+        aliases=entry.aliases,
         flush_denormals=cpu.flush_denormals,
-        keep_alive=(engine, targets),
+        keep_alive=EngineCode(engine, targets),
         host=host,
     )
 
@@ -67,9 +66,9 @@ def _machine_code(
 ) -> tuple[ExecutionEngine, int]:
     engine, address, said = None, 0, []
     # The JIT tells of unknown symbols on standard error only, and gives a null address.
-    with capture_stderr() as printed, diagnostics(module.context) as seen:
+    with captured_stderr() as printed, diagnostics(module.context) as seen:
         try:
-            engine = ExecutionEngine(module, opt_level, _libraries(module), enable_object_dump=False)
+            engine = ExecutionEngine(module, opt_level, _libraries(module), enable_object_dump=True)
             for name, pointer in symbols.items():
                 engine.raw_register_runtime(name, pointer)
             address = engine.raw_lookup("main")
@@ -97,22 +96,3 @@ def _declared(module: ir.Module) -> list[str]:
         for op in module.body.operations
         if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
     ]
-
-
-@contextmanager
-def capture_stderr() -> Iterator[list[str]]:
-    """Collects the lines that native code prints on standard error. One thread at a time; others print into it too."""
-    lines: list[str] = []
-    with _capture_lock:
-        kept = os.dup(2)
-        memory = os.memfd_create("stderr")
-        os.dup2(memory, 2)
-        try:
-            yield lines
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            size = os.lseek(memory, 0, os.SEEK_CUR)
-            text = os.pread(memory, size, 0).decode(errors="replace")
-            os.close(memory)
-            lines.extend(line for line in text.splitlines() if line.strip())

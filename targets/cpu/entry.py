@@ -17,7 +17,7 @@ from stablexla.targets.driver import side_of
 from stablexla.targets.passes import module_pass
 
 PREFIX = "stablexla."
-ROLE, VALUE, BYTES = PREFIX + "role", PREFIX + "value", PREFIX + "bytes"
+ROLE, VALUE, BYTES, ALIAS = PREFIX + "role", PREFIX + "value", PREFIX + "bytes", PREFIX + "alias"
 ROLES = ("parameter", "constant", "result", "arena")
 
 
@@ -29,12 +29,14 @@ class Entry:
         parameters, results: how many there are.
         constants: what the program holds itself, in the order in which main takes them.
         arena_bytes: size of the memory for temporaries.
+        aliases: for results the parameter whose memory each may take.
     """
 
     parameters: int
     results: int
     constants: tuple[np.ndarray[Any, Any], ...]
     arena_bytes: int
+    aliases: dict[int, int]
 
 
 @module_pass("stablexla-note-sizes", "writes on each buffer of main how many bytes it has, before the types are lost")
@@ -89,7 +91,9 @@ def take_entry(module: ir.Module) -> Entry:
     with module.context:
         kept = [ir.DictAttr.get({k: v for k, v in row.items() if not k.startswith(PREFIX)}) for row in rows]
         main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
-    return Entry(roles.count("parameter"), roles.count("result"), constants, arena)
+    results = [row for row, role in zip(rows, roles, strict=True) if role == "result"]
+    aliases = {i: ir.IntegerAttr(row[ALIAS]).value for i, row in enumerate(results) if ALIAS in row}
+    return Entry(roles.count("parameter"), len(results), constants, arena, aliases)
 
 
 def _find_main(module: ir.Module) -> Any:

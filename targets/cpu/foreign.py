@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith, func, llvm
 
+from stablexla.dialects.custom_calls import C_FUNCTION
 from stablexla.lowering.host import HOST
 from stablexla.lowering.kernels import CONFIG
 from stablexla.targets.cpu.emitters import emitter
@@ -21,8 +22,6 @@ from stablexla.targets.cpu.target import CpuTarget
 HOST_CALLS = "stablexla.host_calls"
 """Attribute of the module: the configurations of the calls, in the order of their numbers."""
 CALL_HOST = "stablexla_call_host"
-C_FUNCTION = "stablexla.custom_call."
-"""What stands before a target's name in the name of its C function."""
 
 
 @emitter(HOST, only=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import mlir.ir as ir
 
-from stablexla.dialects.custom_calls import CustomCallTarget, find_custom_call
+from stablexla.dialects.custom_calls import C_FUNCTION, CustomCallTarget, find_custom_call
 from stablexla.lowering.kernels import config_value
-from stablexla.targets.cpu.foreign import C_FUNCTION, HOST_CALLS
+from stablexla.targets.cpu.foreign import HOST_CALLS
 from stablexla.targets.runtime.host import Host
 
 RANDOM_KEY = "stablexla_next_random_key"

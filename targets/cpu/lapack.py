@@ -6,16 +6,12 @@ import ctypes
 import functools
 from typing import Any
 
+from stablexla.lowering.lapack_routines import ROUTINES
 from stablexla.targets.cpu.symbols import symbol
 
 PREFIX = "stablexla_lapack_"
 # The letter of each type of elements, as MLIR spells the type.
 LETTERS = {"f32": "s", "f64": "d", "complex<f32>": "c", "complex<f64>": "z"}
-
-
-def name_of(function: str, element: object) -> str:
-    """The symbol of a function for a type of elements: `trsm` for f32 is that of `strsm`."""
-    return f"{PREFIX}{LETTERS[str(element)]}{function}"
 
 
 @functools.cache
@@ -37,6 +33,5 @@ def _pointer(capsule: Any) -> int:
     return int(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))
 
 
-for _letter in LETTERS.values():
-    for _function in ("potrf", "trsm"):
-        symbol(f"{PREFIX}{_letter}{_function}")(functools.partial(address, _letter + _function))
+for _name in {*ROUTINES, *(letter + "trsm" for letter in LETTERS.values())}:
+    symbol(PREFIX + _name)(functools.partial(address, _name))

@@ -6,21 +6,24 @@ instead of moving elements. One small matrix is left to the general path.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import arith, func, llvm, memref
 
-from stablexla.targets.cpu.emission import Value, alloca, branch, constant, emitting, index, loop, store
+from stablexla.targets.cpu.emission import Value, alloca, branch, constant, emitting, loop, store
 from stablexla.targets.cpu.emission import load as load_from
 from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.cpu.fortran import (
+    FortranFunction,
+    address_at,
+    address_of_letter,
+    address_of_number,
+    address_of_one,
+)
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.cpu.lapack import name_of
+from stablexla.targets.cpu.lapack import LETTERS
 from stablexla.targets.cpu.linear_algebra_lanes import emit_cholesky_in_lanes, emit_solve_in_lanes
-from stablexla.targets.cpu.sizes import element_bytes
 from stablexla.targets.cpu.sweeps import grain_of
-from stablexla.targets.cpu.symbols import declare, pointer_type
 from stablexla.targets.cpu.target import CpuTarget
 
 # Multiplications that LAPACK does in a nanosecond, roughly, and what one call of it costs.
@@ -39,17 +42,17 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     in_lanes = emit_cholesky_in_lanes(kernel, target)
     if in_lanes is not None or work < WORTH_A_CALL:
         return in_lanes
-    caller = _Caller(kernel, "potrf", pointers=5)
+    potrf = FortranFunction(kernel, _letter_of(kernel) + "potrf", arguments=5)
     function, arguments = kernel.declare()
     with emitting(function, target):
         given, made = Value(arguments.inputs[0]), Value(arguments.results[0])
         triangle = _Triangle(n, kernel.config["lower"])
         info = alloca(1, ir.IntegerType.get_signless(32))
-        size, letter = _number(n), _letter("U" if triangle.lower else "L")
+        size, letter = address_of_number(n), address_of_letter("U" if triangle.lower else "L")
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             first = item.iv * (n * n)
             triangle.copy(given, made, first)
-            caller.call([letter, size, _at(made, first), size, _at(info, index(0))])
+            potrf.call([letter, size, address_at(made, first), size, address_at(info)])
             triangle.check(made, first)
     return Emitted(batch, grain_of(CALL_NS + work / RATE, batch), in_place=((0, 0),))
 
@@ -65,7 +68,7 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     in_lanes = emit_solve_in_lanes(kernel, target)
     if in_lanes is not None or work < WORTH_A_CALL:
         return in_lanes
-    caller = _Caller(kernel, "trsm", pointers=11)
+    trsm = FortranFunction(kernel, _letter_of(kernel) + "trsm", arguments=11)
     function, arguments = kernel.declare()
     with emitting(function, target):
         words = {
@@ -74,13 +77,18 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             "transposed": {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}[config["transpose_a"]],
             "diagonal": "U" if config["unit_diagonal"] else "N",
         }
-        letters = [_letter(word) for word in words.values()]
-        numbers = [_number(columns), _number(rows), _one(caller.element)]
-        sizes = [_number(n), _number(columns)]
+        letters = [address_of_letter(word) for word in words.values()]
+        one = address_of_one(kernel.results[0].type.element_type)
+        numbers = [address_of_number(columns), address_of_number(rows), one]
+        sizes = [address_of_number(n), address_of_number(columns)]
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             matrix, made = _solve_in_result(arguments, item.iv, n, rows * columns)
-            caller.call([*letters, *numbers, matrix, sizes[0], made, sizes[1]])
+            trsm.call([*letters, *numbers, matrix, sizes[0], made, sizes[1]])
     return Emitted(batch, grain_of(CALL_NS + work / RATE, batch), in_place=((0, 1),))
+
+
+def _letter_of(kernel: Kernel) -> str:
+    return LETTERS[str(kernel.results[0].type.element_type)]
 
 
 def _solve_in_result(arguments: KernelArguments, item: Value, n: int, size: int) -> tuple[ir.Value, ir.Value]:
@@ -89,55 +97,7 @@ def _solve_in_result(arguments: KernelArguments, item: Value, n: int, size: int)
     first = item * size
     with loop(first, first + size) as turn:
         store(load_from(b, turn.iv), made, turn.iv)
-    return _at(a, item * (n * n)), _at(made, first)
-
-
-# ---- calling C -------------------------------------------------------------------------------------------------------
-
-
-class _Caller:
-    """A function of LAPACK or BLAS whose parameters are all addresses."""
-
-    def __init__(self, kernel: Kernel, function: str, *, pointers: int) -> None:
-        self.element = kernel.results[0].type.element_type
-        with kernel.func.context:
-            types = [pointer_type()] * pointers
-            self._callee = declare(kernel.func.operation, name_of(function, self.element), types)
-
-    def call(self, operands: Sequence[ir.Value]) -> None:
-        func.CallOp([], self._callee, list(operands))
-
-
-def _at(buffer: Value, place: Value) -> ir.Value:
-    """The address of an element."""
-    start = memref.extract_aligned_pointer_as_index(buffer.ssa)
-    address = Value(start) + place * element_bytes(buffer.element)
-    return llvm.inttoptr(pointer_type(), arith.index_cast(ir.IntegerType.get_signless(64), address.ssa))
-
-
-def _number(n: int) -> ir.Value:
-    """The address of an integer."""
-    return _address_of(constant(n, ir.IntegerType.get_signless(32)))
-
-
-def _letter(letter: str) -> ir.Value:
-    """The address of a character."""
-    return _address_of(constant(ord(letter), ir.IntegerType.get_signless(8)))
-
-
-def _one(element: ir.Type) -> ir.Value:
-    """The address of a number 1."""
-    part = element.element_type if isinstance(element, ir.ComplexType) else element
-    parts = alloca(2, part)
-    store(constant(1.0, part), parts, 0)
-    store(constant(0.0, part), parts, 1)
-    return _at(parts, index(0))
-
-
-def _address_of(value: Value) -> ir.Value:
-    buffer = alloca(1, value.type)
-    store(value, buffer, 0)
-    return _at(buffer, index(0))
+    return address_at(a, item * (n * n)), address_at(made, first)
 
 
 # ---- triangles -------------------------------------------------------------------------------------------------------

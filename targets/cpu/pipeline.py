@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from stablexla.dialects.composites import COMPOSITES
-from stablexla.targets import bounded, inlining, lowering_passes  # noqa: F401  (they register passes)
+from stablexla.targets import bounded, inlining, lowering_passes, ruled, transform  # noqa: F401  (they register passes)
 from stablexla.targets.cpu import assign, bf16_as_bits, emit, entry, parallel  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
+from stablexla.targets.imports import quantized, shapes, shardings  # noqa: F401
 from stablexla.targets.kernels import group, outline, prepare  # noqa: F401
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import LOWER, Pipeline, Step
@@ -43,8 +44,9 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     steps = [
         Step(
             "stablehlo",
-            f"stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},stablexla-decompose-composites,"
-            "stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse",
+            "stablexla-drop-shardings,stablexla-refine-shapes,stablexla-legalize-quantized,"
+            f"stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},stablexla-keep-ruled,"
+            "stablexla-decompose-composites,stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse",
         ),
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),
         Step("kernels", "stablexla-prepare-groups,stablexla-group,stablexla-outline", TENSOR),

@@ -62,11 +62,15 @@ class Group:
 
 
 @module_pass("stablexla-group", "labels the operations that one kernel will compute together")
-def group(module: ir.Module) -> None:
-    """Labels every operation on tensors in `main` with its group."""
+def group(module: ir.Module, *, alone: bool = False) -> None:
+    """Labels every operation on tensors in `main` with its group.
+
+    Args:
+        alone: gives each operation a group of its own, for comparing with what is fused.
+    """
     number = 0
     for block in blocks_of(main_of(module)):
-        grouping = BlockGrouping(block, number)
+        grouping = BlockGrouping(block, number, alone=alone)
         grouping.run()
         number = grouping.next_number
 
@@ -82,8 +86,9 @@ def blocks_of(function: ir.Operation) -> Iterator[ir.Block]:
 class BlockGrouping:
     """Groups the operations of one block, in program order."""
 
-    def __init__(self, block: ir.Block, first_number: int) -> None:
+    def __init__(self, block: ir.Block, first_number: int, *, alone: bool = False) -> None:
         self.next_number = first_number
+        self._alone = alone
         self._block = block
         self._groups: dict[int, Group] = {}
         self._of: dict[ir.Operation, Group] = {}
@@ -112,7 +117,7 @@ class BlockGrouping:
         """Joins the group of an operand, or starts a new one."""
         kind = classify(op)
         loops = loops_of(op) if is_generic(op) else None
-        producers = sorted(self._producers(op), key=lambda g: -g.number)
+        producers = [] if self._alone else sorted(self._producers(op), key=lambda g: -g.number)
         home: Group | None = None
         for candidate in producers:
             if self._may_join(op, kind, loops, candidate):

@@ -99,7 +99,8 @@ def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable)
     if not results:
         return  # nobody reads it: it is dropped with the other unused operations
     inputs, starts = _inputs(members)
-    with members[0].context, members[0].location:
+    # A call stands where all its operations stood: that is how it is known later what a kernel came from.
+    with members[0].context, ir.Location.fused([op.location for op in members]):
         made = kernels.new([v.type for v in inputs], [r.type for r in results], kind)
         block = made.add_entry_block()
         _fill(block, inputs, [*starts, *members], results)

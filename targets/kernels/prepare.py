@@ -32,9 +32,11 @@ def prepare_groups(module: ir.Module) -> None:
             with op.context, op.location, ir.InsertionPoint(op):
                 element = op.results[0].type.element_type
                 _write_out(op, arith.ConstantOp(element, op.attributes["value"].get_splat_value()).result)
-    for op in list(walk(main)):
+    operations = list(walk(main))
+    order = {op: float(number) for number, op in enumerate(operations)}
+    for op in operations:
         if is_generic(op) and _is_generator(op):
-            _repeat_for_readers(op)
+            _repeat_for_readers(op, order)
 
 
 def _align(loop: ir.Operation) -> None:
@@ -121,17 +123,15 @@ def _is_generator(op: ir.Operation) -> bool:
     return len(op.results) == 1 and not any(is_tensor(v) for v in list(op.operands)[: num_inputs(op)])
 
 
-def _repeat_for_readers(op: ir.Operation) -> None:
-    users = []
-    for use in op.results[0].uses:
-        user = _loop_nest_of(use.owner.operation)
-        if user not in users:
-            users.append(user)
+def _repeat_for_readers(op: ir.Operation, order: dict[ir.Operation, float]) -> None:
+    """`order` numbers the operations: a module that was read from its text has other lists of uses."""
+    users = sorted({_loop_nest_of(use.owner.operation) for use in op.results[0].uses}, key=order.__getitem__)
     for user in users:
         if user == users[0] and user.block == op.block:
             continue
         with op.context, op.location, ir.InsertionPoint(user):
             copy = op.clone()
+        order[copy.operation] = order[user] - 0.5
         remap(user, {op.results[0]: copy.operation.results[0]})
 
 

@@ -9,19 +9,24 @@ from stablexla.targets.runtime import _runtime
 from stablexla.targets.runtime._runtime import (
     ArraySpec,
     CompiledFunction,
+    ObjectCode,
     default_num_threads,
+    find_symbol,
     get_num_threads,
     parallel_for_address,
     pool_stats,
     set_num_threads,
     set_pool_limit,
     trim_pool,
+    undefined_symbols,
 )
 
 __all__ = [
     "ArraySpec",
     "CompiledFunction",
+    "ObjectCode",
     "default_num_threads",
+    "find_symbol",
     "get_num_threads",
     "library_path",
     "parallel_for_address",
@@ -29,6 +34,7 @@ __all__ = [
     "set_num_threads",
     "set_pool_limit",
     "trim_pool",
+    "undefined_symbols",
 ]
 
 

@@ -19,7 +19,7 @@ from stablexla.targets.runtime._runtime import ArraySpec, array_of_dlpack
 Array = npt.NDArray[Any]
 
 # numpy cannot hold these under their DLPack type codes; the native side hands their bits over as unsigned integers.
-_DLPACK_TYPES: dict[tuple[int, int], npt.DTypeLike] = {
+DLPACK_TYPES: dict[tuple[int, int], npt.DTypeLike] = {
     (0, 1): np.int8,
     (0, 2): np.int16,
     (0, 4): np.int32,
@@ -92,6 +92,11 @@ def _as_array(value: object, spec: ArraySpec, place: str) -> Array:
     """The value as an array, without a copy where its protocol allows that."""
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
+    if getattr(value, "requires_grad", False):
+        raise ExecutionError(
+            f"{place}: a {type(value).__name__} that requires a gradient came, and the program would not pass it on",
+            hint="tensor.detach()",
+        )
     problem: Exception | None = None
     for read in _readers(value, spec):
         try:
@@ -111,7 +116,7 @@ def _as_array(value: object, spec: ArraySpec, place: str) -> Array:
 def _from_dlpack(value: object) -> Array:
     """A view of any CPU object with DLPack, in the types of numpy and ml_dtypes."""
     bits, code = array_of_dlpack(value)
-    dtype = _DLPACK_TYPES.get((code, bits.dtype.itemsize))
+    dtype = DLPACK_TYPES.get((code, bits.dtype.itemsize))
     if dtype is None:
         raise TypeError(f"DLPack type code {code} with {8 * bits.dtype.itemsize} bits")
     return bits.view(dtype)

@@ -20,6 +20,7 @@
 #include "float_mode.h"
 #include "hosted_run.h"
 #include "released_gil.h"
+#include "shared_blocks.h"
 
 namespace stablexla {
 
@@ -109,9 +110,24 @@ bool store_scalar(const ArraySpec& spec, PyObject* given, void* slot) {
   return false;
 }
 
-void release_capsule(PyObject* capsule) {
+Block block_of(PyObject* capsule) {
   const auto size_class = reinterpret_cast<std::uintptr_t>(PyCapsule_GetContext(capsule));
-  release_block({PyCapsule_GetPointer(capsule, nullptr), static_cast<std::uint32_t>(size_class)});
+  return {PyCapsule_GetPointer(capsule, nullptr), static_cast<std::uint32_t>(size_class)};
+}
+
+void release_capsule(PyObject* capsule) { release_block(block_of(capsule)); }
+void leave_capsule(PyObject* capsule) { leave_block(block_of(capsule)); }
+
+// A capsule for one of a block's owners; without it there is one owner less.
+PyObject* capsule_of(Block block, PyCapsule_Destructor destructor) {
+  PyObject* capsule = PyCapsule_New(block.data, nullptr, nullptr);
+  if (capsule == nullptr || PyCapsule_SetContext(capsule, reinterpret_cast<void*>(std::uintptr_t(block.size_class))) ||
+      PyCapsule_SetDestructor(capsule, destructor)) {
+    Py_XDECREF(capsule);
+    destructor == leave_capsule ? leave_block(block) : release_block(block);
+    throw_python();
+  }
+  return capsule;
 }
 
 // Takes the reference to the owner, also when it fails.
@@ -129,16 +145,7 @@ inline nb::object array_over(const ArraySpec& spec, void* data, PyObject* owner,
 
 }  // namespace
 
-PyObject* owner_of(Block block) {
-  PyObject* capsule = PyCapsule_New(block.data, nullptr, nullptr);
-  if (capsule == nullptr || PyCapsule_SetContext(capsule, reinterpret_cast<void*>(std::uintptr_t(block.size_class))) ||
-      PyCapsule_SetDestructor(capsule, release_capsule)) {
-    Py_XDECREF(capsule);
-    release_block(block);
-    throw_python();
-  }
-  return capsule;
-}
+PyObject* owner_of(Block block) { return capsule_of(block, release_capsule); }
 
 nb::object view_of(const ArraySpec& spec, void* data, nb::object owner, bool writable) {
   return array_over(spec, data, owner.release().ptr(), writable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO);
@@ -229,11 +236,13 @@ void CompiledFunction::copy_constants(nb::sequence constants) {
     Block block = acquire_block(bytes);
     if (block.data == nullptr) cold_path("raise_out_of_memory")("constants", bytes);
     constants_.push_back(block);
+    constant_bytes_.push_back(bytes);
     std::memcpy(block.data, PyArray_DATA(source), bytes);
   }
 }
 
-void* CompiledFunction::argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept) const {
+void* CompiledFunction::argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept,
+                                 PyObject** used) const {
   const ArraySpec& spec = parameters[i];
   auto* array = reinterpret_cast<PyArrayObject*>(given);
   const bool is_array = PyArray_CheckExact(given);
@@ -245,6 +254,7 @@ void* CompiledFunction::argument(std::size_t i, PyObject* given, void* scalar, s
     if (!PyArray_Check(kept.back().ptr()) || !fits_as_it_is(spec, array))
       throw std::runtime_error("arguments.fit gave an array that does not fit");
   }
+  *used = reinterpret_cast<PyObject*>(array);
   return PyArray_DATA(array) != nullptr ? PyArray_DATA(array) : nothing;
 }
 
@@ -252,9 +262,47 @@ nb::object CompiledFunction::new_result(std::size_t i, void** data) const {
   const ArraySpec& spec = results[i];
   Block block = acquire_block(spec.bytes);
   if (block.data == nullptr) cold_path("raise_out_of_memory")("result " + std::to_string(i), spec.bytes);
-  nb::object array = array_over(spec, block.data, owner_of(block), NPY_ARRAY_CARRAY);
+  PyObject* owner = nullptr;
+  if (aliases.empty()) {
+    owner = owner_of(block);
+  } else {  // it may come back as a donated argument
+    share_block(block);
+    owner = capsule_of(block, leave_capsule);
+  }
+  nb::object array = array_over(spec, block.data, owner, NPY_ARRAY_CARRAY);
   *data = block.data;
   return array;
+}
+
+// A result in the memory of its donated argument, or a new one where that cannot be: another argument lies there too,
+// the memory is not aligned as results are, or it is neither an array's that may be written to nor ours.
+nb::object CompiledFunction::donated_result(std::size_t i, void** data, const std::vector<PyObject*>& arrays) const {
+  auto alias = aliases.find(static_cast<int>(i));
+  PyObject* given = alias == aliases.end() ? nullptr : arrays[static_cast<std::size_t>(alias->second)];
+  if (given == nullptr) return new_result(i, data);
+  const auto span = [](PyObject* array) {
+    auto* raw = reinterpret_cast<PyArrayObject*>(array);
+    auto* start = static_cast<char*>(PyArray_DATA(raw));
+    return std::make_pair(start, start + PyArray_NBYTES(raw));
+  };
+  const auto [start, end] = span(given);
+  if (end == start || reinterpret_cast<std::uintptr_t>(start) % 64 != 0) return new_result(i, data);
+  for (std::size_t other = 0; other < arrays.size(); ++other) {
+    if (arrays[other] == nullptr || static_cast<int>(other) == alias->second) continue;
+    const auto [first, last] = span(arrays[other]);
+    if (first < end && start < last) return new_result(i, data);
+  }
+  Block block;
+  PyObject* owner = nullptr;
+  if (join_block(start, &block)) {
+    owner = capsule_of(block, leave_capsule);
+  } else if (PyArray_ISWRITEABLE(reinterpret_cast<PyArrayObject*>(given))) {
+    owner = nb::borrow(given).release().ptr();
+  } else {
+    return new_result(i, data);
+  }
+  *data = start;
+  return array_over(results[i], start, owner, NPY_ARRAY_CARRAY);
 }
 
 // The packed call: entry i is the address of argument i, and every argument is a data pointer.
@@ -280,18 +328,24 @@ __attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::si
   hosted.rethrow();
 }
 
-std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, std::size_t count) const {
+std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, std::size_t count, bool donate) const {
   if (count != parameters.size()) cold_path("raise_wrong_count")(name, parameters, count);
   const std::size_t total = count + constants_.size() + results.size() + 1;
   Few<void*, 64> data(total);
   Few<std::array<char, kScalarBytes>, 64> scalars(count);
   std::vector<nb::object> kept;  // arrays made of arguments that could not be used as they are
   std::size_t next = 0;
-  for (std::size_t i = 0; i < count; ++i) data[next++] = argument(i, arguments[i], scalars[i].data(), kept);
+  std::vector<PyObject*> arrays(donate ? count : 0, nullptr);  // those that arguments were taken from
+  for (std::size_t i = 0; i < count; ++i) {
+    PyObject* used = nullptr;
+    data[next++] = argument(i, arguments[i], scalars[i].data(), kept, &used);
+    if (donate) arrays[i] = used;
+  }
   for (Block constant : constants_) data[next++] = constant.data;
   std::vector<nb::object> made;
   made.reserve(results.size());
-  for (std::size_t i = 0; i < results.size(); ++i) made.push_back(new_result(i, &data[next++]));
+  for (std::size_t i = 0; i < results.size(); ++i, ++next)
+    made.push_back(donate ? donated_result(i, &data[next], arrays) : new_result(i, &data[next]));
   Arena arena(arena_bytes);
   data[next++] = arena.data();
   if (hosted_)
@@ -315,6 +369,15 @@ std::uint64_t CompiledFunction::next_random_key() const {
     return bits ^ (bits >> 31);
   };
   return stir(stir(seed_) + drawn_.fetch_add(1) * 0x9E3779B97F4A7C15u);
+}
+
+std::vector<nb::object> CompiledFunction::constants() const {
+  std::vector<nb::object> arrays;
+  for (std::size_t i = 0; i < constants_.size(); ++i) {
+    const ArraySpec bytes(nb::str("uint8"), nb::borrow<nb::sequence>(nb::make_tuple(constant_bytes_[i])), "");
+    arrays.push_back(view_of(bytes, constants_[i].data, nb::find(*this), false));
+  }
+  return arrays;
 }
 
 std::string CompiledFunction::repr() const {
@@ -355,6 +418,22 @@ nb::object make_array_of_dlpack(nb::handle value) {
   if (PyArray_SetBaseObject(raw, owner.release().ptr()) < 0) throw_python();
   PyArray_UpdateFlags(raw, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
   return nb::make_tuple(array, static_cast<int>(type.code));
+}
+
+// An object with DLPack over a numpy array's own memory, its elements called by DLPack's type code.
+nb::object make_dlpack_of_array(nb::handle array, int type_code) {
+  if (!PyArray_Check(array.ptr())) throw nb::type_error("no numpy array");
+  auto* raw = reinterpret_cast<PyArrayObject*>(array.ptr());
+  const auto width = static_cast<std::int64_t>(PyArray_ITEMSIZE(raw));
+  std::vector<std::size_t> shape;
+  std::vector<std::int64_t> strides;
+  for (int i = 0; i < PyArray_NDIM(raw); ++i) {
+    if (PyArray_STRIDE(raw, i) % width != 0) throw nb::value_error("strides that are no whole elements");
+    shape.push_back(static_cast<std::size_t>(PyArray_DIM(raw, i)));
+    strides.push_back(PyArray_STRIDE(raw, i) / width);
+  }
+  const nb::dlpack::dtype type{static_cast<std::uint8_t>(type_code), static_cast<std::uint8_t>(8 * width), 1};
+  return nb::cast(nb::ndarray<nb::array_api>(PyArray_DATA(raw), shape.size(), shape.data(), array, strides.data(), type));
 }
 
 }  // namespace stablexla

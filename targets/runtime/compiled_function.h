@@ -54,9 +54,12 @@ class CompiledFunction {
   ~CompiledFunction();
   CompiledFunction(const CompiledFunction&) = delete;
 
-  // One new array for each result. Throws nb::python_error.
-  std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count) const;
+  // One array for each result, new ones unless the caller donates: then a result may lie where its argument in
+  // `aliases` lay. Throws nb::python_error.
+  std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count, bool donate = false) const;
   std::string repr() const;
+  // The bytes of each constant, as the program sees them.
+  std::vector<nb::object> constants() const;
   // Keys for random numbers: the next one, and from which number they are made.
   std::uint64_t next_random_key() const;
   void seed(std::uint64_t number);
@@ -72,18 +75,21 @@ class CompiledFunction {
 
  private:
   void copy_constants(nb::sequence constants);
-  void* argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept) const;
+  void* argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept, PyObject** array) const;
   nb::object new_result(std::size_t i, void** data) const;
+  nb::object donated_result(std::size_t i, void** data, const std::vector<PyObject*>& arrays) const;
   void run(void** data, std::size_t count, HostedRun* hosted) const;
   void run_hosted(void** data, std::size_t count, Arena& arena, PyObject* const* arguments,
                   const std::vector<nb::object>& kept, const std::vector<nb::object>& made) const;
 
   std::vector<Block> constants_;
+  std::vector<std::size_t> constant_bytes_;
   bool hosted_ = false;
   std::atomic<std::uint64_t> seed_{0};
   mutable std::atomic<std::uint64_t> drawn_{0};
 };
 
 nb::object make_array_of_dlpack(nb::handle value);
+nb::object make_dlpack_of_array(nb::handle array, int type_code);
 
 }  // namespace stablexla

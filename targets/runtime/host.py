@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 import numpy.typing as npt
 
-from stablexla.dialects.composites import REGISTERED
-from stablexla.dialects.contexts import stablehlo_context
 from stablexla.dialects.custom_calls import find_custom_call
 from stablexla.dialects.errors import CompileError, ExecutionError
-from stablexla.dialects.plain_values import plain
 from stablexla.dialects.shapes import Shape
 from stablexla.targets.runtime._runtime import ArraySpec
 from stablexla.targets.runtime.arguments import fit_at
@@ -34,12 +30,14 @@ class Host:
     """The surroundings of one executable.
 
     Attributes:
+        calls: what the program calls, as plain values.
         callbacks: for each of the program's calls the handler, and the arrays that it is given and must fill.
         time_limit: seconds for which an empty queue is waited on; None is for ever.
     """
 
     def __init__(self, program: str, calls: Sequence[Call]) -> None:
         self.program = program
+        self.calls = tuple(calls)
         self.time_limit: float | None = TIME_LIMIT
         self._infeed, self._outfeed = ItemQueue(), ItemQueue()
         self._sent: dict[int, ItemQueue] = {}
@@ -107,6 +105,8 @@ class Host:
 
     def _composite(self, call: Call, outputs: list[ArraySpec]) -> Handler:
         """A composite's function."""
+        from stablexla.dialects.composites import REGISTERED  # it brings an MLIR along
+
         kernel = REGISTERED.get((call["target"], call["version"]))
         if kernel is None or not callable(kernel.keep):
             raise CompileError(f"composite: the kernel for {call['target']!r} is registered no more")
@@ -180,6 +180,13 @@ def _calling(function: Callable[..., Any], keywords: dict[str, Any], place: str,
 
 
 def _keywords(call: Call) -> dict[str, Any]:
+    if call["keywords"] == "{}":
+        return {}
+    import jaxlib.mlir.ir as hlo_ir  # not before it is needed: it takes long
+
+    from stablexla.dialects.contexts import stablehlo_context
+    from stablexla.dialects.plain_values import plain
+
     return dict(plain(hlo_ir.Attribute.parse(call["keywords"], stablehlo_context())))
 
 

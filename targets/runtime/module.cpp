@@ -7,6 +7,7 @@
 
 #include "compiled_function.h"
 #include "memory_pool.h"
+#include "object_code.h"
 #include "released_gil.h"
 #include "thread_pool.h"
 
@@ -14,6 +15,7 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using stablexla::ArraySpec;
 using stablexla::CompiledFunction;
+using stablexla::ObjectCode;
 
 namespace {
 
@@ -68,15 +70,18 @@ PyType_Slot function_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
                                 {Py_tp_clear, reinterpret_cast<void*>(clear)},
                                 {0, nullptr}};
 
-nb::list execute(const CompiledFunction& self, nb::sequence given) {
+nb::list execute(const CompiledFunction& self, nb::sequence given, bool donate) {
   nb::object arguments = nb::steal(PySequence_Tuple(given.ptr()));  // the caller's list may change meanwhile
   if (!arguments.is_valid()) throw nb::python_error();
   auto* tuple = reinterpret_cast<PyTupleObject*>(arguments.ptr());
   nb::list results;
-  for (nb::object& array : self.execute(tuple->ob_item, static_cast<std::size_t>(PyTuple_GET_SIZE(arguments.ptr()))))
+  const auto count = static_cast<std::size_t>(PyTuple_GET_SIZE(arguments.ptr()));
+  for (nb::object& array : self.execute(tuple->ob_item, count, donate))
     results.append(std::move(array));
   return results;
 }
+
+std::string_view view(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
 
 nb::dict stats() {
   const stablexla::PoolStats now = stablexla::pool_stats();
@@ -137,7 +142,9 @@ NB_MODULE(_runtime, m) {
                     nb::sequence, std::map<int, int>, bool, nb::object, nb::object>(),
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
            "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none(), "host"_a = nb::none())
-      .def("execute", &execute, "arguments"_a, "Calls the program; always a list of new arrays.")
+      .def("execute", &execute, "arguments"_a, "donate"_a = false,
+           "Calls the program; always a list of arrays. With `donate`, those in `aliases` may lie where their argument "
+           "lay.")
       .def("seed", &CompiledFunction::seed, "number"_a, "From now on random keys are those of this number, anew.")
       .def_ro("host", &CompiledFunction::host)
       .def_ro("name", &CompiledFunction::name)
@@ -147,10 +154,30 @@ NB_MODULE(_runtime, m) {
       .def_ro("arena_bytes", &CompiledFunction::arena_bytes)
       .def_ro("aliases", &CompiledFunction::aliases)
       .def_ro("flush_denormals", &CompiledFunction::flush_denormals)
+      .def_ro("keep_alive", &CompiledFunction::keep_alive)
+      .def_prop_ro("constants", &CompiledFunction::constants, "The bytes of each constant, read-only.")
       .def("__repr__", &CompiledFunction::repr);
+
+  nb::class_<ObjectCode>(m, "ObjectCode",
+                         "Machine code of an ELF object file, placed in memory and bound to what it calls.\n\n"
+                         "`symbols` has an address for each of `undefined_symbols`. Raises RuntimeError for bytes that "
+                         "are no such file.")
+      .def("__init__",
+           [](ObjectCode* self, nb::bytes object, const stablexla::Symbols& symbols) {
+             new (self) ObjectCode(view(object), symbols);
+           },
+           "object"_a, "symbols"_a)
+      .def("address", &ObjectCode::address, "name"_a, "Where a function is; 0 when there is none.")
+      .def_prop_ro("size", &ObjectCode::size);
+  m.def("undefined_symbols", [](nb::bytes object) { return stablexla::undefined_symbols(view(object)); }, "object"_a,
+        "The functions that an object file calls but does not have.");
+  m.def("find_symbol", &stablexla::find_symbol, "name"_a,
+        "The address of a function of this library or of what the process has loaded; 0 when there is none.");
 
   m.def("array_of_dlpack", &stablexla::make_array_of_dlpack, "value"_a,
         "The elements of any CPU object with DLPack, as unsigned integers of their width, and DLPack's type code.");
+  m.def("dlpack_of_array", &stablexla::make_dlpack_of_array, "array"_a, "type_code"_a,
+        "An object with DLPack over a numpy array's memory, whose elements it calls by this type code.");
   m.def("begin_shutdown", &stablexla::begin_shutdown,
         "Keeps other threads from coming back out of machine code, as Python is about to end.");
   m.def("default_num_threads", &stablexla::default_num_threads, "The number of CPUs this process may run on.");

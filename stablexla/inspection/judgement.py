@@ -11,14 +11,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE
-from tests.comparison import ulp_distance
-from tests.fuzz.program import Statement
+
+Array = npt.NDArray[Any]
 
 # Units in the last place between results in f32 and f64. stablexla keeps to 2 and 3 (docs/numerics.md), the interpreter
 # computes f32 in f64. XLA:CPU's own errors are those of that table; its column is added to ours.
@@ -41,14 +42,30 @@ ALGORITHMS = {
 }
 
 
+class Described(Protocol):
+    """What is known of an operation by its name and its text."""
+
+    @property
+    def operation(self) -> str:
+        """Its name without the dialect: `add`, `while` ..."""
+
+    @property
+    def operations(self) -> frozenset[str]:
+        """Names of all operations in it, its own among them."""
+
+    @property
+    def text(self) -> str:
+        """MLIR's text of it."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A result of an operation by stablexla and by an oracle, from the same operands."""
 
-    statement: Statement
-    operands: list[np.ndarray]
-    actual: np.ndarray
-    wanted: np.ndarray
+    statement: Described
+    operands: list[Array]
+    actual: Array
+    wanted: Array
     oracle: str
     notes: dict[str, object] = field(default_factory=dict)
 
@@ -57,7 +74,21 @@ class Case:
         return self.actual.dtype.kind in "fcV" and BY_DTYPE[self.actual.dtype].kind.value in ("float", "complex")
 
 
-def differing(case: Case) -> np.ndarray:
+def ulp_distance(actual: Array, expected: Array) -> Array:
+    """Representable numbers between two float arrays of one type, flat; 0 where both are NaN."""
+    assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
+    signed = np.dtype(f"i{actual.dtype.itemsize}")
+    keys = []
+    for array in (actual, expected):
+        bits = np.ascontiguousarray(array).reshape(-1).view(signed).astype(object if signed.itemsize == 8 else np.int64)
+        lowest = -(1 << (8 * signed.itemsize - 1))
+        keys.append(np.where(bits < 0, lowest - bits, bits))
+    nan = [np.isnan(a.astype(np.float64) if a.dtype.itemsize < 4 else a).reshape(-1) for a in (actual, expected)]
+    distance = np.abs(keys[0] - keys[1]).astype(np.float64)
+    return np.where(nan[0] & nan[1], 0.0, np.where(nan[0] | nan[1], np.inf, distance))
+
+
+def differing(case: Case) -> Array:
     """Which elements disagree, flat."""
     actual, wanted = case.actual.reshape(-1), case.wanted.reshape(-1)
     if not case.is_inexact:
@@ -74,7 +105,7 @@ def differing(case: Case) -> np.ndarray:
     return wrong
 
 
-def _same_zero(case: Case, actual: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _same_zero(case: Case, actual: Array, wanted: Array) -> Array:
     """Zeros of either sign, in operations that add up or pick: an order of evaluation may decide which it is."""
     if not case.statement.operations & {
         "reduce",
@@ -88,7 +119,7 @@ def _same_zero(case: Case, actual: np.ndarray, wanted: np.ndarray) -> np.ndarray
     return np.asarray((actual == 0) & (wanted == 0))
 
 
-def _complex_differing(case: Case, actual: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _complex_differing(case: Case, actual: Array, wanted: Array) -> Array:
     """Errors of complex numbers are measured by the larger part; NaN and infinities stand in the same parts."""
     ulp, absolute = allowed(case)
     with np.errstate(all="ignore"):
@@ -163,7 +194,7 @@ def _terms(case: Case) -> int:
     return max(1, *shapes)
 
 
-def _largest(arrays: Sequence[np.ndarray]) -> float:
+def _largest(arrays: Sequence[Array]) -> float:
     found = 0.0
     for array in arrays:
         if BY_DTYPE[array.dtype].is_pred or array.dtype.kind in "iu":
@@ -174,7 +205,7 @@ def _largest(arrays: Sequence[np.ndarray]) -> float:
     return found
 
 
-def _wide(array: np.ndarray) -> np.ndarray:
+def _wide(array: Array) -> Array:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
@@ -194,6 +225,6 @@ def overflows(case: Case) -> bool:
     return terms * size * 2 > largest
 
 
-def _top(dtype: np.dtype) -> float:
+def _top(dtype: np.dtype[Any]) -> float:
     finfo: Any = ml_dtypes.finfo
     return float(finfo(dtype).max)

@@ -10,10 +10,19 @@ import mpmath
 import numpy as np
 
 from stablexla.dialects.element_types import BY_DTYPE
-from tests.fuzz.judgement import Case
+from stablexla.inspection.judgement import Array, Case
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
+    "acos": mpmath.acos,
+    "acosh": mpmath.acosh,
+    "asin": mpmath.asin,
+    "asinh": mpmath.asinh,
+    "atan": mpmath.atan,
+    "atanh": mpmath.atanh,
+    "cosh": mpmath.cosh,
+    "erfc": mpmath.erfc,
+    "sinh": mpmath.sinh,
     "atan2": mpmath.atan2,
     "cosine": mpmath.cos,
     "divide": lambda x, y: x / y,
@@ -40,7 +49,7 @@ COMPLEX_LIMITS = {"divide": 4.0, "multiply": 2.0, "power": 8.0, "logistic": 8.0,
 LARGEST_EXPONENT = 1e7
 
 
-def right(case: Case, wrong: np.ndarray) -> np.ndarray:
+def right(case: Case, wrong: Array) -> Array:
     """Which of the elements are right by mpmath; those that it has no answer for are not."""
     found = np.zeros(wrong.shape, bool)
     name = case.statement.operation

@@ -1,0 +1,135 @@
+"""Lowering rules that users give: for all programs, for a block of code, or for one pipeline.
+
+A rule is a value. Which ones hold is known while a pipeline runs, and to nothing else; how they are applied belongs to
+the lowering.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+CUSTOM_CALL, COMPOSITE = "stablehlo.custom_call", "stablehlo.composite"
+
+
+@dataclass(frozen=True)
+class LoweringRule:
+    """How one operation is lowered.
+
+    Attributes:
+        name: an operation, as "stablehlo.tanh"; "stablehlo.custom_call:TARGET"; or a composite, as "my.gelu" or
+            "chlo.erf", an operation of CHLO, which is kept as a composite for it.
+        function: takes a `LoweringContext` and the lowered operands, gives the lowered results.
+    """
+
+    name: str
+    function: Callable[..., Any]
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether it is for a composite."""
+        return not self.name.startswith("stablehlo.")
+
+    @property
+    def label(self) -> str:
+        """The function's name, with its module's: `train:gelu`."""
+        return label_of(self.function)
+
+    @property
+    def place(self) -> str:
+        """File and line of the function; "" when they are not known."""
+        file, line = place_of_function(self.function)
+        return f"{file}:{line}" if file else ""
+
+    def __call__(self, *operands: Any, **keywords: Any) -> Any:
+        """The function's result, so that a rule can call another one."""
+        return self.function(*operands, **keywords)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.label}" + (f" ({self.place})" if self.place else "")
+
+
+def label_of(function: Callable[..., Any]) -> str:
+    """A function's qualified name behind that of its module; of a script that of its file.
+
+    >>> label_of(label_of)
+    'stablexla.dialects.rules:label_of'
+    """
+    module = getattr(function, "__module__", None) or "?"
+    if module == "__main__":
+        file = place_of_function(function)[0].replace("\\", "/").rsplit("/", 1)[-1]
+        module = file.removesuffix(".py") if file.endswith(".py") else module
+    return f"{module}:{getattr(function, '__qualname__', type(function).__name__)}"
+
+
+def place_of_function(function: Callable[..., Any]) -> tuple[str, int]:
+    """File and first line of a function; ("", 0) when it has none."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+
+
+_registered: dict[str, LoweringRule] = {}
+_scoped: ContextVar[tuple[LoweringRule, ...]] = ContextVar("stablexla_scoped_rules", default=())
+_active: ContextVar[Mapping[str, LoweringRule]] = ContextVar("stablexla_active_rules")
+
+
+def register(rule: LoweringRule) -> None:
+    """Lets a rule hold for all programs that are compiled from now on; it replaces that of the same name."""
+    _registered[rule.name] = rule
+
+
+def unregister(name: str) -> None:
+    """Takes back `register`; nothing happens when there is no such rule."""
+    _registered.pop(name, None)
+
+
+@contextmanager
+def scoped(rules: Iterable[LoweringRule]) -> Iterator[None]:
+    """Lets rules hold for what is compiled inside a `with` block, in this thread."""
+    token = _scoped.set((*_scoped.get(), *rules))
+    try:
+        yield
+    finally:
+        _scoped.reset(token)
+
+
+def in_scope() -> tuple[LoweringRule, ...]:
+    """The rules that hold for a program that is compiled here and now; the innermost of each name."""
+    return merged(_registered.values(), _scoped.get())
+
+
+def merged(*groups: Iterable[LoweringRule]) -> tuple[LoweringRule, ...]:
+    """One rule for each name; later groups win."""
+    by_name = {rule.name: rule for group in groups for rule in group}
+    return tuple(by_name[name] for name in sorted(by_name))
+
+
+@contextmanager
+def active(rules: Iterable[LoweringRule]) -> Iterator[None]:
+    """Applies rules, and no others, while a pipeline runs."""
+    token = _active.set({rule.name: rule for rule in rules})
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+def active_rules() -> Mapping[str, LoweringRule]:
+    """The rules of the pipeline that runs, by name."""
+    return _active.get({})
+
+
+def rule_for(op: Any) -> LoweringRule | None:
+    """The active rule for an operation of StableHLO, if there is one."""
+    rules = _active.get(None)
+    if not rules:
+        return None
+    if op.name == COMPOSITE:
+        return rules.get(str(op.attributes["name"].value))
+    if op.name == CUSTOM_CALL:
+        return rules.get(f"{CUSTOM_CALL}:{op.attributes['call_target_name'].value}") or rules.get(CUSTOM_CALL)
+    return rules.get(op.name)

@@ -1,0 +1,32 @@
+"""Arrays of a program as plain values: an element type and extents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from stablexla.dialects.element_types import ElementType
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type and extents of a StableHLO tensor; every extent is known."""
+
+    element: ElementType
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        """The same element type in another shape."""
+        return TensorType(self.element, shape)
+
+    def __str__(self) -> str:
+        return f"{self.element}[{','.join(map(str, self.shape))}]"

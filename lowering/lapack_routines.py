@@ -1,0 +1,294 @@
+"""LAPACK's routines as custom calls know them: what each takes and gives, and in which order it is called.
+
+This table is all that is specific to a routine. A rule checks a call's arrays against a row and makes a kernel of them
+(lapack.py); a target calls the routine, one matrix after another.
+
+Arrays are written `name:kind[sizes]`. Sizes are those of one matrix, columns first in memory, and all arrays have the
+same dimensions before them, those of the batch. Without a kind the elements are the routine's own; `real` and `complex`
+are the types beside it, `int` is i32. A result with the name of an operand begins with the operand's elements.
+
+`call` lists the routine's arguments, all of them addresses: an array, a size, a word, or one of
+
+    ld(n)        n, and at least 1: the distance of columns
+    dl+1         an array from its second element on
+    copy(a)      a copy of an operand, which the routine destroys
+    packed(v)    real numbers in which a complex result comes: see `packed`
+    work lwork   memory for the routine and its length, as long as it asks for, and at least `work`
+    rwork lrwork, iwork liwork    the same of real numbers and of integers, of the given lengths
+    one, null    the number 1, no address
+
+and what ends in `?` is there for complex elements only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Sizes = Mapping[str, int]
+Words = dict[str, str | int]
+LETTERS = "sdcz"
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array of a call: its name, the kind of its elements, and the sizes of what belongs to one matrix."""
+
+    name: str
+    kind: str
+    sizes: tuple[str, ...]
+
+
+def letters(attributes: Mapping[str, Any], is_complex: bool) -> Words:
+    """The attributes as LAPACK's words: a letter comes as its code."""
+    return {name: chr(value) for name, value in attributes.items()}
+
+
+def numbers(attributes: Mapping[str, Any], is_complex: bool) -> Words:
+    """The attributes as numbers."""
+    return {name: int(value) for name, value in attributes.items()}
+
+
+def side_and_transposition(attributes: Mapping[str, Any], is_complex: bool) -> Words:
+    """The words for two truth values; the transpose of complex numbers is the adjoint."""
+    adjoint = "C" if is_complex else "T"
+    return {"side": "L" if attributes["left"] else "R", "trans": adjoint if attributes["transpose"] else "N"}
+
+
+@dataclass(frozen=True)
+class Routine:
+    """A row of the table.
+
+    Attributes:
+        name: without the letter of the elements' type; two, of which the second is for complex elements.
+        operands, results, call: see above.
+        elements: letters of the types that it is there for.
+        attributes: those that a call must have, with the letters that they may be; none for numbers.
+        words: makes LAPACK's words of the attributes.
+        sizes: what sizes must be that other sizes say.
+        left_out: results that are not computed when a word is a letter; nobody may ask for them then.
+        packed: for each complex result that comes as real numbers, what holds the imaginary parts of the eigenvalues:
+            a column whose eigenvalue is real is one column, two conjugate ones are real part and imaginary part.
+        identities: results that are the identity for a matrix without elements.
+        checks_finite: an operand with an element that is not finite is not handed to the routine; info is then -4.
+        work: at least so many elements of work space.
+        rwork, iwork: elements of real and of integer work space.
+        cost: a rough number of multiplications.
+    """
+
+    name: str
+    operands: str
+    results: str
+    call: str
+    cost: Callable[[Sizes], float]
+    elements: str = LETTERS
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    words: Callable[[Mapping[str, Any], bool], Words] = letters
+    sizes: Mapping[str, Callable[[Sizes], int]] = field(default_factory=dict)
+    left_out: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    packed: Mapping[str, str] = field(default_factory=dict)
+    identities: tuple[str, ...] = ()
+    checks_finite: str = ""
+    work: Callable[[Sizes], int] = lambda s: 1
+    rwork: Callable[[Sizes], int] = lambda s: 0
+    iwork: Callable[[Sizes], int] = lambda s: 0
+
+    def name_for(self, letter: str) -> str:
+        """The routine's name in LAPACK: `ssyevd`, `cheevd`."""
+        real, _, of_complex = self.name.partition(" ")
+        return letter + (of_complex or real if letter in "cz" else real)
+
+
+def arrays(text: str) -> tuple[Array, ...]:
+    """Reads a list of arrays.
+
+    >>> arrays("a[m,n] info:int")
+    (Array(name='a', kind='', sizes=('m', 'n')), Array(name='info', kind='int', sizes=()))
+    """
+    found = re.findall(r"(\w+)(?::(\w+))?(?:\[([^]]*)\])?", text)
+    return tuple(Array(name, kind, tuple(sizes.split(",")) if sizes else ()) for name, kind, sizes in found)
+
+
+def _smaller(s: Sizes) -> int:
+    return min(s["m"], s["n"])
+
+
+def _vectors(s: Sizes) -> int:
+    """Real work space of the complex gesdd."""
+    low, high = min(s["m"], s["n"]), max(s["m"], s["n"])
+    return max(5 * low * low + 7 * low, 2 * high * low + 2 * low * low + low)
+
+
+def _left_or_right(s: Sizes) -> int:
+    return max(1, s["m"], s["n"])
+
+
+TRIANGLE = {"uplo": "UL"}
+SVD: dict[str, Any] = {
+    "operands": "a[m,n]",
+    "results": "a[m,n] s:real[k] u[m,p] vt[q,n] info:int",
+    "attributes": {"mode": "ANS"},
+    "sizes": {"k": _smaller},
+    "left_out": {"u": ("mode", "N"), "vt": ("mode", "N")},
+    "identities": ("u", "vt"),
+    "cost": lambda s: 10 * s["m"] * s["n"] * min(s["m"], s["n"]),
+}
+
+TABLE = (
+    Routine(
+        "potrf",
+        operands="a[n,n]",
+        results="a[n,n] info:int",
+        call="uplo n a ld(n) info",
+        attributes=TRIANGLE,
+        cost=lambda s: s["n"] ** 3 / 3,
+    ),
+    Routine(
+        "getrf",
+        operands="a[m,n]",
+        results="a[m,n] ipiv:int[k] info:int",
+        call="m n a ld(m) ipiv info",
+        sizes={"k": _smaller},
+        cost=lambda s: s["m"] * s["n"] * min(s["m"], s["n"]) * 2 / 3,
+    ),
+    Routine(
+        "geqrf",
+        operands="a[m,n]",
+        results="a[m,n] tau[k]",
+        call="m n a ld(m) tau work lwork info",
+        sizes={"k": _smaller},
+        work=lambda s: s["n"],
+        cost=lambda s: s["m"] * s["n"] * min(s["m"], s["n"]) * 4 / 3,
+    ),
+    Routine(
+        "geqp3",
+        operands="a[m,n] jpvt:int[n]",
+        results="a[m,n] jpvt:int[n] tau[k]",
+        call="m n a ld(m) jpvt tau work lwork rwork? info",
+        sizes={"k": _smaller},
+        work=lambda s: 3 * s["n"] + 1,
+        rwork=lambda s: 2 * s["n"],
+        cost=lambda s: s["m"] * s["n"] * min(s["m"], s["n"]) * 2,
+    ),
+    Routine(
+        "orgqr ungqr",
+        operands="a[m,n] tau[k]",
+        results="a[m,n]",
+        call="m n k a ld(m) tau work lwork info",
+        work=lambda s: s["n"],
+        cost=lambda s: 2 * s["m"] * s["n"] * max(1, s["k"]),
+    ),
+    Routine(
+        "ormqr unmqr",
+        operands="a[p,q] tau[k] c[m,n]",
+        results="c[m,n]",
+        call="side trans m n k a ld(p) tau c ld(m) work lwork info",
+        attributes={"left": "", "transpose": ""},
+        words=side_and_transposition,
+        work=_left_or_right,
+        cost=lambda s: 2 * s["m"] * s["n"] * max(1, s["k"]),
+    ),
+    Routine(
+        "gehrd",
+        operands="a[n,n]",
+        results="a[n,n] tau[n-1] info:int",
+        call="n low high a ld(n) tau work lwork info",
+        attributes={"low": "", "high": ""},
+        words=numbers,
+        work=lambda s: s["n"],
+        cost=lambda s: s["n"] ** 3 * 10 / 3,
+    ),
+    Routine(
+        "sytrd hetrd",
+        operands="a[n,n]",
+        results="a[n,n] d:real[n] e:real[n-1] tau[n-1] info:int",
+        call="uplo n a ld(n) d e tau work lwork info",
+        attributes=TRIANGLE,
+        cost=lambda s: s["n"] ** 3 * 4 / 3,
+    ),
+    Routine(
+        "syevd heevd",
+        operands="a[n,n]",
+        results="a[n,n] w:real[n] info:int",
+        call="mode uplo n a ld(n) w work lwork rwork? lrwork? iwork liwork info",
+        attributes={"mode": "NV", "uplo": "UL"},
+        work=lambda s: 1 + 6 * s["n"] + 2 * s["n"] ** 2,
+        rwork=lambda s: 1 + 5 * s["n"] + 2 * s["n"] ** 2,
+        iwork=lambda s: 3 + 5 * s["n"],
+        cost=lambda s: 5 * s["n"] ** 3,
+    ),
+    Routine(
+        "gesdd",
+        call="mode m n a ld(m) s u ld(m) vt ld(q) work lwork rwork? iwork info",
+        rwork=_vectors,
+        iwork=lambda s: 8 * min(s["m"], s["n"]),
+        **SVD,
+    ),
+    Routine(
+        "gesvd",
+        call="mode mode m n a ld(m) s u ld(m) vt ld(q) work lwork rwork? info",
+        rwork=lambda s: 5 * min(s["m"], s["n"]),
+        **SVD,
+    ),
+    Routine(
+        "geev",
+        elements="sd",
+        operands="a[n,n]",
+        results="wr[n] wi[n] vl:complex[n,n] vr:complex[n,n] info:int",
+        call="compute_left compute_right n copy(a) ld(n) wr wi packed(vl) ld(n) packed(vr) ld(n) work lwork info",
+        attributes={"compute_left": "NV", "compute_right": "NV"},
+        left_out={"vl": ("compute_left", "N"), "vr": ("compute_right", "N")},
+        packed={"vl": "wi", "vr": "wi"},
+        checks_finite="a",
+        work=lambda s: 4 * s["n"],
+        cost=lambda s: 15 * s["n"] ** 3,
+    ),
+    Routine(
+        "geev",
+        elements="cz",
+        operands="a[n,n]",
+        results="w[n] vl[n,n] vr[n,n] info:int",
+        call="compute_left compute_right n copy(a) ld(n) w vl ld(n) vr ld(n) work lwork rwork info",
+        attributes={"compute_left": "NV", "compute_right": "NV"},
+        left_out={"vl": ("compute_left", "N"), "vr": ("compute_right", "N")},
+        checks_finite="a",
+        work=lambda s: 2 * s["n"],
+        rwork=lambda s: 2 * s["n"],
+        cost=lambda s: 40 * s["n"] ** 3,
+    ),
+    Routine(
+        "gees",
+        elements="sd",
+        operands="a[n,n]",
+        results="a[n,n] vs[n,n] wr[n] wi[n] sdim:int info:int",
+        call="mode sort null n a ld(n) sdim wr wi vs ld(n) work lwork null info",
+        attributes={"mode": "NV", "sort": "N"},
+        left_out={"vs": ("mode", "N")},
+        work=lambda s: 3 * s["n"],
+        cost=lambda s: 15 * s["n"] ** 3,
+    ),
+    Routine(
+        "gees",
+        elements="cz",
+        operands="a[n,n]",
+        results="a[n,n] vs[n,n] w[n] sdim:int info:int",
+        call="mode sort null n a ld(n) sdim w vs ld(n) work lwork rwork null info",
+        attributes={"mode": "NV", "sort": "N"},
+        left_out={"vs": ("mode", "N")},
+        work=lambda s: 2 * s["n"],
+        rwork=lambda s: s["n"],
+        cost=lambda s: 40 * s["n"] ** 3,
+    ),
+    Routine(
+        "gtsv",
+        operands="dl[n] d[n] du[n] b[n,r]",
+        results="dl[n] d[n] du[n] b[n,r] info:int",
+        call="n r dl+1 d du b ld(n) info",
+        cost=lambda s: 5 * s["n"] * (1 + s["r"]),
+    ),
+)
+
+ROUTINES = {routine.name_for(letter): routine for routine in TABLE for letter in routine.elements}
+"""By LAPACK's names, with the letter of the elements' type: `ssyevd`."""

@@ -1,0 +1,374 @@
+"""`executable.compare`: runs a program in two ways and finds the first operation that is wrong, and what made it so.
+
+Values come from our own run, so that every operation is judged on the operands that it had (`search.py`). Programs that
+are wrong only as they are, and right when more of their values are returned, are cut shorter (`prefixes.py`). What is
+found is made small, and run by pipelines between a plain one and ours (`changes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.contexts import contexts_of_their_own
+from stablexla.dialects.errors import CompileError, ExecutionError
+from stablexla.executable import Executable
+from stablexla.inspection.changes import cause_of, plain, up_to_stage
+from stablexla.inspection.comparison import Comparison
+from stablexla.inspection.findings import Cause, Difference, Finding, NotJudged, SmallProgram
+from stablexla.inspection.judge import Judge
+from stablexla.inspection.oracles import NAMES, Oracle, Refusal
+from stablexla.inspection.prefixes import Prefixes, text_of_module
+from stablexla.inspection.program import FlatProgram, Unit
+from stablexla.inspection.search import Found, Progress, Search, apart, no_progress
+from stablexla.inspection.ways import Compiled, Way
+from stablexla.specialization import SHAPES, ShapedExecutable
+from stablexla.targets.driver import copy_of, run_pipeline
+from stablexla.targets.options import CompileOptions
+from stablexla.targets.pipeline import Pipeline, Step
+from stablexla.targets.registry import find_target, pipeline_of
+from stablexla.targets.runtime.arguments import fit_at
+
+Array = npt.NDArray[Any]
+IMPORTS = ("stablexla-drop-shardings", "stablexla-refine-shapes", "stablexla-legalize-quantized")
+Against = Any
+"""An oracle's name, a stage, a `Pipeline`, `CompileOptions` or another `Executable`."""
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """How two ways are compared.
+
+    Attributes:
+        tolerance: how far values that several operations made may be apart, as a part of the largest; None is by the
+            element type.
+        ulp: units in the last place that each operation's result may be off; None is by operation and element type.
+        byte_limit: bytes of values that are held at a time.
+        cause: whether to look for the step, pass or kernel at fault.
+        progress: is told what is going on, and how far it is.
+    """
+
+    tolerance: float | None = None
+    ulp: float | None = None
+    byte_limit: int = 256 << 20
+    cause: bool = True
+    progress: Progress = no_progress
+
+
+def compare(
+    executable: Executable, arguments: Sequence[Any], against: Against, options: CompareOptions | None = None
+) -> Comparison:
+    """As `Executable.compare`."""
+    start = perf_counter()
+    options = options or CompareOptions()
+    if isinstance(executable, ShapedExecutable):
+        executable = executable.specialize([np.shape(a) for a in arguments])
+    with contexts_of_their_own():
+        given = _arrays(executable, arguments)
+        ours, source = _imported(way_of(executable), copy_of(executable._source, here=True))
+        with _other_way(ours, against) as other:
+            made = _Comparing(executable.name, ours, other, source, given, options).run()
+    return replace(made, seconds=round(perf_counter() - start, 3))
+
+
+def way_of(executable: Executable) -> Compiled:
+    """How an executable was made, for other programs."""
+    options = executable._compile_options or CompileOptions()
+    return Compiled(executable.pipeline, replace(options, pipeline=None, rules=()), executable.target)
+
+
+def _arrays(executable: Executable, arguments: Sequence[Any]) -> list[Array]:
+    """The arguments as arrays, the leaves of tuples one by one.
+
+    Raises:
+        ExecutionError: they do not fit, or their sizes are known only at run time.
+    """
+    if not executable._signature.is_static:
+        raise ExecutionError(f"{executable.name}: programs with sizes at run time are not compared")
+    leaves = list(arguments) if executable._tree is None else executable._tree.arguments(list(arguments))
+    specs = executable.parameters
+    if len(leaves) != len(specs):
+        raise ExecutionError(f"{executable.name}: takes {len(specs)} argument(s), but {len(leaves)} came")
+    fitted = (fit_at(a, spec, f"{executable.name}: parameter {i}") for i, (a, spec) in enumerate(zip(leaves, specs)))
+    return [np.asarray(a) for a in fitted]
+
+
+def _imported(way: Compiled, source: ir.Module) -> tuple[Compiled, ir.Module]:
+    """The program with static shapes and plain types, as both sides get it, and the way from there."""
+    steps = list(way.pipeline.steps)
+    first = [steps.pop(0)] if steps[0].name == SHAPES else []
+    passes = [e.text for s in steps[:1] for e in s.elements if e.name in IMPORTS]
+    imports = [*first, *([Step("imports", passes)] if passes else [])]
+    made: ir.Module = run_pipeline(source, Pipeline("imports", imports))
+    return replace(way, pipeline=Pipeline(way.pipeline.name, steps, way.pipeline.rules)), made
+
+
+@contextmanager
+def _other_way(ours: Compiled, against: Against) -> Iterator[Way]:
+    """What is meant by `against`.
+
+    Raises:
+        CompileError: there is no such thing.
+    """
+    if isinstance(against, str) and against in NAMES:
+        with Oracle(NAMES[against]) as oracle:
+            oracle.start()
+            yield oracle
+        return
+    yield _way_of_ours(ours, against)
+
+
+def _way_of_ours(ours: Compiled, against: Against) -> Compiled:
+    if isinstance(against, Executable):
+        return replace(way_of(against), name=_name(against.pipeline, ours, "the other executable"))
+    if isinstance(against, CompileOptions):
+        pipeline = pipeline_of(find_target(ours.target), against)
+        return Compiled(pipeline, replace(against, pipeline=None), ours.target, _name(pipeline, ours, repr(against)))
+    if isinstance(against, Pipeline):
+        return replace(ours, pipeline=against, name=_name(against, ours, "the other pipeline"))
+    base = plain(ours)
+    if base is not None and against == "plain":
+        return base
+    if base is not None and (against == "source" or against in ours.pipeline):
+        return up_to_stage(ours, str(against))
+    stages = ["source", *ours.pipeline.names] if base is not None else []
+    raise CompileError(
+        f"nothing can be compared with {against!r}", hint=" or ".join(["interpreter", "xla", "plain", *stages])
+    )
+
+
+def _name(pipeline: Pipeline, ours: Compiled, otherwise: str) -> str:
+    return f"pipeline '{pipeline.name}'" if pipeline.name != ours.pipeline.name else otherwise
+
+
+@dataclass
+class _Comparing:
+    """One comparison while it is made."""
+
+    name: str
+    ours: Compiled
+    other: Way
+    source: ir.Module
+    arguments: list[Array]
+    options: CompareOptions
+    notes: list[str] = field(default_factory=list)
+
+    def run(self) -> Comparison:
+        """Runs both ways, and looks for what is wrong."""
+        self.program = FlatProgram.of(self.source)
+        actual = self.ours.run(self.source, self.arguments)
+        if isinstance(actual, Refusal):
+            raise ExecutionError(f"{self.name} does not run: {actual.message}")
+        self.actual = actual
+        judge = Judge(self.other, self.options.ulp)
+        self.search = Search(
+            self.ours, self.other, judge, self.options.byte_limit, self.options.tolerance, self.options.progress
+        )
+        found = self.search.first_wrong(self.program, self.arguments)
+        finding = self._of_operation(found) if found is not None else self._of_prefix()
+        results = self._results_apart()
+        if finding is None and results:
+            finding = self._of_rounding()
+        if self.search.added_up:
+            where = ", ".join(str(p) for p in dict.fromkeys(self.search.added_up))
+            self.notes.append(f"rounding adds up in loops whose operations are right, at {where}")
+        return Comparison(
+            self.name,
+            self.other.name,
+            finding is None and not results,
+            finding,
+            results,
+            len(self.actual),
+            len(self.program.units),
+            self.search.judged,
+            self._not_judged(),
+            dict(judge.faults),
+            tuple(self.notes),
+        )
+
+    # ---- whole programs --------------------------------------------------------------------------------------------
+
+    def _results_apart(self) -> dict[int, Difference]:
+        """Which results are not the other's, and how."""
+        self.options.progress(f"the program by {self.other.name}", 0, 0)
+        wanted = self.other.run(self.source, self.arguments)
+        if isinstance(wanted, Refusal):
+            self.notes.append(f"{self.other.name} does not run the program as a whole: {wanted}")
+            return {}
+        found = {}
+        for number, (ours, theirs) in enumerate(zip(self.actual, wanted, strict=True)):
+            wrong = apart(ours, theirs, self.options.tolerance)
+            if wrong.any():
+                found[number] = Difference.of(ours, theirs, wrong)
+        return found
+
+    def _not_judged(self) -> tuple[NotJudged, ...]:
+        return tuple(NotJudged(name, why, tuple(places)) for (name, why), places in self.search.refused.items())
+
+    # ---- one operation ---------------------------------------------------------------------------------------------
+
+    def _of_operation(self, found: Found) -> Finding:
+        """A finding of the first way: an operation that is wrong on the operands that it had."""
+        self.options.progress("the smallest program", 0, 0)
+        unit = found.unit
+        replay = found.program.apart([unit])
+        known = dict(zip(unit.reads, found.operands, strict=True))
+        arguments = [known[v] for v in replay.taken]
+        wanted = self.other.run(replay.module, arguments)
+        right = None if isinstance(wanted, Refusal) else tuple(wanted)
+        program = SmallProgram(
+            text_of_module(replay.module), tuple(arguments), len(found.program.needed(unit.results, unit.reads)), right
+        )
+
+        def goes_wrong(way: Compiled) -> bool | None:
+            made = way.run(replay.module, arguments)
+            return None if isinstance(made, Refusal) else self._is_wrong(found, made)
+
+        cause = None
+        if not goes_wrong(self.ours):
+            self.notes.append("the operation by itself is right; it is wrong among the others of this program")
+            program = self._in_context(found) or program
+        elif self.options.cause:
+            cause = self._cause(replay.module, goes_wrong, unit)
+        return self._finding(found, "operation", program, cause)
+
+    def _is_wrong(self, found: Found, made: list[Array]) -> bool:
+        if found.turns and found.unit.op.name == "stablehlo.while":
+            return bool(apart(made[found.result], found.wanted, self.options.tolerance).any())
+        known = dict(zip(found.unit.reads, found.operands, strict=True))
+        by_position = [known[v] for v in found.unit.op.operands]
+        quiet = Judge(self.other, self.options.ulp)
+        args = (found.program, found.unit, found.operands, found.result, made[found.result], found.wanted, by_position)
+        return bool(quiet.verdict(*args).wrong.any())
+
+    def _in_context(self, found: Found) -> SmallProgram | None:
+        """A program that holds more than the operation, where that alone is right."""
+        if found.turns:
+            return None
+        values = list(dict.fromkeys([*found.unit.results, *found.unit.reads]))
+        values = [v for v in values if v in self.program.unit_of]
+        module = self.program.returning(values)
+        count = len(self.program.needed(values, self.program.arguments))
+        return SmallProgram(text_of_module(module), tuple(self.arguments), count)
+
+    def _cause(self, module: ir.Module, goes_wrong: Any, unit: Unit) -> Cause | None:
+        self.options.progress("steps and passes", 0, 0)
+        base = self.other if isinstance(self.other, Compiled) else plain(self.ours)
+        if base is None:
+            return None
+        return cause_of(self.ours, base, module, goes_wrong, str(unit.op.name))
+
+    def _own_steps(self) -> str:
+        """The pipeline's text, where it is not the target's own and text says it all."""
+        usual = pipeline_of(find_target(self.ours.target), self.ours.options)
+        own = self.ours.pipeline
+        return str(own) if own.steps != usual.steps and own.is_text else ""
+
+    def _finding(self, found: Found, method: str, program: SmallProgram, cause: Cause | None) -> Finding:
+        known = dict(zip(found.unit.reads, found.operands, strict=True)) if found.operands else {}
+        operands = [known[v] for v in found.unit.op.operands] if known else []
+        return Finding(
+            found.unit.name,
+            found.unit.text,
+            found.unit.number,
+            found.unit.place,
+            found.result,
+            Difference.of(found.actual, found.wanted, found.wrong, operands),
+            method,
+            found.turns,
+            "",
+            cause,
+            replace(program, pipeline=self._own_steps()),
+        )
+
+    # ---- only as the program is ------------------------------------------------------------------------------------
+
+    def _of_prefix(self) -> Finding | None:
+        """A finding of the second way: every operation is right by itself, and the program is wrong."""
+        trusted = self._trusted()
+        if trusted is None:
+            return None
+        prefixes = Prefixes(
+            self.ours, trusted, self.program, self.arguments, self.options.tolerance, self.options.progress
+        )
+        made = prefixes.find()
+        if made is None:
+            return None
+        found, after, program = made
+        finding = self._finding(found, "prefix", program, None)
+        module = ir.Module.parse(program.text, self.program.module.context)
+        wanted = program.wanted
+
+        def goes_wrong(way: Compiled) -> bool | None:
+            results = way.run(module, program.arguments)
+            if isinstance(results, Refusal) or wanted is None:
+                return None
+            return any(apart(a, w, self.options.tolerance).any() for a, w in zip(results, wanted, strict=True))
+
+        cause = self._cause(module, goes_wrong, found.unit) if self.options.cause else None
+        return replace(finding, cause=cause, after=f"{after.name} at {after.place}" if after is not found.unit else "")
+
+    def _trusted(self) -> Way | None:
+        """What gives right values where ours does not; None when the program, as it is, is right."""
+        judged = self.search.returned
+        different = [
+            v
+            for v, a in zip(self.program.returns, self.actual, strict=True)
+            if v in judged and apart(a, judged[v], self.options.tolerance).any()
+        ]
+        candidates = [w for w in (plain(self.ours), self.other) if w is not None]
+        if isinstance(self.other, Compiled):
+            candidates.reverse()
+        elif not different and judged.keys() >= {
+            v for v in self.program.returns if v in self.program.unit_of and not self.program.is_constant(v)
+        }:
+            return None
+        for way in candidates:
+            made = way.run(self.source, self.arguments)
+            if isinstance(made, Refusal):
+                continue
+            pairs = zip(self.program.returns, made, strict=True)
+            if all(not apart(m, judged[v], self.options.tolerance).any() for v, m in pairs if v in judged):
+                return way
+        return None
+
+    # ---- rounding --------------------------------------------------------------------------------------------------
+
+    def _of_rounding(self) -> Finding | None:
+        """The first value that is not the other's, where no operation is wrong: what is small at first may grow."""
+        units = [u for u in self.program.units if u.is_judged and not self.program.is_constant(u.op.results[0])]
+        low, high = 0, len(units)
+        found: Found | None = None
+        while high - low > 1:
+            middle = (low + high) // 2
+            at = self._accumulated(units[middle - 1])
+            if at is None:
+                low = middle
+            else:
+                found, high = at, middle
+        if found is None:
+            return None
+        self.notes.append(
+            "every operation is right on the operands that it had: rounding that was small before has grown here"
+        )
+        module = self.program.returning(found.unit.results)
+        program = SmallProgram(text_of_module(module), tuple(self.arguments), found.unit.number + 1)
+        return self._finding(found, "rounding", program, None)
+
+    def _accumulated(self, unit: Unit) -> Found | None:
+        module = self.program.returning(unit.results)
+        ours, theirs = (way.run(module, self.arguments) for way in (self.ours, self.other))
+        if isinstance(ours, Refusal) or isinstance(theirs, Refusal):
+            return None
+        for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            wrong = apart(a, b, self.options.tolerance)
+            if wrong.any():
+                return Found(self.program, unit, number, [], a, b, wrong)
+        return None

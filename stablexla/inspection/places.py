@@ -1,0 +1,120 @@
+"""Where an operation comes from: MLIR's locations, of whatever producer, as a line of the user's source."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+
+_INNERMOST = ("jax/_src/", "jax/experimental/", "site-packages/jax/", "flax/", "torch/", "torchax/")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a program's source.
+
+    Attributes:
+        file, line, column: where it is, from 1; "" and 0 where that is not known.
+        function: in which function, or "".
+        name: what the producer calls the operation, such as JAX's `jit(f)/mlp/dot_general`, or "".
+        callers: the places that it was called from, the nearest first.
+        others: further places that took part, where the operation was made of several.
+    """
+
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    function: str = ""
+    name: str = ""
+    callers: tuple[Place, ...] = ()
+    others: tuple[Place, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is anything to say."""
+        return bool(self.line or self.name)
+
+    @property
+    def text(self) -> str:
+        """The source line itself, where the file can be read."""
+        return linecache.getline(self.file, self.line).strip() if self.line else ""
+
+    def __str__(self) -> str:
+        """`model.py:17:9 in normalize`, with the producer's name behind it."""
+        where = _short(self.file) + (f":{self.line}" if self.line else "") + (f":{self.column}" if self.column else "")
+        if self.function:
+            where += f" in {self.function}"
+        if not self.name:
+            return where or "unknown"
+        return f"{where} ({self.name})" if where else self.name
+
+
+def _short(file: str) -> str:
+    """A path below the working directory from there, like compilers print it."""
+    if not os.path.isabs(file):
+        return "<text>" if file == "-" else file
+    here = os.path.relpath(file)
+    return file if here.startswith("..") else here
+
+
+def place_of(location: Any) -> Place:
+    """The place that a location of either MLIR speaks of."""
+    kind = type(location).__name__
+    if kind == "FileLineColLoc":
+        return Place(str(location.filename), int(location.start_line), int(location.start_col))
+    if kind == "NameLoc":
+        return _named(str(location.name_str), place_of(location.child_loc))
+    if kind == "CallSiteLoc":
+        return _called(place_of(location.callee), place_of(location.caller))
+    if kind == "FusedLoc":
+        parts = [place for place in map(place_of, location.locations) if place.is_known]
+        return _fused(parts)
+    return Place()
+
+
+def _named(name: str, inner: Place) -> Place:
+    """A name is a function's when it names a frame, and the producer's own otherwise."""
+    is_path = "/" in name or ":" in name or name.startswith("%") or not name
+    if not inner.is_known:
+        return Place(name=name)
+    if inner.function or inner.callers or is_path:
+        label = f"{name}/{inner.name}" if inner.name and name else name or inner.name
+        return _with(inner, name=label)
+    return _with(inner, function=name)
+
+
+def _called(callee: Place, caller: Place) -> Place:
+    """The callee, unless it lies inside a library and the caller is nearer to the user."""
+    if not callee.is_known:
+        return caller
+    chain = (callee, *callee.callers, *([caller] if caller.is_known else []), *caller.callers)
+    plain = [_with(p, callers=()) for p in chain]
+    first = next((i for i, p in enumerate(plain) if p.line and not _is_library(p.file)), 0)
+    names = dict.fromkeys(p.name for p in reversed(plain[: first + 1]) if p.name)
+    name = "/".join(names)
+    return _with(plain[first], name=name, callers=tuple(plain[first + 1 :]))
+
+
+def _fused(parts: list[Place]) -> Place:
+    if not parts:
+        return Place()
+    return _with(parts[0], others=tuple(parts[1:]))
+
+
+def _is_library(file: str) -> bool:
+    return any(part in file for part in _INNERMOST)
+
+
+def _with(place: Place, **changes: Any) -> Place:
+    values = {name: getattr(place, name) for name in place.__dataclass_fields__}
+    return Place(**(values | changes))
+
+
+def within_call(inner: Any, call: Any) -> Any:
+    """The location of an operation that came from a called function, seen from the call."""
+    kind: Any = hlo_ir if isinstance(inner, hlo_ir.Location) else ir
+    return kind.Location.callsite(inner, [call], inner.context)

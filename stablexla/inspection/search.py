@@ -1,0 +1,245 @@
+"""The first wrong operation: every value of the program is had from our own run, and each operation is judged on them.
+
+Values are made in batches, each by a program that returns them, so that only so many bytes are held at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.constants import read_constant
+from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.inspection.findings import Turn
+from stablexla.inspection.judge import Judge, distance_in_ulp
+from stablexla.inspection.oracles import Refusal
+from stablexla.inspection.places import Place
+from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, Unit
+from stablexla.inspection.ways import Compiled, Way
+
+Array = npt.NDArray[Any]
+Values = dict[Any, Array]
+BATCH = 96
+"""Operations at most that are judged together: one that is refused takes the others of its batch along at first."""
+
+# How far results of whole programs may be apart, as a part of their size: both round, and sum in orders of their own.
+TOLERANCES = {64: 1e-12, 32: 1e-5, 16: 1e-2, 8: 0.15, 6: 0.3, 4: 0.5}
+FEW_ULP = 4.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """An operation whose result is wrong, and the values that show it.
+
+    Attributes:
+        program: where the operation stands.
+        unit: the operation.
+        result: which of its results.
+        operands: the values of `unit.reads`.
+        actual, wanted: the result here and as it should be.
+        wrong: which elements are wrong, flat.
+        turns: loops and branches around it.
+    """
+
+    program: FlatProgram
+    unit: Unit
+    result: int
+    operands: list[Array]
+    actual: Array
+    wanted: Array
+    wrong: Array
+    turns: tuple[Turn, ...] = ()
+
+
+Progress = Callable[[str, int, int], None]
+
+
+def no_progress(what: str, done: int, of: int) -> None:
+    """Tells nobody."""
+
+
+@dataclass
+class Search:
+    """Looks for the first operation that is wrong, in a program and in the regions of its operations.
+
+    Attributes:
+        ours: what is under suspicion.
+        other: what it is held against.
+        judge: what counts as wrong.
+        byte_limit: bytes of values that are held at a time.
+        tolerance: how far values may be apart that several operations made, as a part of the largest.
+        progress: is told how many operations are done.
+        refused: operations that were not judged: name and reason, and where they stand.
+        judged: how many operations were.
+        added_up: loops and branches whose results differ though each of their operations is right.
+        hidden: why programs that return more values could not be made.
+    """
+
+    ours: Compiled
+    other: Way
+    judge: Judge
+    byte_limit: int = 256 << 20
+    tolerance: float | None = None
+    progress: Progress = no_progress
+    refused: dict[tuple[str, str], list[Place]] = field(default_factory=dict)
+    judged: int = 0
+    added_up: list[Place] = field(default_factory=list)
+    returned: Values = field(default_factory=dict)
+
+    def first_wrong(
+        self, program: FlatProgram, arguments: Sequence[Array], turns: tuple[Turn, ...] = ()
+    ) -> Found | None:
+        """The first wrong operation of a program, in the order in which its operations stand."""
+        given = dict(zip(program.arguments, arguments, strict=True))
+        if not turns:
+            self.progress("operations judged", 0, len(program.units))
+        for unit in program.units:
+            if not unit.is_judged and unit.results and unit.op.name not in SOURCES:
+                self._refuse(unit, unit.why_not)
+        for batch in self._batches(program):
+            found = self._judge_batch(program, batch, given, turns)
+            if found is not None:
+                return found
+            if not turns:
+                self.progress("operations judged", batch[-1].number + 1, len(program.units))
+        return None
+
+    def _batches(self, program: FlatProgram) -> Iterator[list[Unit]]:
+        batch: list[Unit] = []
+        held: set[Any] = set()
+        size = 0
+        for unit in program.units:
+            if not unit.is_judged or unit.op.name in SOURCES:
+                continue
+            new = [v for v in dict.fromkeys([*unit.reads, *unit.results]) if v not in held]
+            more = sum(map(program.bytes_of, new))
+            if batch and (size + more > self.byte_limit or len(batch) == BATCH):
+                yield batch
+                batch, held, size = [], set(), 0
+                more = sum(map(program.bytes_of, dict.fromkeys([*unit.reads, *unit.results])))
+            batch.append(unit)
+            held |= {*unit.reads, *unit.results}
+            size += more
+        if batch:
+            yield batch
+
+    def _judge_batch(
+        self, program: FlatProgram, batch: list[Unit], given: Values, turns: tuple[Turn, ...]
+    ) -> Found | None:
+        values = self._values(program, batch, given)
+        if isinstance(values, Refusal):
+            return self._in_halves(program, batch, given, turns, f"stablexla: {values}")
+        if not turns:
+            self.returned |= {v: values[v] for v in program.returns if v in values}
+        wanted = self._wanted(program, batch, values)
+        for unit in batch:
+            results = wanted[unit.number]
+            if isinstance(results, Refusal):
+                self._refuse(unit, f"{self.other.name}: {results}")
+                continue
+            self.judged += 1
+            found = self._judge(program, unit, values, results, turns)
+            if found is not None:
+                return found
+        return None
+
+    def _in_halves(
+        self, program: FlatProgram, batch: list[Unit], given: Values, turns: tuple[Turn, ...], reason: str
+    ) -> Found | None:
+        if len(batch) == 1:
+            self._refuse(batch[0], reason)
+            return None
+        middle = len(batch) // 2
+        for half in (batch[:middle], batch[middle:]):
+            found = self._judge_batch(program, half, given, turns)
+            if found is not None:
+                return found
+        return None
+
+    def _values(self, program: FlatProgram, batch: list[Unit], given: Values) -> Values | Refusal:
+        """What the operations of a batch read and make in a run of ours."""
+        values = dict(given)
+        wanted: dict[Any, None] = {}
+        for unit in batch:
+            wanted |= dict.fromkeys([*unit.reads, *unit.results])
+        for value in list(wanted):
+            if value in values:
+                del wanted[value]
+            elif program.is_constant(value):
+                type_ = program.type_of(value)
+                values[value] = read_constant(program.unit_of[value].op, type_.element, type_.shape)
+                del wanted[value]
+        found = self.ours.run(program.returning(list(wanted)), [given[a] for a in program.arguments])
+        if isinstance(found, Refusal):
+            return found
+        return values | dict(zip(wanted, found, strict=True))
+
+    def _wanted(self, program: FlatProgram, units: list[Unit], values: Values) -> dict[int, list[Array] | Refusal]:
+        """What the other makes of the same operands, by the operations' numbers; in halves where it refuses."""
+        replay = program.apart(units)
+        found = self.other.run(replay.module, [values[v] for v in replay.taken])
+        if isinstance(found, Refusal):
+            if len(units) == 1:
+                return {units[0].number: found}
+            middle = len(units) // 2
+            return self._wanted(program, units[:middle], values) | self._wanted(program, units[middle:], values)
+        results: dict[int, list[Array] | Refusal] = {}
+        for unit in units:
+            results[unit.number], found = found[: len(unit.results)], found[len(unit.results) :]
+        return results
+
+    def _judge(
+        self, program: FlatProgram, unit: Unit, values: Values, results: list[Array], turns: tuple[Turn, ...]
+    ) -> Found | None:
+        operands = [values[v] for v in unit.reads]
+        if unit.op.name in CONTROL:
+            return self._judge_control(program, unit, operands, [values[r] for r in unit.results], results, turns)
+        by_position = [values[v] for v in unit.op.operands]
+        for number, (value, wanted) in enumerate(zip(unit.results, results, strict=True)):
+            verdict = self.judge.verdict(program, unit, operands, number, values[value], wanted, by_position)
+            if verdict.wrong.any():
+                return Found(program, unit, number, operands, values[value], wanted, verdict.wrong, turns)
+        return None
+
+    def _judge_control(
+        self,
+        program: FlatProgram,
+        unit: Unit,
+        operands: list[Array],
+        actual: list[Array],
+        wanted: list[Array],
+        turns: tuple[Turn, ...],
+    ) -> Found | None:
+        from stablexla.inspection.regions import look_inside  # which searches in turn
+
+        if all(not apart(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
+            return None
+        found = look_inside(self, program, unit, operands, actual, wanted, turns)
+        if found is None:
+            self.added_up.append(unit.place)
+        return found
+
+    def _refuse(self, unit: Unit, reason: str) -> None:
+        self.refused.setdefault((unit.name, reason), []).append(unit.place)
+
+
+def apart(ours: Array, theirs: Array, tolerance: float | None = None) -> Array:
+    """Which elements, flat, of values that many operations made are further apart than rounding explains."""
+    element = BY_DTYPE[ours.dtype]
+    if not (element.is_float or element.is_complex):
+        return np.asarray((ours != theirs).reshape(-1))
+    part = TOLERANCES[element.part.bits] if tolerance is None else tolerance
+    kind = np.complex128 if element.is_complex else np.float64
+    a, b = ours.astype(kind).reshape(-1), theirs.astype(kind).reshape(-1)
+    with np.errstate(all="ignore"):
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+        near = np.abs(a - b) <= part * scale
+        wrong = ~(same | near)
+        if tolerance is None and wrong.any():
+            wrong &= distance_in_ulp(ours, theirs) > FEW_ULP
+    return np.asarray(wrong)

@@ -1,0 +1,83 @@
+"""Arrays between JAX and stablexla: views where the memory can be shared, and what stands for a type in a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.interop.jax.required import internals, jax
+
+Array: TypeAlias = npt.NDArray[Any]
+Returns: TypeAlias = Literal["jax", "numpy"]
+Maker: TypeAlias = Callable[[Array], Any]
+
+
+def signature_of(leaf: Any) -> object:
+    """What JAX would compile anew for when it changes: an array's type with its weakness, a number's Python type."""
+    kind = type(leaf)
+    if kind is np.ndarray:
+        return leaf.dtype, leaf.shape
+    if kind in (float, int, bool, complex):
+        return kind
+    return jax().typeof(leaf)
+
+
+def to_host(leaf: Any, dtype: np.dtype[Any]) -> Array:
+    """An argument as a numpy array; of the program's element type when JAX would take it for that."""
+    if is_key(leaf):
+        leaf = jax().random.key_data(leaf)
+    if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
+        return np.asarray(leaf, dtype)
+    array: Array = np.asarray(leaf)
+    if array.dtype == jax().dtypes.float0:
+        return array.astype(bool)
+    if array.dtype != dtype and jax().dtypes.canonicalize_dtype(array.dtype) == dtype:
+        return array.astype(dtype)
+    return array
+
+
+def is_key(value: Any) -> bool:
+    """Whether an array holds random keys of the new style."""
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and not isinstance(dtype, np.dtype) and is_key_type(dtype)
+
+
+def is_key_type(dtype: Any) -> bool:
+    """Whether an element type of JAX is that of random keys."""
+    return bool(jax().dtypes.issubdtype(dtype, jax().dtypes.prng_key))
+
+
+def makers(avals: Sequence[Any], returns: Returns) -> list[Maker]:
+    """For each result what makes of a numpy array what the caller gets."""
+    return [_maker(aval, returns) for aval in avals]
+
+
+def _maker(aval: Any, returns: Returns) -> Maker:
+    if aval.dtype == jax().dtypes.float0:
+        return lambda array: np.zeros(array.shape, jax().dtypes.float0)
+    if is_key_type(aval.dtype):
+        return _key_maker(aval.dtype)
+    if returns == "numpy":
+        return lambda array: array
+    type_of, put = internals().ShapedArray, internals().put
+    devices, sharding = _cpu()
+    if not all(isinstance(size, int) for size in aval.shape):  # symbolic: what came decides
+        return lambda array: put(type_of(array.shape, array.dtype, aval.weak_type), sharding, [array], devices, False)
+    plain = type_of(aval.shape, aval.dtype, aval.weak_type)
+    return lambda array: put(plain, sharding, [array], devices, False)
+
+
+def _key_maker(dtype: Any) -> Maker:
+    implementation = str(dtype._impl.name)
+    wrap = jax().random.wrap_key_data
+    return lambda array: wrap(array, impl=implementation)
+
+
+@cache
+def _cpu() -> tuple[list[Any], Any]:
+    device = jax().local_devices(backend="cpu")[0]
+    return [device], jax().sharding.SingleDeviceSharding(device)

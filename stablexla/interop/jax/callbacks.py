@@ -1,0 +1,66 @@
+"""Python callbacks of JAX: each custom call of a program is bound to the function that JAX keeps for it.
+
+In a program's text a callback is a number. The function itself lives in the process that traced it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+
+from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
+from stablexla.interop.load import load
+from stablexla.lowering.jax_callbacks import CALLBACKS
+from stablexla.lowering.types import is_token
+from stablexla.targets.inlining import operations_of
+
+Callback = Callable[..., Any]
+
+_numbers = count()
+
+
+def bind_callbacks(module: ir.Module, callbacks: Sequence[Callback]) -> tuple[ir.Module, list[str]]:
+    """The module with each callback under a name of its own, and those names, registered as custom calls."""
+    if not callbacks:
+        return module, []
+    module = load(module)
+    names = []
+    for call in operations_of(module, "stablehlo.custom_call"):
+        if str(ir.StringAttr(call.attributes["call_target_name"]).value) not in CALLBACKS:
+            continue
+        config = ir.DictAttr(call.attributes["mhlo.backend_config"])
+        callback = callbacks[int(ir.IntegerAttr(config["index"]).value)]
+        names.append(f"jax callback {next(_numbers)}")
+        takes_token = len(call.operands) > 0 and is_token(call.operands[0].type)
+        TARGETS[names[-1]] = CustomCallTarget(names[-1], function=_function(callback, takes_token))
+        _rename(call, names[-1])
+    return module, names
+
+
+def release_with(owner: object, names: Sequence[str]) -> None:
+    """Lets the functions of those names go when `owner` goes."""
+    for name in names:
+        weakref.finalize(owner, TARGETS.pop, name, None).atexit = False
+
+
+def _rename(call: Any, name: str) -> None:
+    with call.context:
+        call.attributes["call_target_name"] = ir.StringAttr.get(name)
+    for key in ("mhlo.backend_config", "backend_config", "api_version"):
+        if key in call.attributes:
+            del call.attributes[key]
+
+
+def _function(callback: Callback, takes_token: bool) -> Callback:
+    """The callback as a function on arrays. What it is given is a copy, since JAX may keep it."""
+
+    def call(*arrays: Any) -> tuple[Any, ...]:
+        copies = [np.array(array) for array in arrays]
+        return tuple(callback(None, *copies)[1:]) if takes_token else tuple(callback(*copies))
+
+    return call

@@ -1,0 +1,159 @@
+"""`jit`: a function for JAX to trace and for stablexla to run, with a program for each signature of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from types import MethodType
+from typing import Any
+
+from stablexla.dialects.errors import ExecutionError
+from stablexla.executable import Executable
+from stablexla.interop.jax.arrays import Returns, signature_of
+from stablexla.interop.jax.program import JaxProgram, from_lowered
+from stablexla.interop.jax.required import internals, jax
+from stablexla.interop.jax.static import Names, Numbers, StaticArguments
+from stablexla.targets.options import CompileOptions
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    static_argnums: Numbers = None,
+    static_argnames: Names = None,
+    donate_argnums: Numbers = None,
+    donate_argnames: Names = None,
+    keep_unused: bool = False,
+    options: CompileOptions | None = None,
+    returns: Returns = "jax",
+) -> Any:
+    """As `jax.jit`: the function is traced by JAX, and compiled and run by stablexla.
+
+    Arguments and results are pytrees of arrays. A call with types, static values or JAX settings that were not there
+    before compiles once more. Called while JAX traces another function, it becomes a part of that one, as a function
+    of `jax.jit` does; so it may stand inside of `jax.grad`, `jax.vmap` or another `jit`.
+
+    Args:
+        function: what JAX can trace. Without it, `jit` is a decorator with the other arguments.
+        static_argnums, static_argnames: arguments that are compiled for by value, by place or by name.
+        donate_argnums, donate_argnames: arguments whose memory the results may take; they are deleted by the call.
+        keep_unused: whether arguments that the function does not use are parameters of the program.
+        options: how to compile.
+        returns: "jax" for results as JAX's arrays, on the memory that the program wrote; "numpy" for numpy's.
+
+    Raises:
+        StablexlaError: JAX is not installed.
+        UnsupportedError: on a call: something in the function cannot be done.
+
+    >>> import jax.numpy as jnp
+    >>> norm = sx.interop.jax.jit(lambda tree: jnp.sqrt(tree["a"] ** 2 + tree["b"] ** 2))
+    >>> norm({"a": jnp.array([3.0, 5.0]), "b": jnp.array([4.0, 12.0])})
+    Array([ 5., 13.], dtype=float32)
+    """
+    settings: dict[str, Any] = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+        "keep_unused": keep_unused,
+    }
+    if function is None:
+        return lambda f: JitFunction(f, settings, options, returns)
+    return JitFunction(function, settings, options, returns)
+
+
+class JitFunction:
+    """What `jit` gives: a function with a compiled program for each signature that it was called with."""
+
+    def __init__(
+        self, function: Callable[..., Any], settings: dict[str, Any], options: CompileOptions | None, returns: Returns
+    ) -> None:
+        self._traced = jax().jit(function, **settings)
+        self._options, self._returns = options, returns
+        static = StaticArguments(function, settings["static_argnums"], settings["static_argnames"])
+        self._static = static if static else None
+        # For each state of JAX's settings the programs by signature; and those of the state of the last call.
+        self._programs: dict[object, dict[object, JaxProgram]] = {}
+        self._settings: object = None
+        self._current: dict[object, JaxProgram] = {}
+        inside = internals()
+        self._array_type, self._no_trace_under_way = inside.Array, inside.no_trace_under_way
+        self._settings_now, self._flatten_tree = inside.settings, jax().tree_util.tree_flatten
+        self._name = getattr(function, "__name__", type(function).__name__)
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the program for these arguments; `executable` tells what it is."""
+        if not self._no_trace_under_way():
+            return self._traced(*args, **kwargs)
+        if self._settings != self._settings_now():
+            self._change_settings()
+        if not kwargs and self._static is None:
+            array_type = self._array_type
+            # Arrays of JAX alone need no tree.
+            types = tuple([a.aval if type(a) is array_type else None for a in args])
+            if (program := self._current.get(types)) is not None:
+                return program.call_arrays(args)
+            leaves, key = self._signature(args, kwargs)
+            program = self._current.get(key) or self._compile(key, leaves, args, kwargs)
+            if program is not None and None not in types:
+                self._current[types] = program
+        else:
+            leaves, key = self._signature(args, kwargs)
+            program = self._current.get(key) or self._compile(key, leaves, args, kwargs)
+        return self._traced(*args, **kwargs) if program is None else program.call_flat(leaves)
+
+    def _change_settings(self) -> None:
+        self._settings = self._settings_now()
+        self._current = self._programs.setdefault(self._settings, {})
+
+    def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], object]:
+        """The leaves of the arguments that are not static, and what their program is kept under."""
+        static: object = None
+        if self._static is not None:
+            args, kwargs, static = self._static.split(args, kwargs)
+        leaves, tree = self._flatten_tree((args, kwargs))
+        array_type = self._array_type
+        types = [leaf.aval if type(leaf) is array_type else signature_of(leaf) for leaf in leaves]
+        return leaves, (tree, static, tuple(types))
+
+    def _compile(
+        self, key: object, leaves: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> JaxProgram | None:
+        """A new program; None where JAX is to do without one."""
+        if jax().config.jax_disable_jit or any(isinstance(leaf, internals().Tracer) for leaf in leaves):
+            return None
+        program = from_lowered(self.lower(*args, **kwargs), options=self._options, returns=self._returns)
+        return self._current.setdefault(key, program)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """What JAX makes of the function for these arguments, a `jax.stages.Lowered` for the CPU."""
+        return self._traced.trace(*args, **kwargs).lower(lowering_platforms=("cpu",))
+
+    def program(self, *args: Any, **kwargs: Any) -> JaxProgram:
+        """The compiled program for these arguments."""
+        self._change_settings()
+        leaves, key = self._signature(args, kwargs)
+        found = self._current.get(key) or self._compile(key, leaves, args, kwargs)
+        if found is None:
+            raise ExecutionError(f"{self._name}: JAX's jax_disable_jit is on, or an argument stands for a traced value")
+        return found
+
+    def executable(self, *args: Any, **kwargs: Any) -> Executable:
+        """What runs the function on these arguments: its IR at every stage, its kernels."""
+        return self.program(*args, **kwargs).executable
+
+    def clear_cache(self) -> None:
+        """Forgets the programs."""
+        self._programs.clear()
+        self._current, self._settings = {}, None
+        self._traced.clear_cache()
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a method, bound as functions are."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        count = len({id(program) for programs in self._programs.values() for program in programs.values()})
+        return f"<stablexla.interop.jax.jit of {self._name}, {count} program{'' if count == 1 else 's'}>"

@@ -1,0 +1,85 @@
+"""What stands around a module that JAX has lowered: trees, types, constants, donated and unused arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+
+from stablexla.interop.jax.required import jax
+from stablexla.lowering.donation import ALIASING, DONOR
+from stablexla.lowering.types import is_token
+from stablexla.targets.signature import main_of
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How a function's arguments become the parameters of its program, and the program's results its own.
+
+    Attributes:
+        name: the function's.
+        in_tree, out_tree: the structure of (args, kwargs) and of the result.
+        out_avals: JAX's types of the results; of an exported function their shapes may be symbolic.
+        kept: which leaves are parameters; the constants stand before the arguments' leaves.
+        constants: arrays that the function closes over and that are no constants of the program.
+        donated: which leaves the program may write over.
+    """
+
+    name: str
+    in_tree: Any
+    out_tree: Any
+    out_avals: tuple[Any, ...]
+    kept: tuple[int, ...]
+    constants: tuple[Any, ...] = ()
+    donated: frozenset[int] = frozenset()
+
+    @property
+    def has_one_result(self) -> bool:
+        """The function gives one array, not a tree."""
+        return bool(self.out_tree == jax().tree_util.tree_structure(0))
+
+
+def interface_of(lowered: Any) -> Interface:
+    """Of what `jax.jit(f).lower(...)` gives."""
+    lowering = lowered._lowering
+    details = lowering.compile_args
+    kept = tuple(sorted(details["kept_var_idx"]))
+    marked = _marked(lowering.stablehlo())
+    return Interface(
+        str(lowering._name).removeprefix("jit(").removesuffix(")"),
+        lowered.in_tree,
+        lowered.out_tree,
+        tuple(details["global_out_avals"]),
+        kept,
+        tuple(lowering.const_args),
+        frozenset(leaf for leaf, is_donated in zip(kept, marked, strict=True) if is_donated),
+    )
+
+
+def interface_of_exported(exported: Any) -> Interface:
+    """Of what `jax.export.export(jax.jit(f))(...)` gives.
+
+    A module for several platforms takes the number of the one that it runs on before everything else.
+    """
+    kept = tuple(exported.module_kept_var_idx)
+    constants: tuple[Any, ...] = ()
+    if len(exported.platforms) > 1:
+        constants = (np.int32(exported.platforms.index("cpu")),)
+        kept = (0, *(i + 1 for i in kept))
+    return Interface(exported.fun_name, exported.in_tree, exported.out_tree, tuple(exported.out_avals), kept, constants)
+
+
+def _marked(module: ir.Module) -> list[bool]:
+    """For each array that `main` takes, whether it is marked as donated."""
+    main = main_of(module)
+    arguments = list(main.regions[0].blocks[0].arguments)
+    if "arg_attrs" not in main.attributes:
+        return [False for argument in arguments if not is_token(argument.type)]
+    rows = [ir.DictAttr(row) for row in ir.ArrayAttr(main.attributes["arg_attrs"])]
+    return [
+        ALIASING in row or DONOR in row
+        for argument, row in zip(arguments, rows, strict=True)
+        if not is_token(argument.type)
+    ]

@@ -1,0 +1,152 @@
+"""A function that JAX has lowered, compiled by stablexla: pytrees on the outside, flat arrays inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stablexla.compiler import compile as compile_program
+from stablexla.dialects.errors import ExecutionError, UnsupportedError
+from stablexla.executable import Executable
+from stablexla.interop.jax import donation
+from stablexla.interop.jax.arrays import Array, Returns, makers, to_host
+from stablexla.interop.jax.callbacks import bind_callbacks, release_with
+from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_exported
+from stablexla.interop.jax.required import internals, jax
+from stablexla.targets.options import CompileOptions
+
+
+class JaxProgram:
+    """A compiled function of JAX for arguments of certain types. It is called as the function is.
+
+    Attributes:
+        name: the function's.
+        executable: what runs it; it takes the leaves of those arguments that the function uses.
+    """
+
+    def __init__(self, executable: Executable, interface: Interface, returns: Returns = "jax") -> None:
+        self.name = interface.name
+        self.executable = executable
+        self._interface = interface
+        self._array_type = internals().Array
+        self._takes = [(i, spec.dtype) for i, spec in zip(interface.kept, executable.parameters, strict=True)]
+        self._execute = executable.execute
+        self._makers = makers(interface.out_avals, returns)
+        # Every leaf is a parameter as it is, so that a small call costs little.
+        everything = range(interface.in_tree.num_leaves)
+        self._is_plain = interface.kept == tuple(everything) and not interface.constants and not interface.donated
+        self._make_one = self._makers[0] if interface.has_one_result else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs it.
+
+        Raises:
+            ExecutionError: arguments of another structure, or arrays of other types, than it was lowered for.
+        """
+        leaves, tree = jax().tree_util.tree_flatten((args, kwargs))
+        if tree != self._interface.in_tree:
+            takes = f"{self.name}: takes arguments of the structure {self._interface.in_tree}"
+            raise ExecutionError(f"{takes}, but {tree} came")
+        return self.call_flat(leaves)
+
+    def call_flat(self, leaves: Sequence[Any]) -> Any:
+        """Runs it on the leaves of its arguments."""
+        if self._interface.constants:
+            leaves = [*self._interface.constants, *leaves]
+        if self._interface.donated:
+            return self._finish(self._execute_donated(leaves))
+        array_type = self._array_type
+        return self._finish(
+            self._execute(
+                [
+                    np.asarray(leaf) if type(leaf := leaves[i]) is array_type else to_host(leaf, dtype)
+                    for i, dtype in self._takes
+                ]
+            )
+        )
+
+    def call_arrays(self, arrays: Sequence[Any]) -> Any:
+        """`call_flat` for leaves that are arrays of JAX all, of the types that it was lowered for."""
+        if not self._is_plain:
+            return self.call_flat(arrays)
+        results = self._execute([np.asarray(array) for array in arrays])
+        return self._finish(results) if self._make_one is None else self._make_one(results[0])
+
+    def _finish(self, results: list[Array]) -> Any:
+        if self._make_one is not None:
+            return self._make_one(results[0])
+        made = [make(array) for make, array in zip(self._makers, results, strict=True)]
+        return self._interface.out_tree.unflatten(made)
+
+    def _execute_donated(self, leaves: Sequence[Any]) -> list[Array]:
+        """Donated arguments are gone after the call; results take their memory where nobody else uses it."""
+        arguments, all_free = [], True
+        for i, dtype in self._takes:
+            leaf = leaves[i]
+            if i in self._interface.donated:
+                leaf, is_free = donation.give_up(leaf)
+                all_free &= is_free
+            arguments.append(to_host(leaf, dtype))
+        results = self.executable.execute(arguments, donate=all_free)
+        for number in self.executable.aliases:
+            donation.note(results[number])
+        return results
+
+    def __repr__(self) -> str:
+        return f"JaxProgram({self.name!r}, {self.executable!r})"
+
+
+def from_lowered(lowered: Any, *, options: CompileOptions | None = None, returns: Returns = "jax") -> JaxProgram:
+    """Compiles what `jax.jit(f).lower(...)` gives.
+
+    Args:
+        lowered: a `jax.stages.Lowered`.
+        options: how to compile.
+        returns: whether results are JAX's arrays or numpy's.
+
+    Raises:
+        UnsupportedError: something in it cannot be done, or it works on the parts that several devices hold.
+        CompileError: a step of the pipeline failed.
+
+    >>> import jax
+    >>> lowered = jax.jit(lambda x: {"half": x / 2}).lower(jax.ShapeDtypeStruct((2,), "float32"))
+    >>> sx.interop.jax.from_lowered(lowered)(np.array([1, 2], np.float32))
+    {'half': Array([0.5, 1. ], dtype=float32)}
+    """
+    if lowered._lowering.compile_args.get("mut") is not None:
+        raise UnsupportedError("arrays that a function changes in place (jax.Ref)", operation="jit")
+    module, callbacks = bind_callbacks(lowered._lowering.stablehlo(), lowered._lowering.compile_args["host_callbacks"])
+    # Shardings ask for several devices; but for what works on the parts of an array, one gives the same.
+    executable = compile_program(module, options=options, num_partitions=1)
+    release_with(executable, callbacks)
+    return JaxProgram(executable, interface_of(lowered), returns)
+
+
+def from_exported(exported: Any, *, options: CompileOptions | None = None, returns: Returns = "jax") -> JaxProgram:
+    """Compiles what `jax.export.export(jax.jit(f))(...)` gives.
+
+    Args:
+        exported: a `jax.export.Exported`, or the bytes that its `serialize()` gave.
+        options: how to compile.
+        returns: whether results are JAX's arrays or numpy's.
+
+    Raises:
+        UnsupportedError: something in it cannot be done, or it works on the parts that several devices hold.
+        CompileError: a step of the pipeline failed.
+
+    >>> import jax
+    >>> exported = jax.export.export(jax.jit(lambda x: x @ x))(jax.ShapeDtypeStruct((2, 2), "float32"))
+    >>> sx.interop.jax.from_exported(exported)(np.eye(2, dtype=np.float32))
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    if isinstance(exported, (bytes, bytearray)):
+        exported = jax().export.deserialize(bytearray(exported))
+    if "cpu" not in exported.platforms:
+        raise UnsupportedError(
+            f"it was exported for {', '.join(exported.platforms)}, not for the CPU", operation="export"
+        )
+    executable = compile_program(exported.mlir_module_serialized, options=options, num_partitions=1)
+    return JaxProgram(executable, interface_of_exported(exported), returns)

@@ -1,0 +1,57 @@
+"""How deep the brackets of a text are nested. MLIR's parser goes down by recursion, and ends the process at the end of
+the stack."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+DEEPEST = 1000
+"""How deep brackets may be nested; some ten times that overflow the stack."""
+
+_STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
+_CHUNK = 1 << 22
+_OPENING, _CLOSING = b"([{<", b")]}>"
+
+
+def too_deep(text: str) -> tuple[int, int] | None:
+    """The line and column, from 1, of the first bracket that is nested too deep; None when there is none.
+
+    >>> too_deep("[" * 10 + "]" * 10), too_deep("\\n" + "[" * 2000)
+    (None, (2, 1001))
+    """
+    if sum(text.count(bracket) for bracket in "([{<") <= DEEPEST or _bound(text.encode()) <= DEEPEST:
+        return None
+    return _first_too_deep(text)
+
+
+def _bound(data: bytes) -> int:
+    """At least the depth: brackets in strings count, and what closes there too much does not."""
+    step = np.zeros(256, np.int8)
+    step[list(_OPENING)], step[list(_CLOSING)] = 1, -1
+    depth, lowest, deepest = 0, 0, 0
+    for start in range(0, len(data), _CHUNK):
+        part = np.frombuffer(data, np.uint8, min(_CHUNK, len(data) - start), start)
+        steps = step[part]
+        arrows = (part[1:] == ord(">")) & (part[:-1] == ord("-"))
+        steps[1:][arrows] = 0
+        depths = np.cumsum(steps, dtype=np.int64) + depth
+        floor = np.minimum(np.minimum.accumulate(depths), lowest)
+        deepest = max(deepest, int((depths - floor).max()))
+        depth, lowest = int(depths[-1]), int(floor[-1])
+    return deepest
+
+
+def _first_too_deep(text: str) -> tuple[int, int] | None:
+    plain = _STRING_OR_COMMENT.sub(lambda match: " " * len(match[0]), text)
+    depth = 0
+    for match in re.finditer(r"->|[(\[{<]|[)\]}>]", plain):
+        if match[0] in "([{<":
+            depth += 1
+            if depth > DEEPEST:
+                before = text[: match.start()]
+                return before.count("\n") + 1, match.start() - before.rfind("\n")
+        elif match[0] != "->":
+            depth = max(0, depth - 1)
+    return None

@@ -1,0 +1,212 @@
+"""The other end of `reader.py`: a process that reads untrusted bytes with MLIR and XLA, and writes them anew.
+
+It is started by its path and loads nothing of stablexla but the file of the contexts, so that it is up soon. A request
+is the kind, seconds, bytes of memory, and the data; the answer is whether it went well, and bytecode or messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeAlias
+
+REQUEST = struct.Struct("<8sIQQ")
+ANSWER = struct.Struct("<?Q")
+_RENEW = 16 << 20
+"""Bytes read after which a context is thrown away: it keeps every constant that it ever saw."""
+
+
+def _load_contexts() -> Any:
+    path = Path(__file__).parents[1] / "dialects" / "contexts.py"
+    if not path.exists():  # installed in place, where dialects/ is beside stablexla/
+        path = Path(__file__).parents[2] / "dialects" / "contexts.py"
+    spec = importlib.util.spec_from_file_location("stablexla_contexts", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _read_bytecode(data: bytes, context: Any) -> Any:
+    import jaxlib.mlir.ir as ir
+
+    return ir.Module.parse(data, context)
+
+
+def _read_artifact(data: bytes, context: Any) -> Any:
+    from jaxlib.mlir.dialects import stablehlo
+
+    return stablehlo.deserialize_portable_artifact(context, data)
+
+
+def _read_hlo_proto(data: bytes, context: Any) -> Any:
+    from jaxlib import _jax
+
+    return _read_mhlo(_jax.mlir.hlo_to_stablehlo(data), context)
+
+
+def _read_hlo_text(data: bytes, context: Any) -> Any:
+    from jaxlib import _hlo
+
+    return _read_hlo_proto(_hlo.hlo_module_from_text(data.decode()).as_serialized_hlo_module_proto(), context)
+
+
+def _read_mhlo(data: bytes, context: Any) -> Any:
+    """A module of MHLO, StableHLO's ancestor, whose operations XLA still uses for some of its own."""
+    import jaxlib.mlir.ir as ir
+    from jaxlib import _jax
+    from jaxlib.mlir.dialects import mhlo
+
+    mhlo.register_mhlo_dialect(context)
+    module = ir.Module.parse(data, context)
+    left = _operations_of(module, "mhlo.")
+    if not left:
+        return module
+    try:
+        return ir.Module.parse(_jax.mlir.mhlo_to_stablehlo(data), context)
+    except Exception as error:
+        raise ValueError(f"{NO_STABLEHLO}{', '.join(sorted(left))}") from error
+
+
+def _operations_of(module: Any, prefix: str) -> set[str]:
+    import jaxlib.mlir.ir as ir
+
+    names: set[str] = set()
+
+    def look(op: Any) -> Any:
+        if op.name.startswith(prefix):
+            names.add(op.name)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return names
+
+
+def _write_hlo_proto(data: bytes, context: Any) -> bytes:
+    return bytes(_computation(data).as_serialized_hlo_module_proto())
+
+
+def _write_hlo_text(data: bytes, context: Any) -> bytes:
+    text: str = _computation(data).as_hlo_text()
+    return text.encode()
+
+
+def _computation(data: bytes) -> Any:
+    from jaxlib import _jax
+
+    return _jax.mlir.mlir_module_to_xla_computation(data, use_tuple_args=False, return_tuple=False)
+
+
+Kind: TypeAlias = Literal["bytecode", "artifact", "hlo", "hlotext", "mhlo", "to-hlo", "to-text"]
+NO_STABLEHLO = "no StableHLO for "
+READERS: dict[Kind, Callable[[bytes, Any], Any]] = {
+    "bytecode": _read_bytecode,
+    "artifact": _read_artifact,
+    "hlo": _read_hlo_proto,
+    "hlotext": _read_hlo_text,
+    "mhlo": _read_mhlo,
+}
+WRITERS: dict[Kind, Callable[[bytes, Any], bytes]] = {
+    "to-hlo": _write_hlo_proto,
+    "to-text": _write_hlo_text,
+}
+
+
+def read(kind: Kind, data: bytes, contexts: Any) -> Any:
+    """The module that the data hold, verified; for a kind that writes, bytes.
+
+    Raises:
+        ValueError: they hold none; the arguments are the messages.
+    """
+    context = contexts.stablehlo_context()
+    # Diagnostics go to the handler alone: to put one that is no UTF-8 into an exception would end the process.
+    context.emit_error_diagnostics = True
+    with contexts.diagnostics(context) as seen:
+        try:
+            if kind in WRITERS:
+                return WRITERS[kind](data, context)
+            module = READERS[kind](data, context)
+            module.operation.verify()
+        except Exception as error:
+            messages = [str(found) for found in seen if found.severity != "note"]
+            raise ValueError(*(m for m in (*messages, str(error)) if m)) from None
+        finally:
+            context.emit_error_diagnostics = False
+    return module
+
+
+def serve(source: BinaryIO, sink: BinaryIO, contexts: Any) -> bool:
+    """Answers until a new context is needed, or, and then it is false, until nobody asks any more."""
+    total = 0
+    while total < _RENEW:
+        head = source.read(REQUEST.size)
+        if len(head) < REQUEST.size:
+            return False
+        kind, seconds, memory, size = REQUEST.unpack(head)
+        data = source.read(size)
+        with _limits(seconds, memory):
+            good, answer = _answer(kind.rstrip(b"\0").decode(), data, contexts)
+        total += size if good else _RENEW
+        sink.write(ANSWER.pack(good, len(answer)))
+        sink.write(answer)
+        sink.flush()
+    return True
+
+
+def _answer(kind: Any, data: bytes, contexts: Any) -> tuple[bool, bytes]:
+    out = BytesIO()
+    try:
+        made = read(kind, data, contexts)
+        if isinstance(made, bytes):
+            return True, made
+        made.operation.write_bytecode(out)
+        return True, out.getvalue()
+    except ValueError as error:
+        return False, json.dumps([str(a) for a in error.args]).encode(errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def _limits(seconds: int, memory: int) -> Iterator[None]:
+    """Ends the process when a request takes too long or too much memory, even when nobody waits for it any more."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + memory, hard))
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+
+
+def main() -> None:
+    """Keeps the pipes for itself: what libraries print must not get into an answer."""
+    sys.path[:] = json.loads(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    contexts = _load_contexts()
+    with contextlib.suppress(BrokenPipeError), open(requests, "rb") as source, open(answers, "wb") as sink:
+        again = True
+        while again:
+            with contexts.contexts_of_their_own():
+                contexts.stablehlo_context()
+                again = serve(source, sink, contexts)
+
+
+if __name__ == "__main__":
+    main()

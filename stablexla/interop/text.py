@@ -1,0 +1,112 @@
+"""MLIR text read into a verified module, and what MLIR says of text that is none: with place and the line itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import mlir.ir as upstream
+
+from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
+from stablexla.dialects.errors import ParseError, StablexlaError, UnsupportedError, VerificationError
+from stablexla.interop.nesting import DEEPEST, too_deep
+from stablexla.targets.messages import messages_of, place_of
+from stablexla.targets.passes import Side
+
+TEXT = "<text>"
+"""What a text without a file is called."""
+
+_PLACE = re.compile(r'"([^"\n]*)":(\d+):(\d+)')
+_ABOUT_AN_OPERATION = re.compile(r"'[\w.]+' op ")
+
+
+def parse_file(path: Path, text: str, *, side: Side = "stablehlo") -> Any:
+    """As `parse_text`, for the text of a file, whose name then stands in the locations of all operations."""
+    return _parse(lambda kind, context: kind.Module.parseFile(str(path), context), text, str(path), side)
+
+
+def parse_text(text: str, file: str = TEXT, *, side: Side = "stablehlo") -> Any:
+    """The verified module of a text, in this thread's context of StableHLO or of upstream's dialects.
+
+    Args:
+        text: MLIR.
+        file: what to call it in errors.
+        side: which MLIR reads it.
+
+    Raises:
+        ParseError: it is no module.
+        VerificationError: it is one that breaks a rule.
+    """
+    return _parse(lambda kind, context: kind.Module.parse(text, context), text, file, side)
+
+
+def _parse(parse: Callable[[Any, Any], Any], text: str, file: str, side: Side) -> Any:
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise ParseError(f"character {problem.start} is half of a surrogate pair", file=file) from None
+    if (place := too_deep(text)) is not None:
+        raise ParseError(f"brackets nested more than {DEEPEST} deep", file=file, line=place[0], column=place[1])
+    kind: Any = ir if side == "stablehlo" else upstream
+    context = stablehlo_context() if side == "stablehlo" else upstream_context()
+    with diagnostics(context) as seen:
+        try:
+            return parse(kind, context)
+        except kind.MLIRError as error:
+            refusal = _refusal(error, text, file, messages_of(error, seen), lambda t: kind.Module.parse(t, context))
+    raise refusal
+
+
+def _refusal(
+    error: Any, text: str, file: str, messages: Sequence[str], parse: Callable[[str], object]
+) -> StablexlaError:
+    """The first thing that MLIR said, as an error with its place."""
+    found: Sequence[Any] = error.error_diagnostics
+    if not found:
+        return ParseError(" ".join(messages) or str(error), file=file)
+    message, place = str(found[0].message), str(found[0].location)
+    match = _PLACE.search(place)
+    if '`!"quant"<' in message:
+        where = f" ({file}:{match[2]}:{match[3]})" if match else ""
+        return UnsupportedError(f"quantised types are not there yet{where}" + _excerpt(text, match, file))
+    if _is_well_formed(message, text, parse):
+        where = f"{file}:{match[2]}:{match[3]}" if match and match[1] in ("-", file) else place_of(place)
+        return VerificationError(f"{where or file}: {message}" + _excerpt(text, match, file))
+    hint = ""
+    if file == TEXT and "\n" not in text and text.strip().endswith((".mlir", ".mlirbc", ".txt")):
+        hint = f"pathlib.Path({text.strip()!r}), if this is the name of a file"
+    line, column = (int(match[2]), int(match[3])) if match else (0, 0)
+    return ParseError(message + _excerpt(text, match, file), file=file, line=line, column=column, hint=hint)
+
+
+def _is_well_formed(message: str, text: str, parse: Callable[[str], object]) -> bool:
+    """Whether the message is about what a text says, not about how it is written."""
+    if _ABOUT_AN_OPERATION.match(message):
+        return True
+    if message.startswith(("expected", "use of undeclared")):
+        return False
+    # The verifier runs when the whole text was read. So does the parser come to an unknown operation put behind it?
+    try:
+        parse(f'{text}\n"no.operation"() : () -> ()')
+    except (ir.MLIRError, upstream.MLIRError) as error:
+        match = _PLACE.search(str(error.error_diagnostics[0].location)) if error.error_diagnostics else None
+        return match is not None and int(match[2]) == text.count("\n") + 2
+    return False
+
+
+def _excerpt(text: str, match: re.Match[str] | None, file: str) -> str:
+    return excerpt(text, int(match[2]), int(match[3])) if match and match[1] in ("-", file) else ""
+
+
+def excerpt(text: str, number: int, column: int) -> str:
+    """The line at fault with a mark below the column."""
+    lines = text.split("\n")
+    if not 1 <= number <= len(lines):
+        return ""
+    line = lines[number - 1].rstrip("\r")
+    start = max(0, column - 80)
+    shown = line[start : start + 110]
+    return f"\n    {shown}\n    {' ' * (column - 1 - start)}^"

@@ -1,0 +1,255 @@
+"""PyTorch's exported programs, run by stablexla: torchax writes them as functions of JAX, whose StableHLO is compiled.
+
+Tensors go in and come out without copies; why this route was taken stands in docs/decisions/0014-pytorch.md.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy.typing as npt
+
+from stablexla.compiler import compile as compile_program
+from stablexla.dialects.errors import ExecutionError, StablexlaError, UnsupportedError
+from stablexla.executable import Executable
+from stablexla.interop.arrays import to_dlpack
+from stablexla.targets.options import CompileOptions
+
+
+class TorchProgram:
+    """A compiled program of PyTorch. It is called as the exported module is, with tensors on the CPU.
+
+    Parameters and buffers are those of the exported program, read anew at each call; buffers that the module changes
+    are changed.
+
+    Attributes:
+        executable: what runs it: parameters, buffers, constants and inputs in, changed buffers and results out.
+        stablehlo: the program as it was compiled.
+    """
+
+    def __init__(self, program: Any, executable: Executable, stablehlo: str | bytes) -> None:
+        self.executable = executable
+        self.stablehlo = stablehlo
+        self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
+        self._inputs = _inputs(program)
+        self._outputs = _outputs(program)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the program.
+
+        Raises:
+            ExecutionError: arguments of another structure than it was exported for, or tensors that do not fit.
+        """
+        leaves, spec = _torch().tree_flatten((args, kwargs))
+        if spec != self._in_spec:
+            raise ExecutionError(f"the program takes arguments of the structure {self._in_spec}, but {spec} came")
+        given = [_detached(read(leaves)) for read in self._inputs]
+        results = self.executable.execute(given)
+        made = [put(array, given) for put, array in zip(self._outputs, results, strict=True)]
+        return _torch().tree_unflatten([r for r in made if r is not _WRITTEN], self._out_spec)
+
+    def __repr__(self) -> str:
+        return f"TorchProgram({self.executable!r})"
+
+
+def from_exported(program: Any, *, options: CompileOptions | None = None) -> TorchProgram:
+    """Compiles what `torch.export.export` gave.
+
+    Dimensions that were exported as dynamic may have any size; the program is compiled once for each set of shapes.
+
+    Args:
+        program: a `torch.export.ExportedProgram`, for inference or in training mode.
+        options: how to compile.
+
+    Raises:
+        UnsupportedError: an operation that torchax or stablexla does not have.
+        StablexlaError: torch or torchax is not installed.
+    """
+    torch = _torch()
+    if not isinstance(program, torch.ExportedProgram):
+        raise StablexlaError(
+            f"a {type(program).__name__} is no exported program", hint="torch.export.export(module, example_inputs)"
+        )
+    with _quiet():
+        program = program.run_decompositions().run_decompositions(torch.decompositions)
+    stablehlo = _stablehlo(program)
+    return TorchProgram(program, compile_program(stablehlo, options=options), stablehlo)
+
+
+def compile(
+    module: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, *, dynamic_shapes: Any = None
+) -> TorchProgram:
+    """Exports a module for example arguments, and compiles it; `from_exported` for who wants to say more.
+
+    Args:
+        module: a `torch.nn.Module` on the CPU.
+        args, kwargs: example arguments.
+        dynamic_shapes: as `torch.export.export` takes them.
+
+    Raises:
+        UnsupportedError: an operation that torchax or stablexla does not have.
+    """
+    with _quiet():
+        exported = _torch().export(module, tuple(args), kwargs, dynamic_shapes=dynamic_shapes)
+    return from_exported(exported)
+
+
+@cache
+def _torch() -> Any:
+    """What is used of torch and torchax.
+
+    Raises:
+        StablexlaError: they are not installed, or do not fit together.
+    """
+    try:
+        with _quiet():
+            import jax
+            import jax.export
+            import torch
+            import torchax
+            import torchax.export
+            from torch.utils import _pytree
+            from torchax.decompositions import DECOMPOSITIONS
+            from torchax.ops import mappings
+
+            torchax.default_env()  # registers its operations
+    except (ImportError, AttributeError) as error:  # AttributeError: a torchax that is older than torch
+        raise StablexlaError(f"torchax cannot be imported: {error}", hint="pip install 'stablexla[torch]'") from error
+    return SimpleNamespace(
+        ExportedProgram=torch.export.ExportedProgram,
+        Tensor=torch.Tensor,
+        Interpreter=torchax.export.JaxInterpreter,
+        as_tensor=torch.as_tensor,
+        decompositions=DECOMPOSITIONS,
+        dtype=mappings.t2j_dtype,
+        export=torch.export.export,
+        extract_avals=torchax.export.extract_avals,
+        from_dlpack=torch.from_dlpack,
+        jax=jax,
+        no_grad=torch.no_grad,
+        tree_flatten=_pytree.tree_flatten,
+        tree_unflatten=_pytree.tree_unflatten,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Torch warns of what it deprecated in itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# ---- from torch's graph to StableHLO -----------------------------------------------------------------------------------
+
+
+def _stablehlo(program: Any) -> str | bytes:
+    """The program as text, or as a portable artifact when it has dynamic dimensions."""
+    torch = _torch()
+    avals, is_static = _avals(program)
+    types = [torch.dtype(v.dtype) if isinstance(v, torch.Tensor) else None for v in _output_values(program)]
+
+    def function(*values: Any) -> list[Any]:
+        made = torch.Interpreter(program.graph_module).run(*values, enable_io_processing=False)
+        arrays = [torch.jax.numpy.asarray(value) for value in made]
+        return [a if t is None else a.astype(t) for a, t in zip(arrays, types, strict=True)]
+
+    jitted = torch.jax.jit(function, keep_unused=True)
+    try:
+        # Torch's integers have 64 bits where nothing else is said.
+        with _quiet(), torch.jax.enable_x64(True):
+            if is_static:
+                return str(jitted.lower(*avals).as_text(debug_info=True))
+            return bytes(torch.jax.export.export(jitted)(*avals).mlir_module_serialized)
+    except AssertionError as error:  # how torchax says that it does not know an operation
+        name = str(error).strip().split("\n")[0]
+        raise UnsupportedError(f"torchax has no lowering for {name}", operation=name) from error
+
+
+def _avals(program: Any) -> tuple[list[Any], bool]:
+    """For each placeholder of the graph its abstract value, and whether all shapes are known."""
+    torch = _torch()
+    dynamic = iter(torch.extract_avals(program) if program.range_constraints else ())
+    user = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"}
+    avals = []
+    for node in program.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        value = node.meta["val"]
+        if node.name in user and program.range_constraints:
+            avals.append(next(dynamic))
+        elif isinstance(value, torch.Tensor):
+            avals.append(torch.jax.ShapeDtypeStruct(tuple(value.shape), torch.dtype(value.dtype)))
+        else:
+            raise UnsupportedError(f"input {node.name} is no tensor but a {type(value).__name__}")
+    return avals, not program.range_constraints
+
+
+def _output_values(program: Any) -> list[Any]:
+    node = next(n for n in program.graph.nodes if n.op == "output")
+    return [getattr(n, "meta", {}).get("val") for n in node.args[0]]
+
+
+# ---- tensors in and out ------------------------------------------------------------------------------------------------
+
+_WRITTEN = object()  # stands for a result that went into a buffer
+
+
+def _inputs(program: Any) -> list[Callable[[Sequence[Any]], Any]]:
+    """For each parameter of the compiled program what finds its tensor among the leaves of the arguments."""
+    made: list[Callable[[Sequence[Any]], Any]] = []
+    count = 0
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name == "USER_INPUT":
+            made.append(lambda leaves, place=count: leaves[place])
+            count += 1
+        else:
+            held = _state(program, spec)
+            made.append(lambda leaves, held=held: held)
+    return made
+
+
+def _state(program: Any, spec: Any) -> Any:
+    """A parameter, buffer or constant of the program."""
+    for holder in (program.state_dict, program.constants):
+        if spec.target in holder:
+            return holder[spec.target]
+    raise UnsupportedError(f"{spec.kind.name.lower()} {spec.target} is no tensor of the program")
+
+
+def _outputs(program: Any) -> list[Callable[[npt.NDArray[Any], Sequence[Any]], Any]]:
+    """For each result of the compiled program what becomes of it, given the program's arguments."""
+    signature = program.graph_signature
+    places = {spec.target: i for i, spec in enumerate(signature.input_specs) if spec.target is not None}
+    inputs = {spec.arg.name: i for i, spec in enumerate(signature.input_specs)}
+    made: list[Callable[[npt.NDArray[Any], Sequence[Any]], Any]] = []
+    for spec in signature.output_specs:
+        kind = spec.kind.name
+        if kind == "USER_OUTPUT":
+            made.append(lambda array, given: _tensor(array))
+        elif kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
+            made.append(lambda array, given, place=places[spec.target]: _write(array, given[place]))
+        elif kind == "USER_INPUT_MUTATION":
+            made.append(lambda array, given, place=inputs[spec.target]: _write(array, given[place]))
+        else:
+            raise UnsupportedError(f"an exported program with a result of kind {kind}")
+    return made
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, _torch().Tensor) else value
+
+
+def _tensor(array: npt.NDArray[Any]) -> Any:
+    return _torch().from_dlpack(to_dlpack(array))
+
+
+def _write(array: npt.NDArray[Any], target: Any) -> Any:
+    with _torch().no_grad():
+        target.copy_(_tensor(array))
+    return _WRITTEN

@@ -1,0 +1,1 @@
+"""Compiling in another process, which may crash or hang without harm to this one."""

@@ -1,0 +1,175 @@
+"""The process that compiles: it takes programs, tells which step it is at, and sends saved programs or errors back.
+
+It ends with the process that started it, also when MLIR is in an endless loop: see `_end_with`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from stablexla.isolation import wire
+from stablexla.isolation.wire import Message
+
+_F_SETSIG = 10  # of Linux: which signal tells of a pipe
+
+
+def main(link_number: int, lifeline: int) -> None:
+    """Serves the process at the other end of a socket until that is closed."""
+    _end_with(lifeline)
+    link = socket.socket(fileno=link_number)
+    try:
+        while True:
+            answer(link, wire.receive(link))
+    except wire.Closed:
+        pass
+
+
+def _end_with(lifeline: int) -> None:
+    """Ends this process when the other end of a pipe is closed, whatever it is doing then."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def answer(link: socket.socket, request: Message) -> None:
+    """Does what a request asks for."""
+    try:
+        data = _compile(link, request)
+    except Exception as error:
+        said = wire.values_of(error)
+        if not said["class"]:
+            said["trace"] = traceback.format_exc()
+        wire.send(link, wire.ERROR, said)
+    else:
+        wire.send(link, wire.DONE, {}, data)
+
+
+def _compile(link: socket.socket, request: Message) -> bytes:
+    """The compiled program as it stands in a file."""
+    wire.send(link, wire.STAGE, {"stage": "source", "number": 0})
+    from stablexla.compiler import compile_watched
+    from stablexla.saved import contents
+    from stablexla.targets.knobs import knobs
+    from stablexla.targets.runtime import container
+
+    values = request.values
+    for module in values["modules"]:
+        importlib.import_module(module)
+    _register(values["custom_calls"], values["composites"])
+    folder = Path(values["folder"])
+    with knobs.scoped(**_knobs(values["knobs"])):
+        executable = compile_watched(
+            _program(values["program"], request.data),
+            target=values["target"],
+            num_replicas=values["num_replicas"],
+            num_partitions=values["num_partitions"],
+            options=_options(values["options"], values["rules"]),
+            watcher=_watcher(link, folder, bool(values["pass_by_pass"])),
+        )
+    sys.stderr.flush()
+    return b"".join(container.pieces(*contents(executable)))
+
+
+def _program(values: Mapping[str, Any], data: bytes) -> Any:
+    from stablexla.computation import XlaComputation
+    from stablexla.dialects.shapes import Shape
+    from stablexla.interop.load import load_bytes
+
+    kind = values["kind"]
+    if kind == "text":
+        return data.decode("utf-8", "surrogatepass")
+    if kind == "bytes":
+        return data
+    if kind == "path":
+        return Path(values["path"])
+    module = load_bytes(data)
+    if kind == "module":
+        return module
+    shapes = [Shape.parse(text) for text in values["parameter_shapes"]]
+    result = Shape.parse(values["result_shape"])
+    return XlaComputation(values["name"], module, shapes, values["parameter_names"], result)
+
+
+def _options(values: Mapping[str, Any], rules: list[list[str]]) -> Any:
+    from stablexla.targets.options import CompileOptions
+    from stablexla.targets.pipeline import Pipeline
+
+    pipeline = None if values["pipeline"] is None else Pipeline.parse(values["pipeline"])
+    return CompileOptions(**{**values, "pipeline": pipeline, "rules": [_rule(*rule) for rule in rules]})
+
+
+def _rule(name: str, module: str, path: str) -> Any:
+    from stablexla.dialects.rules import LoweringRule
+
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found if isinstance(found, LoweringRule) else LoweringRule(name, found)
+
+
+def _knobs(values: Mapping[str, Any]) -> dict[str, Any]:
+    paths = ("dump", "override")
+    return {name: Path(value) if name in paths and value is not None else value for name, value in values.items()}
+
+
+def _register(custom_calls: Mapping[str, str], composites: list[list[Any]]) -> None:
+    """Stands for the functions of the other process, none of which is called here."""
+    from stablexla.composite_kernels import register_composite_kernel
+    from stablexla.dialects.composites import REGISTERED
+    from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
+
+    TARGETS.clear()
+    for name, kind in custom_calls.items():
+        TARGETS[name] = (
+            CustomCallTarget(name, address=1) if kind == "c" else CustomCallTarget(name, function=_elsewhere)
+        )
+    REGISTERED.clear()
+    for name, version in composites:
+        register_composite_kernel(name, version, _elsewhere)
+
+
+def _elsewhere(*arguments: object, **keywords: object) -> None:
+    raise AssertionError("this function belongs to another process")
+
+
+def _watcher(link: socket.socket, folder: Path, every_pass: bool) -> Any:
+    """The class that watches the steps: before each it leaves the module in the folder, and tells the other process."""
+    from stablexla.targets.dump import KnobWatcher
+
+    class ProgressWatcher(KnobWatcher):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.pass_by_pass = self.pass_by_pass or every_pass
+            self._begin(0, self.source)
+
+        def after_step(self, number: int, step: Any, module: Any, seconds: float) -> None:
+            super().after_step(number, step, module, seconds)
+            self._begin(number + 1, module)
+
+        def before_pass(self, step: Any, element: Any, module: Any) -> None:
+            super().before_pass(step, element, module)
+            if every_pass:
+                wire.send(link, wire.PASS, {"pass": element.text})
+
+        def _begin(self, number: int, module: Any) -> None:
+            names = [*self.pipeline.names, ""]
+            buffer = BytesIO()
+            module.operation.write_bytecode(buffer)
+            (folder / "before").write_bytes(buffer.getvalue())
+            before = "source" if number == 0 else names[number - 1]
+            step = self.pipeline.steps[number].text if names[number] else ""
+            where = {"stage": names[number], "number": number, "before": before, "step": step}
+            wire.send(link, wire.STAGE, {**where, "pipeline": self.pipeline.name})
+
+    return ProgressWatcher

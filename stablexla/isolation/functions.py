@@ -1,0 +1,72 @@
+"""What of this process's own functions another process can have: those that it can import."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from stablexla.composite_kernels import accept_all
+from stablexla.dialects.composites import CompositeKernel
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.lowering.composites import call_of_host
+from stablexla.targets.pipeline import Pipeline
+
+
+def rules_of(pipeline: Pipeline) -> list[list[str]]:
+    """The lowering rules of users: what each is for, and its function's module and name.
+
+    Raises:
+        UnsupportedError: one of them is no function that another process can import.
+    """
+    return [
+        [rule.name, _module_of(rule.function, f"the lowering rule for {rule.name}"), rule.function.__qualname__]
+        for rule in pipeline.rules
+    ]
+
+
+def modules_of(pipeline: Pipeline) -> list[str]:
+    """The modules that define the passes of users in a pipeline.
+
+    Raises:
+        UnsupportedError: one of them is no function that another process can import.
+    """
+    found: dict[str, None] = {}
+    for step in pipeline:
+        for element in step.elements:
+            if element.is_python:
+                run, _ = element.bound()
+                if run.is_users:
+                    found[_module_of(run.function, f"the pass {element.name}")] = None
+    return list(found)
+
+
+def _module_of(function: Callable[..., Any], what: str) -> str:
+    module = str(getattr(function, "__module__", ""))
+    name = str(getattr(function, "__qualname__", "<"))
+    if module in ("", "__main__") or "<" in name or module not in sys.modules:
+        raise UnsupportedError(
+            f"compiling in another process: {what} is {module}.{name}, which that process cannot import",
+            hint="define it in a module of its own, outside of other functions, or compile with isolated=False",
+        )
+    return module
+
+
+def sendable_composites(registered: Mapping[tuple[str, int], CompositeKernel], program: bytes) -> list[list[Any]]:
+    """Name and version of the registered kernels for composites.
+
+    Raises:
+        UnsupportedError: the program may use one whose function has to be asked while it is compiled.
+    """
+    found = []
+    for (name, version), kernel in registered.items():
+        is_called = isinstance(kernel.rule, partial) and kernel.rule.func is call_of_host
+        if is_called and kernel.accepts is accept_all:
+            found.append([name, version])
+        elif name.encode() in program:
+            raise UnsupportedError(
+                f"compiling in another process: the kernel that is registered for {name!r} cannot be handed over",
+                hint="compile with isolated=False",
+            )
+    return found

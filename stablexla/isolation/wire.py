@@ -1,0 +1,128 @@
+"""What goes between the two processes: messages of a kind, plain values and bytes; errors as plain values.
+
+Nothing here imports an MLIR, and nothing is unpickled: the other process may have read harmful bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stablexla.dialects import errors
+from stablexla.dialects.errors import CompileError, SourceLine, StablexlaError
+
+_HEAD = struct.Struct("<8sQQ")
+_CHUNK = 1 << 20
+
+# Kinds of messages
+COMPILE, STAGE, PASS, DONE, ERROR = "compile", "stage", "pass", "done", "error"
+
+
+class Closed(Exception):
+    """The other side is gone."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message.
+
+    Attributes:
+        kind: what it is.
+        values: plain values.
+        data: bytes.
+    """
+
+    kind: str
+    values: Mapping[str, Any]
+    data: bytes = b""
+
+
+def send(link: socket.socket, kind: str, values: Mapping[str, Any], data: bytes = b"") -> None:
+    """Sends a message.
+
+    Raises:
+        Closed: nobody reads it.
+    """
+    text = json.dumps(values).encode()
+    try:
+        link.sendall(_HEAD.pack(kind.encode(), len(text), len(data)) + text)
+        if data:
+            link.sendall(data)
+    except (BrokenPipeError, ConnectionResetError):
+        raise Closed from None
+
+
+def receive(link: socket.socket, wait: Callable[[], None] = lambda: None) -> Message:
+    """The next message.
+
+    Args:
+        wait: is called before each read; it may raise.
+
+    Raises:
+        Closed: there will be none.
+    """
+    kind, text_size, data_size = _HEAD.unpack(_exactly(link, _HEAD.size, wait))
+    text = _exactly(link, text_size, wait)
+    return Message(kind.rstrip(b"\0").decode(), json.loads(text), _exactly(link, data_size, wait))
+
+
+def _exactly(link: socket.socket, size: int, wait: Callable[[], None]) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        wait()
+        try:
+            part = link.recv(min(size - len(data), _CHUNK))
+        except ConnectionResetError:
+            raise Closed from None
+        if not part:
+            raise Closed
+        data += part
+    return bytes(data)
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+
+
+def values_of(error: BaseException) -> dict[str, Any]:
+    """An error as plain values; one that is not of this package becomes a CompileError there."""
+    if not isinstance(error, StablexlaError):
+        return {"class": "", "message": f"{type(error).__name__}: {error}", "fields": {}}
+    fields = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}
+    return {"class": type(error).__name__, "message": str(error.args[0]) if error.args else "", "fields": fields}
+
+
+def error_of(values: Mapping[str, Any]) -> StablexlaError:
+    """The error once more: of its class, with its message and fields."""
+    class_ = getattr(errors, values["class"], None) if values["class"] else None
+    if not (isinstance(class_, type) and issubclass(class_, StablexlaError)):
+        return CompileError(str(values["message"]))
+    error = class_.__new__(class_)
+    Exception.__init__(error, values["message"])
+    for name, value in values["fields"].items():
+        setattr(error, name, _restored(value))
+    return error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, SourceLine):
+        return {"source line": dataclasses.asdict(value)}
+    if isinstance(value, Mapping):
+        return {"mapping": {str(key): _plain(each) for key, each in value.items()}}
+    if isinstance(value, (tuple, list)):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_restored, value))
+    if isinstance(value, dict):
+        if "source line" in value:
+            return SourceLine(**value["source line"])
+        return {key: _restored(each) for key, each in value["mapping"].items()}
+    return value

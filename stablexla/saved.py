@@ -1,0 +1,176 @@
+"""Programs in files: an executable is written with its machine code, and read again without compiling.
+
+What machine code needs is in `targets/runtime/saved_code.py`; here are the interface, the source and the pipeline.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.errors import LoadError, StablexlaError
+from stablexla.dialects.shapes import Shape
+from stablexla.dialects.tensor_types import TensorType
+from stablexla.executable import Executable
+from stablexla.targets.interface import Signature
+from stablexla.targets.pipeline import Pipeline
+from stablexla.targets.runtime import container
+from stablexla.targets.runtime.saved_code import describe, restore
+from stablexla.tuple_tree import TupleTree
+from stablexla.version import VERSION
+
+if TYPE_CHECKING:
+    import jaxlib.mlir.ir as hlo_ir
+
+    from stablexla.targets.runtime.container import Buffer, Container, Part
+
+
+def save(executable: Executable, path: str | Path) -> None:
+    """Writes an executable to a file; see `Executable.save`."""
+    container.write(Path(path), *contents(executable))
+
+
+def load_executable(path: str | Path) -> Executable:
+    """Reads an executable that `Executable.save` wrote. Nothing is compiled.
+
+    The file holds machine code, which is run: load only what comes from where you trust. It is read by the version of
+    stablexla that wrote it, on a machine whose processor has all that the code may use. Custom calls are bound to what
+    is registered under their names when it is loaded.
+
+    Args:
+        path: the file.
+
+    Returns:
+        An executable that does all that the saved one did.
+
+    Raises:
+        LoadError: no such file; it is damaged; another version wrote it; it was compiled for another processor; or a
+            custom call of it is not registered.
+
+    >>> import tempfile, pathlib
+    >>> b = sx.XlaBuilder("double")
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "double.sxe"
+    >>> sx.compile(b.build(b.parameter(0, sx.f32[2]) * 2)).save(file)
+    >>> sx.load_executable(file)(np.array([1, 2], np.float32))
+    array([2., 4.], dtype=float32)
+    """
+    path = Path(path)
+    return executable_of(container.read(path), str(path))
+
+
+def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
+    """What is written of an executable: plain values, and sections of bytes."""
+    function, sections = describe(executable._function)
+    tree = executable._tree
+    signature = executable._signature
+    description = {
+        "stablexla": VERSION,
+        "target": executable.target,
+        "name": signature.name,
+        "parameters": [str(t) for t in signature.parameters],
+        "results": [str(t) for t in signature.results],
+        "parameter_names": signature.parameter_names,
+        "dynamic_parameters": signature.dynamic_parameters,
+        "dynamic_results": signature.dynamic_results,
+        "tree": None if tree is None else tree.texts(),
+        "pipeline": str(executable.pipeline),
+        "num_replicas": executable.num_replicas,
+        "num_partitions": executable.num_partitions,
+        "function": function,
+    }
+    return description, {**sections, "source": _bytecode(executable)}
+
+
+def executable_of(file: Container, name: str) -> Executable:
+    """The executable that a file of that name holds.
+
+    Raises:
+        LoadError: as `load_executable`.
+    """
+    description = file.description
+    if description.get("stablexla") != VERSION:
+        raise LoadError(
+            f"{name}: stablexla {description.get('stablexla')} wrote the program, and this is {VERSION}",
+            hint="compile it again and save it",
+        )
+    try:
+        return _LoadedExecutable(description, file.sections)
+    except LoadError as error:
+        raise LoadError(f"{name}: {error.summary}", hint=error.hint) from None
+    except (KeyError, TypeError, ValueError, RuntimeError, StablexlaError) as error:
+        # the checksums are right, so somebody wrote it by hand
+        raise LoadError(f"{name}: what it says does not hold together: {error!r}") from error
+
+
+class _LoadedExecutable(Executable):
+    """An executable whose source is parsed when somebody asks for it."""
+
+    def __init__(self, description: Mapping[str, Any], sections: Mapping[str, memoryview]) -> None:
+        signature = _signature(description)
+        function = restore(
+            signature.name, signature.parameter_specs(), signature.result_specs(), description["function"], sections
+        )
+        self.source_bytes = bytes(sections["source"])
+        self._lock = threading.Lock()
+        self._parsed: hlo_ir.Module | None = None
+        super().__init__(
+            None,  # type: ignore[arg-type]  # it is the property below
+            signature,
+            function,
+            Pipeline.parse(description["pipeline"]),
+            target=description["target"],
+            num_replicas=description["num_replicas"],
+            num_partitions=description["num_partitions"],
+            tree=None if description["tree"] is None else TupleTree.parse(*description["tree"]),
+        )
+
+    @property
+    def _source(self) -> hlo_ir.Module:  # type: ignore[override]
+        from stablexla.dialects.contexts import contexts_of_their_own
+        from stablexla.interop.load import load_bytes
+
+        with self._lock:
+            if self._parsed is None:
+                with contexts_of_their_own():
+                    self._parsed = load_bytes(self.source_bytes, f"the source of {self.name}", trusted=True)
+            return self._parsed
+
+    @_source.setter
+    def _source(self, module: hlo_ir.Module | None) -> None:
+        self._parsed = module
+
+
+def _bytecode(executable: Executable) -> Buffer:
+    if isinstance(executable, _LoadedExecutable):
+        return executable.source_bytes
+    return bytecode_of(executable._source)
+
+
+def bytecode_of(module: hlo_ir.Module) -> bytes:
+    """A module as MLIR's bytecode, with its locations."""
+    buffer = BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def _signature(description: Mapping[str, Any]) -> Signature:
+    def places(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(row) for row in rows)
+
+    return Signature(
+        description["name"],
+        tuple(map(_type, description["parameters"])),
+        tuple(map(_type, description["results"])),
+        tuple(description["parameter_names"]),
+        places(description["dynamic_parameters"]),
+        places(description["dynamic_results"]),
+    )
+
+
+def _type(text: str) -> TensorType:
+    shape = Shape.parse(text)
+    return TensorType(BY_NAME[shape.element_type.name], shape.dimensions)

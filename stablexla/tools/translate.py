@@ -1,0 +1,229 @@
+"""`stablexla-translate`: a program from one form into another, and what is in a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.interop.entry import with_entry
+from stablexla.interop.formats import Format
+from stablexla.interop.information import Information, inform
+from stablexla.interop.load import load_bytes
+from stablexla.interop.versions import CURRENT, MINIMUM, NAMES, resolve
+from stablexla.interop.written import FORMS, write
+from stablexla.tools.common import FAILED, USAGE, read_input, run_tool
+
+EXAMPLES = f"""
+forms (--to, or by the ending of -o FILE):
+  text       MLIR text                      .mlir
+  bytecode   MLIR bytecode                  .mlirbc
+  artifact   StableHLO portable artifact    .stablehlo  for StableHLO --target-version or newer
+  hlo-text   HLO text                       .hlo, .hlo.txt
+  hlo        HLO proto                      .pb, .hlo.pb
+What FILE is, is seen by what is in it. Files of jax.export are read as well.
+
+versions (--target-version): {MINIMUM} to {CURRENT}, or a name
+  minimum    the oldest that can be written: {MINIMUM}
+  current    this build's: {CURRENT} (default)
+  week-4     what a consumer of that age reads ({resolve("week-4")}); week-12 one of that ({resolve("week-12")})
+
+examples:
+  stablexla-translate model.mlirbc                          as text, on standard output
+  stablexla-translate model.mlir -o model.mlirbc
+  stablexla-translate model.mlir --to=artifact --target-version=1.3.0 -o model.stablehlo
+  stablexla-translate model.mlir -o model.hlo               as XLA reads it
+  stablexla-translate before_optimizations.hlo | stablexla-opt - --stage=tensor
+  stablexla-translate --info model.stablehlo                versions, functions, operations; --json for programs
+  stablexla-translate model.mlir --entry=predict --to=text  another function becomes main
+
+exit codes: 0 it was written, or told of; 1 it cannot be read, or not be written in that form; 2 wrong usage
+"""
+ENDINGS = {
+    ".mlir": Format.TEXT,
+    ".mlirbc": Format.BYTECODE,
+    ".stablehlo": Format.ARTIFACT,
+    ".hlo": Format.HLO_TEXT,
+    ".hlo.txt": Format.HLO_TEXT,
+    ".pb": Format.HLO_PROTO,
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stablexla-translate",
+        description="Reads a program in any form, checks it, and writes it in another; or tells what a file holds.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("file", nargs="?", default="-", metavar="FILE", help="the program; - is standard input (default)")
+    add("--to", choices=[form.value for form in FORMS], help="the form to write (default: by -o's ending, else text)")
+    add("-o", dest="output", metavar="FILE", default="-", help="where to write (default: standard output)")
+    add("--info", action="store_true", help="tell what the file holds instead")
+    add("--json", action="store_true", help="with --info, as JSON")
+    add("--entry", metavar="NAME", default="main", help="the function that becomes main")
+    artifact = parser.add_argument_group("artifacts and bytecode")
+    artifact.add_argument(
+        "--target-version", metavar="VERSION", help="the oldest StableHLO that shall read it; see below"
+    )
+    artifact.add_argument("--bytecode-version", type=int, metavar="N", help="of MLIR's encoding (default: the newest)")
+    artifact.add_argument(
+        "--allow-other-dialects",
+        action="store_true",
+        help="let operations into an artifact that no version of StableHLO promises to read",
+    )
+    text = parser.add_argument_group("text")
+    text.add_argument("--mlir-print-op-generic", action="store_true", help="print without pretty forms")
+    text.add_argument("--mlir-print-debuginfo", action="store_true", help="print locations")
+    text.add_argument(
+        "--mlir-elide-elementsattrs-if-larger", type=int, metavar="N", help="leave out constants of more elements"
+    )
+    return parser
+
+
+class UsageError(Exception):
+    """Options that do not go together."""
+
+
+def _form(arguments: argparse.Namespace) -> Format:
+    if arguments.to:
+        return Format(arguments.to)
+    if arguments.output == "-":
+        return Format.ARTIFACT if arguments.target_version else Format.TEXT
+    for ending in sorted(ENDINGS, key=len, reverse=True):
+        if arguments.output.endswith(ending):
+            return ENDINGS[ending]
+    raise UsageError(f"{arguments.output}: its ending tells no form; give one by --to=FORM")
+
+
+def _check(arguments: argparse.Namespace, form: Format) -> None:
+    """Raises UsageError when options were given that the form does not have."""
+    if arguments.target_version and form is not Format.ARTIFACT:
+        raise UsageError(f"--target-version is for artifacts, not for {form.described}; add --to=artifact")
+    if arguments.allow_other_dialects and form is not Format.ARTIFACT:
+        raise UsageError(f"--allow-other-dialects is for artifacts, not for {form.described}")
+    if arguments.bytecode_version is not None and form is not Format.BYTECODE:
+        raise UsageError(f"--bytecode-version is for bytecode, not for {form.described}")
+    if arguments.bytecode_version is not None and not 0 <= arguments.bytecode_version <= 6:
+        raise UsageError("--bytecode-version is a number from 0 to 6")
+    if arguments.target_version:
+        try:
+            resolve(arguments.target_version)
+        except UnsupportedError as error:
+            raise UsageError(f"--target-version: {error}") from None
+    if form not in (Format.TEXT, Format.HLO_TEXT) and arguments.output == "-" and sys.stdout.isatty():
+        raise UsageError(f"{form.described} is no text for a terminal: -o FILE, or a pipe")
+
+
+def _translate(arguments: argparse.Namespace) -> int:
+    form = _form(arguments)
+    _check(arguments, form)
+    data, file = read_input(arguments.file)
+    module = with_entry(load_bytes(data, file), arguments.entry)
+    written = write(
+        module,
+        form,
+        target=arguments.target_version or "current",
+        bytecode_version=arguments.bytecode_version,
+        allow_other_dialects=arguments.allow_other_dialects,
+        generic=arguments.mlir_print_op_generic,
+        locations=arguments.mlir_print_debuginfo,
+        elide=arguments.mlir_elide_elementsattrs_if_larger,
+    )
+    if arguments.output == "-":
+        sys.stdout.buffer.write(written)
+        sys.stdout.buffer.flush()
+    else:
+        Path(arguments.output).write_bytes(written)
+    return 0
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    if arguments.to or arguments.output != "-" or arguments.target_version:
+        raise UsageError("--info writes nothing: it goes without --to, -o and --target-version")
+    found = inform(*read_input(arguments.file))
+    if arguments.json:
+        print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+    else:
+        show(found, Console(soft_wrap=not sys.stdout.isatty()))
+    return FAILED if found.problem else 0
+
+
+def show(found: Information, console: Console) -> None:
+    """Prints what is known of a file: as tables on a terminal, as plain lines elsewhere."""
+    rows = {
+        "file": found.file,
+        "form": found.form.described,
+        "bytes": f"{found.size:,}",
+        "written by": found.producer,
+        "StableHLO": _stablehlo(found),
+        "bytecode": "" if found.bytecode is None else f"version {found.bytecode}",
+        "module": found.module,
+        **found.attributes,
+    }
+    _table(console, ("", ""), [(name, value) for name, value in rows.items() if value])
+    if found.functions:
+        functions = [("public" if f.public else "private", f"@{f.name}", f.type) for f in found.functions]
+        _table(console, ("functions", str(len(functions)), ""), functions)
+    if found.operations:
+        dialects: Counter[str] = Counter()
+        for name, count in found.operations.items():
+            dialects[name.partition(".")[0]] += count
+        whole = ", ".join(f"{dialect} {count:,}" for dialect, count in dialects.most_common())
+        counts = sorted(found.operations.items(), key=lambda item: (-item[1], item[0]))
+        _table(
+            console,
+            ("operations", f"{found.operations.total():,}", whole),
+            [(name, f"{count:,}", "not known here" if name in found.unknown else "") for name, count in counts],
+        )
+    if found.problem:
+        print(f"error: {found.problem}", file=sys.stderr)
+
+
+def _stablehlo(found: Information) -> str:
+    return f"{found.stablehlo} (this build reads {MINIMUM} to {CURRENT})" if found.stablehlo else ""
+
+
+def _table(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if not console.is_terminal:
+        lines = [head, *rows] if any(head) else rows
+        widths = [max(len(row[i]) for row in lines) for i in range(len(head))]
+        for row in lines:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print()
+        return
+    table = Table(*head, show_header=any(head))
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.json and not arguments.info:
+        raise UsageError("--json is for --info")
+    return _info(arguments) if arguments.info else _translate(arguments)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The tool; returns its exit code."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        return run_tool(lambda: _run(arguments))
+    except UsageError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

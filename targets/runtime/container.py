@@ -1,0 +1,127 @@
+"""The file of a saved program: a description and named sections, each with a checksum, written whole or not at all.
+
+What the sections hold is decided elsewhere. After the magic and the format's number come the length and the checksum of
+the description, then the description as JSON, which says where the sections lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stablexla.dialects.errors import LoadError
+
+MAGIC = b"\x93stablexla\r\n\x1a"
+FORMAT = 1
+"""Counted up when files, or what machine code expects of the runtime, change in a way that older ones do not know."""
+ALIGNMENT = 64
+
+_HEAD = struct.Struct("<HIQ32s")  # format, 0, length of the description, its checksum
+_START = len(MAGIC) + _HEAD.size
+
+Buffer = bytes | bytearray | memoryview
+Part = Buffer | Sequence[Buffer]
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file that was read and found whole.
+
+    Attributes:
+        description: plain values.
+        sections: the bytes of each.
+    """
+
+    description: dict[str, Any]
+    sections: Mapping[str, memoryview]
+
+
+def write(path: Path, description: Mapping[str, Any], sections: Mapping[str, Part]) -> None:
+    """Writes a file in place of one that may be there; whoever reads meanwhile gets the old one or the new one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        with open(temporary, "xb") as file:
+            for piece in pieces(description, sections):
+                file.write(piece)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def pieces(description: Mapping[str, Any], sections: Mapping[str, Part]) -> list[Buffer]:
+    """The bytes of a file, in pieces."""
+    table, body, offset = {}, list[Buffer](), 0
+    for name, part in sections.items():
+        buffers = [part] if isinstance(part, (bytes, bytearray, memoryview)) else list(part)
+        digest, size = hashlib.sha256(), 0
+        for buffer in buffers:
+            digest.update(buffer)
+            size += memoryview(buffer).nbytes
+        table[name] = {"offset": offset, "size": size, "sha256": digest.hexdigest()}
+        body += [*buffers, bytes(-size % ALIGNMENT)]
+        offset += size + -size % ALIGNMENT
+    text = json.dumps({**description, "sections": table}).encode()
+    text += b" " * (-(_START + len(text)) % ALIGNMENT)
+    return [MAGIC, _HEAD.pack(FORMAT, 0, len(text), hashlib.sha256(text).digest()), text, *body]
+
+
+def read(path: Path) -> Container:
+    """Reads a file.
+
+    Raises:
+        LoadError: it cannot be read, is no such file, of another format, or damaged.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"{path}: cannot be read: {error.strerror}") from None
+    return parse(data, str(path))
+
+
+def parse(data: Buffer, file: str) -> Container:
+    """As `read`, for the contents of the file of that name."""
+    view = memoryview(data)
+    if bytes(view[: len(MAGIC)]) != MAGIC:
+        raise LoadError(f"{file}: this is no saved program", hint="executable.save(path) writes one")
+    if len(view) < _START:
+        raise _damaged(file, "it ends too early")
+    number, _, length, digest = _HEAD.unpack_from(view, len(MAGIC))
+    if number != FORMAT:
+        raise LoadError(
+            f"{file}: the program was saved in format {number}, and this stablexla reads format {FORMAT}",
+            hint="compile it again and save it",
+        )
+    text = view[_START : _START + length]
+    if len(text) != length:
+        raise _damaged(file, "it ends too early")
+    if hashlib.sha256(text).digest() != digest:
+        raise _damaged(file, "its description has another checksum")
+    description = json.loads(bytes(text))
+    table, body = description.pop("sections"), view[_START + length :]
+    return Container(description, {name: _section(file, name, place, body) for name, place in table.items()})
+
+
+def _section(file: str, name: str, place: Mapping[str, Any], body: memoryview) -> memoryview:
+    section = body[place["offset"] : place["offset"] + place["size"]]
+    if len(section) != place["size"]:
+        raise _damaged(file, "it ends too early")
+    if hashlib.sha256(section).hexdigest() != place["sha256"]:
+        raise _damaged(file, f"its section {name!r} has another checksum")
+    return section
+
+
+def _damaged(file: str, how: str) -> LoadError:
+    return LoadError(f"{file}: the file is damaged: {how}", hint="compile the program again and save it")

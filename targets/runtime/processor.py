@@ -1,0 +1,38 @@
+"""What a processor can do beyond the least of its kind, as far as machine code may depend on it."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+from pathlib import Path
+
+# What LLVM chooses instructions by, as Linux names it; much else in Linux's list concerns operating systems only.
+_INSTRUCTIONS = re.compile(
+    r"s?sse\w*|pni|popcnt|avx\w*|fma4?|f16c|bmi[12]|abm|movbe|adx|gfni|v?aes|v?pclmulqdq|sha\w*|amx\w*|xop|tbm"
+    r"|cx16|lahf_lm|3dnowprefetch"
+    r"|fp|asimd\w*|sve\w*|bf16|i8mm|fphp|atomics|fcma|jscvt|crc32|lrcpc|ilrcpc|flagm2?|frint"
+)
+
+
+def machine() -> str:
+    """The kind of processor, such as x86_64."""
+    return platform.machine()
+
+
+@functools.cache
+def flags() -> frozenset[str]:
+    """All features that Linux lists for this machine; none when it does not say."""
+    try:
+        with Path("/proc/cpuinfo").open() as file:
+            for line in file:
+                if line.startswith(("flags", "Features")):
+                    return frozenset(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return frozenset()
+
+
+def features() -> frozenset[str]:
+    """The features of this machine that code which was made on it may use."""
+    return frozenset(flag for flag in flags() if _INSTRUCTIONS.fullmatch(flag))

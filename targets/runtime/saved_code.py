@@ -1,0 +1,199 @@
+"""Machine code that outlives its process: what a compiled function needs to be made again, without any compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from stablexla.dialects import custom_calls
+from stablexla.dialects.custom_calls import C_FUNCTION, CustomCallTarget
+from stablexla.dialects.errors import CompileError, LoadError
+from stablexla.targets.runtime import processor
+from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, ObjectCode, find_symbol, undefined_symbols
+from stablexla.targets.runtime.container import ALIGNMENT, Part
+from stablexla.targets.runtime.host import Host
+
+_ENTRY = "_mlir_main"
+"""The function that takes the addresses of all arguments; see `CompiledFunction`."""
+
+
+class Code(Protocol):
+    """What a compiled function keeps alive: machine code that is also there as an object file."""
+
+    def object_file(self) -> bytes: ...
+
+
+class EngineCode:
+    """Code in an execution engine, and what it calls."""
+
+    def __init__(self, engine: Any, called: object) -> None:
+        self._engine, self._called = engine, called
+
+    def object_file(self) -> bytes:
+        """The object file that the engine made the code of."""
+        with tempfile.TemporaryDirectory(prefix="stablexla-") as folder:
+            path = Path(folder) / "code.o"
+            self._engine.dump_to_object_file(str(path))
+            return path.read_bytes()
+
+
+class LoadedCode:
+    """Code from an object file, bound to what it calls.
+
+    Raises:
+        LoadError: something that it calls is not there.
+        RuntimeError: no such file.
+    """
+
+    def __init__(self, file: bytes) -> None:
+        self._file = file
+        names = undefined_symbols(file)
+        self._called = _custom_calls(names)
+        self._code = ObjectCode(file, {**_addresses(names), **{n: t.address for n, t in self._called.items()}})
+        self.entry = self._code.address(_ENTRY)
+
+    def object_file(self) -> bytes:
+        """The file."""
+        return self._file
+
+
+def describe(function: CompiledFunction) -> tuple[dict[str, Any], dict[str, Part]]:
+    """What `restore` needs besides the interface: plain values, and sections of bytes."""
+    host: Host | None = function.host
+    constants = function.constants
+    description = {
+        "machine": processor.machine(),
+        "features": sorted(processor.features()),
+        "arena_bytes": function.arena_bytes,
+        "aliases": sorted(function.aliases.items()),
+        "flush_denormals": function.flush_denormals,
+        "constants": [constant.nbytes for constant in constants],
+        "host_calls": None if host is None else list(host.calls),
+    }
+    padded = [part for c in constants for part in (memoryview(c), bytes(-c.nbytes % ALIGNMENT))]
+    return description, {"code": function.keep_alive.object_file(), "constants": padded}
+
+
+def restore(
+    name: str,
+    parameters: Sequence[ArraySpec],
+    results: Sequence[ArraySpec],
+    description: Mapping[str, Any],
+    sections: Mapping[str, memoryview],
+) -> CompiledFunction:
+    """The function once more.
+
+    Raises:
+        LoadError: this machine is another one, or something that the code calls is not there.
+    """
+    check_machine(description)
+    calls = description["host_calls"]
+    _check_functions(calls or ())
+    code = LoadedCode(bytes(sections["code"]))
+    return CompiledFunction(
+        name,
+        code.entry,
+        parameters,
+        results,
+        arena_bytes=description["arena_bytes"],
+        constants=_constants(description["constants"], sections["constants"]),
+        aliases=dict(description["aliases"]),
+        flush_denormals=description["flush_denormals"],
+        keep_alive=code,
+        host=None if calls is None else _host(name, calls),
+    )
+
+
+def check_machine(description: Mapping[str, Any]) -> None:
+    """Raises LoadError when code that was made on another machine cannot run on this one."""
+    if description["machine"] != processor.machine():
+        raise LoadError(f"the program was compiled for {description['machine']}, and this is {processor.machine()}")
+    missing = sorted(set(description["features"]) - processor.features())
+    if missing:
+        raise LoadError(
+            f"the program was compiled for a processor with {', '.join(missing)}, which this one does not have",
+            hint="compile it on this machine",
+        )
+
+
+def _host(name: str, calls: Sequence[Mapping[str, Any]]) -> Host:
+    try:
+        return Host(name, [_plain(call) for call in calls])
+    except CompileError as error:  # a kernel of a composite that is not registered
+        raise LoadError(error.summary, hint=error.hint) from None
+
+
+def _constants(sizes: Iterable[int], section: memoryview) -> list[np.ndarray[Any, Any]]:
+    made, at = [], 0
+    for size in sizes:
+        made.append(np.frombuffer(section, np.uint8, size, at))
+        at += size + -size % ALIGNMENT
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """What was written as JSON, with tuples again."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return tuple(map(_plain, value)) if isinstance(value, list) else value
+
+
+# ---- what the code calls ---------------------------------------------------------------------------------------------
+
+
+def _addresses(names: Sequence[str]) -> dict[str, int]:
+    """Where functions other than those of custom calls are."""
+    found = {name: find_symbol(name) for name in names if not name.startswith(C_FUNCTION)}
+    missing = [name for name, address in found.items() if not address]
+    if missing:
+        found |= _registered(missing)
+    return {name: address for name, address in found.items() if address}
+
+
+def _registered(names: Sequence[str]) -> dict[str, int]:
+    """Functions that only some programs need; to import where they are registered takes long."""
+    found = {}
+    if "memrefCopy" in names:
+        found["memrefCopy"] = _address_in_mlir("memrefCopy")
+    if set(names) - set(found):
+        from stablexla.targets.cpu import pipeline  # noqa: F401  (all of the target, which registers them)
+        from stablexla.targets.cpu.symbols import addresses
+
+        found |= {name: address.value or 0 for name, address in addresses(names).items()}
+    return found
+
+
+def _address_in_mlir(name: str) -> int:
+    spec = importlib.util.find_spec("mlir")
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    library = ctypes.CDLL(str(Path(places[0]) / "lib" / "libmlir_c_runner_utils.so"))
+    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+
+
+def _custom_calls(names: Iterable[str]) -> dict[str, CustomCallTarget]:
+    """The targets of custom calls that are C functions, by the names of these."""
+    targets = {name: name.removeprefix(C_FUNCTION) for name in names if name.startswith(C_FUNCTION)}
+    known = custom_calls.TARGETS
+    _check_registered([t for t in targets.values() if t not in known or not known[t].address], "a C function")
+    return {name: known[target] for name, target in targets.items()}
+
+
+def _check_functions(calls: Iterable[Mapping[str, Any]]) -> None:
+    """The Python functions that the host calls must be there."""
+    targets = dict.fromkeys(call["target"] for call in calls if call["call"] == "function")
+    known = custom_calls.TARGETS
+    _check_registered([t for t in targets if t not in known or known[t].function is None], "a Python function")
+
+
+def _check_registered(missing: Sequence[str], what: str) -> None:
+    if missing:
+        raise LoadError(
+            f"the program makes custom calls of {', '.join(map(repr, missing))}, for which {what} must be registered",
+            hint=f"sx.register_custom_call({missing[0]!r}, function) before it is loaded",
+        )

@@ -1,0 +1,52 @@
+#include "shared_blocks.h"
+
+#include <mutex>
+#include <unordered_map>
+
+namespace stablexla {
+
+namespace {
+
+struct Shared {
+  std::uint32_t size_class;
+  std::size_t owners;
+};
+
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<void*, Shared> blocks;
+};
+
+// Never destroyed: arrays may die after everything else, at the interpreter's end.
+Table& table() {
+  static Table* the_table = new Table;
+  return *the_table;
+}
+
+}  // namespace
+
+void share_block(Block block) {
+  std::lock_guard<std::mutex> lock(table().mutex);
+  table().blocks[block.data] = {block.size_class, 1};
+}
+
+bool join_block(void* data, Block* block) {
+  std::lock_guard<std::mutex> lock(table().mutex);
+  auto found = table().blocks.find(data);
+  if (found == table().blocks.end()) return false;
+  ++found->second.owners;
+  *block = {data, found->second.size_class};
+  return true;
+}
+
+void leave_block(Block block) {
+  {
+    std::lock_guard<std::mutex> lock(table().mutex);
+    auto found = table().blocks.find(block.data);
+    if (--found->second.owners != 0) return;
+    table().blocks.erase(found);
+  }
+  release_block(block);
+}
+
+}  // namespace stablexla

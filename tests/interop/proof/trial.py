@@ -1,0 +1,101 @@
+"""One call run by both: by JAX's compiler, and through `stablexla.interop.jax.jit`."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tests.interop.proof.calls import Call
+from tests.interop.proof.exact import exact_results
+from tests.interop.proof.judge import Verdict, compare, with_exact
+from tests.interop.proof.values import Array
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a call.
+
+    Attributes:
+        key: what was run, as a hash of the program and its arguments.
+        seconds: of compiling and running here.
+    """
+
+    label: str
+    verdict: Verdict
+    key: str = ""
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def trial_of(found: dict[str, Any]) -> Trial:
+    """From what `as_dict` gave."""
+    return Trial(found["label"], Verdict(**found["verdict"]), found["key"], found["seconds"])
+
+
+def attempt(function: Callable[..., Any], call: Call, known: Callable[[str], Trial | None]) -> Trial:
+    """Runs a call, unless what is known of the same program says that it is equal."""
+    import jax
+
+    label = str(call)
+    of_arrays, arrays = call.bind(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            lowered = jax.jit(of_arrays).lower(*arrays)
+            key = _key(lowered.as_text(), arrays)
+        except Exception as error:
+            return Trial(label, Verdict("JAX fails", note=first_line(error)))
+        before = known(key)
+        if before is not None and before.verdict.state == "equal":
+            return replace(before, label=label)
+        try:
+            theirs = leaves_of(lowered.compile()(*arrays))
+        except Exception as error:
+            return Trial(label, Verdict("JAX fails", note=first_line(error)), key)
+        return _ours(of_arrays, arrays, theirs, label, key)
+
+
+def _ours(of_arrays: Callable[..., Any], arrays: Sequence[Array], theirs: list[Array], label: str, key: str) -> Trial:
+    from stablexla.interop.jax import jit
+
+    start = time.perf_counter()
+    try:
+        ours = leaves_of(jit(of_arrays)(*arrays))
+    except Exception as error:
+        return Trial(label, Verdict("unsupported", note=f"{type(error).__name__}: {first_line(error)}"), key)
+    seconds = time.perf_counter() - start
+    found = compare(ours, theirs)
+    if found.state == "differs":
+        found = with_exact(found, ours, theirs, exact_results(of_arrays, arrays))
+    return Trial(label, found, key, round(seconds, 3))
+
+
+def leaves_of(results: Any) -> list[Array]:
+    """The arrays of a pytree; of random keys, their bits."""
+    import jax
+
+    found = []
+    for leaf in jax.tree.leaves(results):
+        is_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        found.append(np.asarray(jax.random.key_data(leaf) if is_key else leaf))
+    return found
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:300]
+
+
+def _key(text: str, arrays: Sequence[Array]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:24]

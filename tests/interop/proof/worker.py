@@ -1,0 +1,85 @@
+"""The child process of the proof: runs the calls of a function one by one, and tells of each before and after.
+
+A line of JSON comes in, {"path": ..., "skip": n}; {"begin": label} and {"trial": ...} go out, at last {"done": n}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from tests.interop.proof.calls import Call
+from tests.interop.proof.trial import Trial, attempt, trial_of
+
+
+class Cache:
+    """What is known of programs from earlier runs: a small file for each, by the hash of program and arguments."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, key: str) -> Trial | None:
+        if self._folder is None:
+            return None
+        try:
+            return trial_of(json.loads((self._folder / f"{key}.json").read_text()))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def put(self, trial: Trial) -> None:
+        if self._folder is None or not trial.key:
+            return
+        part = self._folder / f"{trial.key}.{os.getpid()}"
+        part.write_text(json.dumps(trial.as_dict()))
+        part.rename(self._folder / f"{trial.key}.json")
+
+
+def subject(path: str) -> tuple[Callable[..., Any], Iterator[Call]]:
+    """A function and its calls, or a program of a library and its one call."""
+    if path.startswith("programs."):
+        from tests.interop.proof.programs import PROGRAMS
+
+        function, arguments = PROGRAMS[path].make()
+        return function, iter([Call(arguments, label=path.rpartition(".")[2])])
+    from tests.interop.proof.catalogue import calls_of
+    from tests.interop.proof.inventory import find
+
+    public = find(path)
+    return public.value, calls_of(public)
+
+
+def serve(questions: TextIO, answers: TextIO, cache: Cache) -> None:
+    """Answers until the questions end."""
+    import jax
+
+    def tell(**what: Any) -> None:
+        answers.write(json.dumps(what) + "\n")
+        answers.flush()
+
+    for line in questions:
+        asked = json.loads(line)
+        function, calls = subject(asked["path"])
+        count = 0
+        for call in calls:
+            count += 1
+            if count <= asked["skip"]:
+                continue
+            tell(begin=str(call))
+            trial = attempt(function, call, cache.get)
+            cache.put(trial)
+            tell(trial=trial.as_dict())
+        tell(done=count)
+        jax.clear_caches()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what others print must not mix with the answers
+    serve(sys.stdin, answers, Cache(Path(sys.argv[1]) if len(sys.argv) > 1 else None))

@@ -1,0 +1,354 @@
+"""Functions of JAX, run here: arguments and results, static and donated ones, caches, and what is refused.
+
+The oracle is `jax.jit` (XLA:CPU), and numpy where a line of it says the same.
+"""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.dialects.custom_calls import TARGETS
+from stablexla.interop.jax import from_exported, from_lowered, jit
+from tests.interop.jax_comparison import assert_as_jax, assert_same_trees
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+class TestTrees:
+    def test_nested_arguments_and_results(self) -> None:
+        def function(tree: Any, *rest: Any, factor: Any) -> Any:
+            return {"pair": Pair(tree["a"] * factor, rest), "none": None, "list": [tree["b"][0] + 1, ()]}
+
+        assert_as_jax(function, {"a": X, "b": [jnp.int8(3)]}, 1.5, (X, True), factor=2)
+
+    def test_one_result_is_no_tuple(self) -> None:
+        result = jit(lambda x: x + 1)(X)
+        assert isinstance(result, jax.Array)
+        np.testing.assert_array_equal(result, X + 1)
+
+    def test_no_results_and_no_arguments(self) -> None:
+        assert jit(lambda: None)() is None
+        assert_as_jax(lambda: (jnp.arange(3), 2))
+
+    def test_registered_node(self) -> None:
+        @jax.tree_util.register_pytree_node_class
+        class Affine:
+            def __init__(self, w: Any, b: Any) -> None:
+                self.w, self.b = w, b
+
+            def tree_flatten(self) -> Any:
+                return (self.w, self.b), None
+
+            @classmethod
+            def tree_unflatten(cls, _: None, leaves: Any) -> Affine:
+                return cls(*leaves)
+
+        result = jit(lambda m: jax.tree.map(lambda leaf: 2 * leaf, m))(Affine(X, X[0]))
+        assert isinstance(result, Affine)
+        np.testing.assert_array_equal(result.b, 2 * X[0])
+
+    def test_results_that_are_arguments_or_constants(self) -> None:
+        assert_as_jax(lambda x, y: (x, x, 3, y, jnp.zeros((0, 2))), X, jnp.zeros((0,)))
+
+    def test_unused_arguments(self) -> None:
+        assert_as_jax(lambda a, b, c: b + 1, X, jnp.ones(3), np.int32(4))
+        assert_as_jax(lambda a, b: b, X, 2.0, settings={"keep_unused": True})
+        kept = jit(lambda a, b: b, keep_unused=True)
+        assert len(kept.executable(X, 2.0).parameters) == 2
+
+
+class TestTypes:
+    @pytest.mark.parametrize(
+        "dtype", ["bool", "int4", "uint8", "int16", "bfloat16", "float16", "float8_e4m3fn", "complex64"]
+    )
+    def test_element_types(self, dtype: str) -> None:
+        x = jnp.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
+        assert_as_jax(lambda x: (x.T, jnp.concatenate([x, x])), x)
+
+    @pytest.mark.parametrize("value", [True, 3, 2.5, 1 + 2j, np.float32(3), np.int64(5), np.float64(2)])
+    def test_numbers(self, value: Any) -> None:
+        assert_as_jax(lambda v, x: (v, v + x, v * jnp.bfloat16(2)), value, X)
+
+    def test_wide_types_with_x64(self) -> None:
+        def function(x: Any, n: Any) -> Any:
+            return x / 3, n * 2, x.sum(), jnp.arange(3)
+
+        x, n = np.array([1.0, 2.0]), np.int64(2**40)
+        narrow = jit(function)
+        with jax.enable_x64(True):
+            wide = narrow(x, n)
+            assert_same_trees(wide, jax.jit(function)(x, n))
+        assert [leaf.dtype.itemsize for leaf in wide] == [8] * 4
+        assert_same_trees(narrow(x, 3), jax.jit(function)(x, 3))
+        with jax.enable_x64(True):
+            assert_same_trees(narrow(x, n), wide)
+        assert "2 programs" in repr(narrow)
+
+    def test_wide_arrays_of_numpy_become_narrow(self) -> None:
+        assert_as_jax(lambda x, n: (x + 1, n + 1), np.array([1.5, 2.5]), np.array([3, 4]))
+
+    def test_weak_types_of_arguments_are_types_of_their_own(self) -> None:
+        double = jit(lambda x: x + jnp.bfloat16(1))
+        for value in (jnp.float32(1), jnp.asarray(1.0), 1.0):
+            assert_same_trees(double(value), jax.jit(lambda x: x + jnp.bfloat16(1))(value))
+
+    def test_keys(self) -> None:
+        def function(key: Any, old: Any) -> Any:
+            return jax.random.split(key), jax.random.fold_in(old, 3)
+
+        assert_as_jax(function, jax.random.key(7), jax.random.PRNGKey(3))
+        assert_as_jax(lambda k: (k[1:], jax.random.bits(k[0])), jax.random.split(jax.random.key(0, impl="rbg"), 3))
+
+    def test_float0(self) -> None:
+        function = jax.grad(lambda n, x: x * n, argnums=(0, 1), allow_int=True)
+        assert_as_jax(function, 2, 3.0)
+
+    def test_numpy_results(self) -> None:
+        result = jit(lambda x: (x + 1, x.astype(jnp.bfloat16)), returns="numpy")(X)
+        assert [type(leaf) for leaf in result] == [np.ndarray] * 2
+        np.testing.assert_array_equal(result[0], X + 1)
+
+    def test_arguments_of_any_layout(self) -> None:
+        wide = np.arange(24, dtype=np.float32).reshape(4, 6)
+        read_only = wide.copy()
+        read_only.flags.writeable = False
+        for x in (wide[::2, ::-1], wide.T, np.asfortranarray(wide), read_only):
+            assert_as_jax(lambda x: x * 2, x)
+
+    def test_results_of_jax_arrays_are_theirs(self) -> None:
+        """The memory of a result is not used again while anybody holds it."""
+        add = jit(lambda x: x + 1)
+        results = [add(jnp.full((100,), float(i))) for i in range(8)]
+        gc.collect()
+        for i, result in enumerate(results):
+            np.testing.assert_array_equal(result, np.full(100, i + 1.0))
+
+
+class TestCalls:
+    def test_closures_and_methods(self) -> None:
+        weights = jnp.linspace(0, 1, 3)
+        assert_as_jax(lambda x: x * weights, X)
+
+        class Model:
+            scale = 3.0
+
+            @partial(jit, static_argnums=0)
+            def apply(self, x: Any) -> Any:
+                """Scales."""
+                return x * self.scale
+
+        np.testing.assert_array_equal(Model().apply(X), X * 3)
+        assert Model.apply.__doc__ == "Scales."
+
+    def test_constants_as_arguments(self) -> None:
+        big = jnp.arange(1000.0)
+        before = jax.config.jax_use_simplified_jaxpr_constants
+        jax.config.update("jax_use_simplified_jaxpr_constants", True)
+        try:
+            assert_as_jax(lambda x, unused: big + x, 2.0, X)
+        finally:
+            jax.config.update("jax_use_simplified_jaxpr_constants", before)
+
+    def test_nested_jit(self) -> None:
+        inner = jit(lambda x: x * 2)
+        assert_as_jax(lambda x: inner(x) + jax.jit(jnp.sin)(x), X, ulp=1)
+        with_capture = jit(lambda x: jit(lambda y: x + y)(1.0))
+        np.testing.assert_array_equal(with_capture(X), X + 1)
+
+    def test_inside_transformations(self) -> None:
+        square = jit(lambda x: x**2)
+        np.testing.assert_array_equal(jax.grad(lambda x: square(x).sum())(X), 2 * X)
+        np.testing.assert_array_equal(jax.vmap(square)(X), X**2)
+        np.testing.assert_array_equal(jax.jit(square)(X), X**2)
+        assert jax.eval_shape(square, X).shape == (2, 3)
+        np.testing.assert_array_equal(jax.linearize(square, X)[1](np.ones_like(X)), 2 * X)
+
+    def test_programs_by_signature(self) -> None:
+        traces = []
+
+        @jit
+        def function(x: Any) -> Any:
+            traces.append(x)
+            return x + 1
+
+        for x in (jnp.ones(2), jnp.zeros(2), np.ones(2, np.float32), np.zeros(2, np.float32), jnp.ones(3), 1.0, 2.0):
+            function(x)
+        assert len(traces) == 3
+        assert repr(function) == "<stablexla.interop.jax.jit of function, 4 programs>"
+        function.clear_cache()
+        function(jnp.ones(2))
+        assert len(traces) == 4
+
+    def test_settings_are_part_of_the_signature(self) -> None:
+        x = np.linspace(0, 1, 16, dtype=np.float32).reshape(4, 4)
+        product = jit(lambda a: a @ a)
+        product(x)
+        with jax.default_matmul_precision("highest"):
+            product(x)
+        assert "2 programs" in repr(product)
+
+    def test_static_arguments(self) -> None:
+        def function(x: Any, n: int, *, mode: str = "up") -> Any:
+            return x**n if mode == "up" else x * n
+
+        power = jit(function, static_argnums=1, static_argnames="mode")
+        np.testing.assert_array_equal(power(X, 2), X**2)
+        np.testing.assert_array_equal(power(X, 3), X**3)
+        np.testing.assert_array_equal(power(X, 3, mode="down"), X * 3)
+        by_name = jit(function, static_argnames=("n", "mode"))
+        np.testing.assert_array_equal(by_name(X, n=2), X**2)
+        np.testing.assert_array_equal(by_name(X, 2, mode="down"), X * 2)
+        last = jit(lambda x, n: x * n, static_argnums=-1)
+        np.testing.assert_array_equal(last(X, 4), X * 4)
+
+    def test_static_values_of_other_types(self) -> None:
+        kind = jit(lambda x, v: x + {int: 1, float: 2, bool: 3}[type(v)], static_argnums=1)
+        assert [int(kind(0, v)) for v in (1, 1.0, True)] == [1, 2, 3]
+        with pytest.raises(ValueError, match="hashable"):
+            jit(lambda x, v: x, static_argnums=1)(X, [1])
+
+    def test_disabled(self) -> None:
+        seen = []
+        function = jit(lambda x: (seen.append(x), x + 1)[1])
+        with jax.disable_jit():
+            np.testing.assert_array_equal(function(X), X + 1)
+        assert isinstance(seen[0], np.ndarray)
+
+    def test_what_is_no_array(self) -> None:
+        with pytest.raises(TypeError, match="not a valid JAX type"):
+            jit(lambda x: x)("text")
+
+    def test_parts_that_can_be_looked_at(self) -> None:
+        function = jit(lambda x: jnp.tanh(x) @ x.T)
+        executable = function.executable(X)
+        assert "stablehlo.tanh" in executable.ir("stablehlo")
+        assert "stablehlo.tanh" in function.lower(X).as_text()
+        assert executable is function.program(X).executable
+
+    def test_options(self) -> None:
+        quiet = jit(lambda x: x * 3, options=sx.CompileOptions(flush_denormals=True))
+        assert float(quiet(np.float32(1e-40))) == 0.0
+        assert float(jit(lambda x: x * 3)(np.float32(1e-40))) > 0.0
+
+
+class TestDonation:
+    def test_donated_arrays_are_deleted(self) -> None:
+        step = jit(lambda state, x: (state + x, x.sum()), donate_argnums=0)
+        state, x = jnp.arange(6.0).reshape(2, 3), jnp.asarray(X)
+        after, _ = step(state, x)
+        assert state.is_deleted()
+        assert not x.is_deleted()
+        np.testing.assert_array_equal(after, np.arange(6.0).reshape(2, 3) + X)
+        with pytest.raises(RuntimeError, match="deleted"):
+            step(state, x)
+
+    def test_memory_stays_the_same(self) -> None:
+        step = jit(lambda tree: jax.tree.map(lambda leaf: leaf * 2, tree), donate_argnums=0)
+        tree = step({"a": jnp.ones((16, 16)), "b": jnp.arange(64.0)})
+        places = {key: leaf.unsafe_buffer_pointer() for key, leaf in tree.items()}
+        for _ in range(4):
+            tree = step(tree)
+        assert {key: leaf.unsafe_buffer_pointer() for key, leaf in tree.items()} == places
+        np.testing.assert_array_equal(tree["a"], np.full((16, 16), 32.0))
+        np.testing.assert_array_equal(tree["b"], np.arange(64.0) * 32)
+
+    def test_views_and_readers_keep_what_they_see(self) -> None:
+        step = jit(lambda x: x + 1, donate_argnums=0)
+        x = step(jnp.zeros((256, 256)))
+        view = np.asarray(x)[1:]
+        x = step(x)
+        np.testing.assert_array_equal(view, np.ones((255, 256)))
+        slow = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda _, y: (y @ x) / 256, x))
+        right = np.asarray(slow(jnp.full((256, 256), 2.0)))
+        pending = slow(x)
+        x = step(x)
+        np.testing.assert_array_equal(pending, right)
+        np.testing.assert_array_equal(x, np.full((256, 256), 3.0))
+
+    def test_by_name_and_what_fits_nowhere(self) -> None:
+        step = jit(lambda *, state, other: state.sum(), donate_argnames=("state", "other"))
+        state, other = jnp.ones(3), jnp.ones(4)
+        with pytest.warns(UserWarning, match="donated"):
+            assert float(step(state=state, other=other)) == 3.0
+        assert not state.is_deleted()
+
+    def test_numpy_arguments_are_left_alone(self) -> None:
+        step = jit(lambda x: x + 1, donate_argnums=0)
+        x = np.zeros(64, np.float32)
+        np.testing.assert_array_equal(step(x), np.ones(64))
+        np.testing.assert_array_equal(x, np.zeros(64))
+
+
+class TestLoweredAndExported:
+    def test_lowered(self) -> None:
+        def function(x: Any, *, y: Any) -> Any:
+            return {"sum": x + y["z"]}
+
+        lowered = jax.jit(function).lower(jax.ShapeDtypeStruct((2, 3), "float32"), y={"z": 1.0})
+        program = from_lowered(lowered)
+        assert_same_trees(program(X, y={"z": 2.0}), jax.jit(function)(X, y={"z": 2.0}))
+        assert repr(program).startswith("JaxProgram('function', Executable(")
+        with pytest.raises(sx.ExecutionError, match="structure"):
+            program(X, 2.0)
+        with pytest.raises(sx.ExecutionError, match="float32"):
+            program(X.astype(np.int32), y={"z": 2.0})
+
+    def test_donated(self) -> None:
+        program = from_lowered(jax.jit(lambda x: x + 1, donate_argnums=0).lower(jnp.zeros(4)))
+        x = jnp.ones(4)
+        np.testing.assert_array_equal(program(x), [2, 2, 2, 2])
+        assert x.is_deleted()
+
+    def test_exported(self) -> None:
+        def function(x: Any, y: Any) -> Any:
+            values, indices = jax.lax.top_k(x, 2)
+            return {"acos": jnp.arccos(x / 6), "top": (values, indices), "erf": jax.lax.erf(x) + y}
+
+        exported = jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct((2, 3), "float32"), 2)
+        for source in (exported, exported.serialize()):
+            assert_same_trees(from_exported(source)(X, 3), jax.jit(function)(X, 3), ulp=4)
+
+    def test_exported_for_several_platforms(self) -> None:
+        export = partial(jax.export.export, jax.jit(lambda x: jnp.sin(x)))
+        np.testing.assert_allclose(from_exported(export(platforms=("cuda", "cpu"))(X))(X), np.sin(X), rtol=1e-6)
+        with pytest.raises(sx.UnsupportedError, match="exported for cuda"):
+            from_exported(export(platforms=("cuda",))(X))
+
+    def test_text_is_a_program(self) -> None:
+        text = jax.jit(lambda x: (x * 2, x.sum())).lower(X).as_text()
+        double, total = sx.compile(text)(X)
+        np.testing.assert_array_equal(double, X * 2)
+        assert total == X.sum()
+
+    def test_errors_name_the_users_line(self) -> None:
+        def function(x: Any) -> Any:
+            return jax.ffi.ffi_call("no_such_target", jax.ShapeDtypeStruct((), "float32"))(x)  # here
+
+        with pytest.raises(sx.StablexlaError, match="no_such_target") as caught:
+            jit(function)(X)
+        assert "test_jax.py" in str(caught.value)
+        assert "# here" in str(caught.value)
+
+
+def test_nothing_is_left_behind() -> None:
+    before = dict(TARGETS)
+    function = jit(lambda x: jax.pure_callback(lambda v: np.asarray(v) + 1, x, x))
+    np.testing.assert_array_equal(function(X), X + 1)
+    assert set(TARGETS) - set(before)
+    del function
+    gc.collect()
+    assert before == TARGETS

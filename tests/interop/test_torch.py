@@ -1,0 +1,168 @@
+"""Modules of PyTorch through torch.export: results are compared with PyTorch's own, which is the oracle here."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import stablexla as sx
+from stablexla.interop import torch as sx_torch
+
+
+def close(result: torch.Tensor, wanted: torch.Tensor) -> None:
+    assert result.dtype is wanted.dtype
+    torch.testing.assert_close(result, wanted)
+
+
+class Residual(nn.Module):
+    """A block with everything that an image network has: convolution, batch norm, a skip, pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(3)
+        self.pool = nn.MaxPool2d(2)
+        self.head = nn.Linear(3, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x + self.norm(self.conv(x)))
+        return self.head(nn.functional.adaptive_avg_pool2d(self.pool(y), 1).flatten(1))
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def test_an_image_network():
+    module = Residual().eval()
+    x = torch.randn(2, 3, 8, 8)
+    program = sx_torch.compile(module, (x,))
+    close(program(x), module(x).detach())
+    assert "stablehlo.convolution" in program.stablehlo
+    assert "TorchProgram(" in repr(program)
+
+
+def test_attention():
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(11, 8)
+            self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.layer(self.embed(tokens))
+
+    module = Attention().eval()
+    tokens = torch.randint(0, 11, (2, 5))
+    with torch.no_grad():
+        close(sx_torch.compile(module, (tokens,))(tokens), module(tokens))
+
+
+def test_training_mode_changes_buffers():
+    module, twin = Residual().train(), Residual().train()
+    twin.load_state_dict(module.state_dict())
+    x = torch.randn(4, 3, 8, 8)
+    program = sx_torch.compile(module, (x,))
+    for _ in range(2):
+        close(program(x), twin(x).detach())
+    assert int(module.norm.num_batches_tracked) == 2
+    close(module.norm.running_var, twin.norm.running_var)
+
+
+def test_parameters_are_read_at_each_call():
+    module = nn.Linear(3, 2)
+    x = torch.randn(4, 3)
+    program = sx_torch.compile(module, (x,))
+    with torch.no_grad():
+        module.weight.mul_(2)
+    close(program(x), module(x).detach())
+
+
+def test_structures_constants_and_integers():
+    class Pairs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.arange(4)
+
+        def forward(self, x: torch.Tensor, *, named: dict[str, torch.Tensor]) -> dict[str, object]:
+            scores = x * named["scale"]
+            return {"best": scores.argmax(1), "sum": (scores.sum(), self.table + 2**40)}
+
+    module, x, named = Pairs(), torch.randn(3, 4), {"scale": torch.tensor(2.0)}
+    result = sx_torch.compile(module, (x,), {"named": named})(x, named=named)
+    wanted = module(x, named=named)
+    assert torch.equal(result["best"], wanted["best"])
+    assert result["best"].dtype is torch.int64
+    close(result["sum"][0], wanted["sum"][0])
+    assert torch.equal(result["sum"][1], wanted["sum"][1])
+
+
+def test_an_input_that_is_changed():
+    class Fill(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x.mul_(2)
+            return x.sum()
+
+    x = torch.ones(3)
+    program = sx_torch.compile(Fill(), (torch.ones(3),))
+    assert float(program(x)) == 6
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_dynamic_batch():
+    module = Residual().eval()
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = sx_torch.compile(module, (torch.randn(3, 3, 8, 8),), dynamic_shapes={"x": {0: batch}})
+    for size in (2, 5):
+        x = torch.randn(size, 3, 8, 8)
+        close(program(x), module(x).detach())
+
+
+def test_results_share_memory_with_nothing_that_dies():
+    program = sx_torch.compile(nn.Identity(), (torch.zeros(1000),))
+    results = [program(torch.full((1000,), float(n))) for n in range(8)]
+    assert [float(r.sum()) for r in results] == [1000.0 * n for n in range(8)]
+
+
+def test_other_arguments_than_exported():
+    program = sx_torch.compile(nn.Linear(3, 2), (torch.zeros(4, 3),))
+    with pytest.raises(sx.ExecutionError, match="structure"):
+        program(torch.zeros(4, 3), torch.zeros(1))
+    with pytest.raises(sx.ExecutionError, match=r"float32\[4,3\]"):
+        program(torch.zeros(4, 4))
+    np.testing.assert_array_equal(program(torch.zeros(4, 3)).shape, (4, 2))
+
+
+def test_what_is_no_exported_program():
+    with pytest.raises(sx.StablexlaError, match="Linear is no exported program"):
+        sx_torch.from_exported(nn.Linear(3, 2))
+
+
+def test_an_operation_that_torchax_does_not_have():
+    class Odd(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.scaled_modified_bessel_k0(x)
+
+    with pytest.raises(sx.UnsupportedError, match="scaled_modified_bessel_k0"):
+        sx_torch.compile(Odd(), (torch.ones(3),))
+
+
+def test_without_torchax(monkeypatch):
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: object) -> object:
+        if name.startswith("torchax"):
+            raise ImportError("No module named 'torchax'")
+        return real(name, *rest)
+
+    sx_torch._torch.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(sx.StablexlaError, match=r"stablexla\[torch\]"):
+        sx_torch.from_exported(None)
+    monkeypatch.undo()
+    sx_torch._torch.cache_clear()

@@ -1,0 +1,346 @@
+"""Compiling in another process: the same programs and errors come out, and no way to end that process harms this one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.isolation import worker
+from tests.isolation import failing_passes
+
+ISOLATED = sx.CompileOptions(isolated=True)
+
+
+def doubled() -> sx.XlaComputation:
+    b = sx.XlaBuilder("doubled")
+    return b.build(b.parameter(0, sx.f32[3], name="x") * 2)
+
+
+def with_pass(text: str, *, step: str = "kernels", **options: Any) -> sx.CompileOptions:
+    """The pipeline with one more pass at the end of a step."""
+    pipeline = sx.pipeline("cpu")
+    pipeline = pipeline.with_step(step, f"{pipeline[step].passes},{text}")
+    return sx.CompileOptions(isolated=True, pipeline=pipeline, **options)
+
+
+# ---- what comes out is the same --------------------------------------------------------------------------------------
+
+
+def test_a_computation() -> None:
+    here, apart = sx.compile(doubled()), sx.compile(doubled(), options=ISOLATED)
+    x = np.array([1, 2, 3], np.float32)
+    np.testing.assert_array_equal(apart(x), here(x))
+    assert repr(apart) == repr(here)
+    assert str(apart.parameters[0]) == str(here.parameters[0])
+    assert apart.ir("source", debug_info=True) == here.ir("source", debug_info=True)
+    assert apart.ir("llvm") == here.ir("llvm")
+
+
+TEXT = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n  return %x : tensor<2xf32>\n}\n"
+
+
+def test_text_bytes_paths_and_modules(tmp_path: Path) -> None:
+    path = tmp_path / "program.mlir"
+    path.write_text(TEXT)
+    for program in (TEXT, TEXT.encode(), path, sx.load(TEXT)):
+        assert sx.compile(program, options=ISOLATED)(np.ones(2, np.float32)).tolist() == [1, 1]
+    with pytest.raises(sx.ParseError, match="is no program"):
+        sx.compile(3, options=ISOLATED)  # type: ignore[arg-type]
+
+
+def test_tuples_counts_and_options() -> None:
+    b = sx.XlaBuilder("pair")
+    p = b.parameter(0, sx.Shape.tuple((sx.f32[2], sx.s32[()])))
+    made = b.build(sx.tuple((sx.tuple((sx.get_tuple_element(p, 1),)), sx.get_tuple_element(p, 0))))
+    executable = sx.compile(
+        made, num_replicas=1, options=sx.CompileOptions(isolated=True, flush_denormals=True, vector_bits=128)
+    )
+    (number,), array = executable((np.ones(2, np.float32), 4))
+    assert (number, array.tolist()) == (4, [1, 1])
+    assert executable._function.flush_denormals
+
+
+def test_functions_of_this_process_are_called_here() -> None:
+    sx.register_custom_call("isolated.mine", lambda x: x + os.getpid())
+    sx.register_composite_kernel("isolated.twice", 1, lambda x: 2 * x)
+    b = sx.XlaBuilder("calls")
+    x = sx.custom_call("isolated.mine", b.parameter(0, sx.f64[1]), sx.f64[1])
+    twice = sx.composite_call(x, "isolated.twice", {}, lambda v: v * 2, version=1)
+    try:
+        executable = sx.compile(b.build(twice), options=ISOLATED)
+        assert executable(np.zeros(1)) == [2 * os.getpid()]
+        assert executable.composites == {"isolated.twice v1": "kernel"}
+    finally:
+        sx.unregister_composite_kernel("isolated.twice", 1)
+
+
+def test_processes_are_kept() -> None:
+    sx.compile(TEXT, options=ISOLATED)
+    before = [each._process.pid for each in worker._idle]
+    sx.compile(TEXT, options=ISOLATED)
+    assert [each._process.pid for each in worker._idle] == before
+
+
+def test_from_many_threads() -> None:
+    made: list[Any] = []
+    threads = [threading.Thread(target=lambda: made.append(sx.compile(doubled(), options=ISOLATED))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each(np.ones(3, np.float32)).tolist() for each in made] == [[2, 2, 2]] * 3
+    assert len(worker._idle) <= worker.KEPT
+    assert not worker._busy
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "nonsense",
+        "func.func @other() { return }",
+        'func.func @main() -> tensor<2xf32> {\n  %0 = "stablehlo.add"() : () -> tensor<2xf32>\n  return %0 : tensor<2xf32>\n}',
+        'func.func @main(%x: tensor<f32>) -> tensor<f32> {\n  %0 = "tosa.abs"(%x) : (tensor<f32>) -> tensor<f32>\n}',
+        "func.func @main(%x: memref<2xf32>) { return }",
+        Path("/nowhere/program.mlir"),
+    ],
+)
+def test_errors_are_the_same(program: Any) -> None:
+    with pytest.raises(sx.StablexlaError) as here:
+        sx.compile(program)
+    with pytest.raises(type(here.value)) as apart:
+        sx.compile(program, options=ISOLATED)
+    assert str(apart.value) == str(here.value)
+    assert vars(apart.value) == vars(here.value)
+
+
+def test_errors_have_all_their_parts() -> None:
+    with pytest.raises(sx.ShapeError) as error:
+        sx.compile(TEXT, options=with_pass("test-refuse"))
+    assert error.value.source == sx.SourceLine("model.py", 17, "normalize", "y = x + 1")
+    assert error.value.operands == {"x": "f32[2]", "y": "f32[3]"}
+    assert (error.value.operation, error.value.rule, error.value.hint) == ("add", "C1", "another shape")
+    assert str(error.value).startswith("add: does not fit (C1)\n  x  f32[2]\n")
+
+
+def test_other_exceptions_of_a_pass() -> None:
+    with pytest.raises(sx.CompileError, match="step 3 'kernels' failed in test-raise") as error:
+        sx.compile(TEXT, options=with_pass("test-raise"))
+    assert "ZeroDivisionError: one over nothing" in str(error.value)
+    assert Path(error.value.reproducer).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "how"), [("test-abort", "SIGABRT"), ("test-segfault", "SIGSEGV"), ("test-exit{code=3}", "exit code 3")]
+)
+def test_a_crash_is_an_error(text: str, how: str) -> None:
+    with pytest.raises(sx.CompileError) as error:
+        sx.compile(doubled(), options=with_pass(text))
+    assert f"cpu: step 3 'kernels' ended the process ({how}) in {text}" in str(error.value)
+    assert error.value.stage == "kernels"
+    if text == "test-abort":
+        assert error.value.diagnostics == ("driver.cpp:7: void run(): Assertion `the test is not running' failed.",)
+    assert "linalg.generic" in Path(error.value.reproducer).read_text()
+    assert sx.compile(doubled(), options=ISOLATED)(np.ones(3, np.float32)).tolist() == [2, 2, 2]
+
+
+def test_the_reproducer_shows_the_crash_again() -> None:
+    with pytest.raises(sx.CompileError) as error:
+        sx.compile(doubled(), options=with_pass("test-abort"))
+    first = Path(error.value.reproducer).read_text().splitlines()[0]
+    assert first.startswith("// stage tensor: stablexla-opt 02.kernels.repro.mlir --pass-pipeline=")
+    assert "test-abort" in first
+    passes = sx.Step("again", first.split("--pass-pipeline=")[1].strip("'"))
+    assert [e.text for e in passes.elements][-1] == "test-abort"
+
+
+def test_a_crash_while_a_program_is_read(tmp_path: Path) -> None:
+    """The other process reads the file; here it is one that never ends."""
+    os.mkfifo(fifo := tmp_path / "program.mlir")
+    with pytest.raises(sx.CompileError, match=r"reading the program took more than 1 s") as error:
+        sx.compile(fifo, options=sx.CompileOptions(isolated=True, time_limit=1))
+    assert (error.value.stage, error.value.reproducer) == ("source", "")
+
+
+def test_a_time_limit() -> None:
+    with pytest.raises(sx.CompileError, match=r"cpu: step 2 'tensor' took more than 2 s") as error:
+        sx.compile(doubled(), options=with_pass("test-hang", step="tensor", time_limit=2))
+    assert (error.value.stage, Path(error.value.reproducer).exists()) == ("tensor", True)
+    assert sx.compile(TEXT, options=sx.CompileOptions(isolated=True, time_limit=60)).name == "main"
+
+
+def test_wrong_options() -> None:
+    for limit in (0, -1, True, "long", float("inf")):
+        with pytest.raises(sx.CompileError, match="time_limit must be a number of seconds"):
+            sx.CompileOptions(isolated=True, time_limit=limit)  # type: ignore[arg-type]
+    with pytest.raises(sx.CompileError, match="time_limit is for isolated=True alone"):
+        sx.CompileOptions(time_limit=3)
+    with pytest.raises(sx.CompileError, match="isolated must be True or False"):
+        sx.CompileOptions(isolated=1)  # type: ignore[arg-type]
+
+
+def test_functions_that_cannot_go_along() -> None:
+    pipeline = sx.pipeline("cpu").with_step("kernels", [sx.pipeline("cpu")["kernels"].passes, lambda module: None])
+    with pytest.raises(sx.UnsupportedError, match="which that process cannot import"):
+        sx.compile(TEXT, options=sx.CompileOptions(isolated=True, pipeline=pipeline))
+    b = sx.XlaBuilder("accepts")
+    sx.register_composite_kernel("isolated.picky", 1, lambda x: x, accepts=lambda shapes, attributes: True)
+    try:
+        x = sx.composite_call(b.parameter(0, sx.f32[2]), "isolated.picky", {}, lambda v: v, version=1)
+        with pytest.raises(sx.UnsupportedError, match=r"the kernel that is registered for 'isolated\.picky'"):
+            sx.compile(b.build(x), options=ISOLATED)
+        sx.compile(TEXT, options=ISOLATED)  # which does not use it
+    finally:
+        sx.unregister_composite_kernel("isolated.picky", 1)
+
+
+def test_what_is_written_on_standard_error_arrives(capfd: pytest.CaptureFixture[str]) -> None:
+    sx.compile(TEXT, options=with_pass("test-print"))
+    assert capfd.readouterr().err == "a word from the pass\n"
+
+
+# ---- the life of the processes ---------------------------------------------------------------------------------------
+
+
+def children_of(pid: int) -> set[int]:
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                status = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(status[1]) == pid:
+                found.add(int(entry.name))
+    return found
+
+
+def gone(pid: int) -> bool:
+    """Whether the process ends within some seconds; one that nobody waits for counts as ended."""
+    for _ in range(200):
+        try:
+            if (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_nothing_is_left_of_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    worker.close_all()
+    before = children_of(os.getpid()), len(os.listdir("/proc/self/fd"))
+    with pytest.raises(sx.CompileError) as error:
+        sx.compile(doubled(), options=with_pass("test-abort"))
+    assert (children_of(os.getpid()), len(os.listdir("/proc/self/fd"))) == before
+    assert [p.name for p in tmp_path.iterdir()] == [Path(error.value.reproducer).parent.name]
+
+
+STARTS = """
+import os, signal, sys, threading
+sys.path.insert(0, {root!r})
+import stablexla as sx
+from stablexla.isolation import worker
+from tests.isolation import failing_passes
+pipeline = sx.pipeline("cpu")
+options = sx.CompileOptions(isolated=True, pipeline=pipeline.with_step("tensor", pipeline["tensor"].passes + ",{what}"))
+TEXT = {text!r}
+"""
+ROOT = str(Path(__file__).parents[2])
+
+
+def script(what: str, rest: str, **more: Any) -> subprocess.Popen[str]:
+    text = STARTS.format(root=ROOT, what=what, text=TEXT) + rest
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    return subprocess.Popen([sys.executable, "-c", text], text=True, **pipes)
+
+
+BUSY = """
+threading.Timer({seconds}, lambda: print(*(w._process.pid for w in worker._busy), flush=True)).start()
+try:
+    sx.compile(TEXT, options=options)
+except KeyboardInterrupt:
+    print("interrupted", len(worker._busy), flush=True)
+"""
+
+
+def test_ctrl_c_ends_the_process_that_compiles() -> None:
+    started = script("test-hang", BUSY.format(seconds=4))
+    assert started.stdout is not None
+    child = int(started.stdout.readline())
+    started.send_signal(signal.SIGINT)
+    assert started.communicate(timeout=60) == ("interrupted 0\n", "")
+    assert gone(child)
+
+
+def test_it_ends_with_the_process_that_started_it() -> None:
+    started = script("test-hang", BUSY.format(seconds=4))
+    assert started.stdout is not None
+    child = int(started.stdout.readline())
+    started.kill()
+    started.communicate(timeout=60)
+    assert gone(child)
+
+
+def test_the_end_of_python_ends_it() -> None:
+    rest = """
+threading.Thread(target=lambda: sx.compile(TEXT, options=options), daemon=True).start()
+while not worker._busy:
+    pass
+print(*(w._process.pid for w in worker._busy), flush=True)
+"""
+    started = script("test-hang", rest)
+    out, _ = started.communicate(timeout=60)
+    assert started.returncode == 0
+    assert gone(int(out))
+
+
+def test_closed_standard_streams() -> None:
+    rest = """
+import numpy as np
+result = sx.compile(TEXT, options=options)(np.ones(2, np.float32)).tolist()
+os.write(int(sys.argv[1]) if len(sys.argv) > 1 else 9, repr(result).encode())
+"""
+    read, write = os.pipe()
+    text = "import os\nos.dup2(%d, 9)\nos.closerange(0, 3)\n" % write + STARTS.format(
+        root=ROOT, what="test-print", text=TEXT
+    )
+    done = subprocess.run([sys.executable, "-c", text + rest], pass_fds=(write,), timeout=60, check=False)
+    os.close(write)
+    assert done.returncode == 0
+    with os.fdopen(read) as result:
+        assert result.read() == "[1.0, 1.0]"
+
+
+def test_after_a_fork() -> None:
+    sx.compile(TEXT, options=ISOLATED)
+    mine = [each._process.pid for each in worker._idle]
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            sx.compile(TEXT, options=ISOLATED)
+            code = 0 if [each._process.pid for each in worker._idle] != mine else 2
+            worker.close_all()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert sx.compile(TEXT, options=ISOLATED)(np.ones(2, np.float32)).tolist() == [1, 1]
+    assert [each._process.pid for each in worker._idle] == mine
+
+
+def test_the_passes_are_registered_here() -> None:
+    assert failing_passes.abort.__module__ == "tests.isolation.failing_passes"
