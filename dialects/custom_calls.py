@@ -13,6 +13,10 @@ C_FUNCTION = "stablexla.custom_call."
 """What stands before a target's name in the name of its C function."""
 
 
+OF_THIS_PROCESS = "jax callback "
+"""What the names of functions begin with that mean something else in another process."""
+
+
 @dataclass(frozen=True)
 class CustomCallTarget:
     """A function under the name that custom calls know it by.

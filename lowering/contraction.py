@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
 
-from stablexla.dialects.attributes import DotAlgorithm, DotDimensionNumbers
+from stablexla.dialects.attributes import DotDimensionNumbers
 from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering import complex_math
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.conversion import convert_value
+from stablexla.lowering.dot_algorithm import Part, contract_parts, is_plain
 from stablexla.lowering.generic import PARALLEL, REDUCTION, Output, elementwise, generic, projection, read_all
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.shape import constant_value
@@ -22,9 +23,10 @@ from stablexla.lowering.types import TensorType
 @lowers("stablehlo.dot_general")
 def dot_general(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     """Sums over the contracted dimensions; result dimensions are batch, then lhs free, then rhs free."""
-    _check_algorithm(ctx)
     numbers = DotDimensionNumbers.read(ctx.attributes["dot_dimension_numbers"])
-    return contract(ctx, lhs, rhs, numbers)
+    if is_plain(ctx, accumulation_type(ctx.result.element)):
+        return contract(ctx, lhs, rhs, numbers)
+    return contract_parts(ctx, lhs, rhs, lambda part, x, y: contract(part, x, y, numbers))
 
 
 @lowers("stablehlo.dot")
@@ -34,14 +36,14 @@ def dot(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     return contract(ctx, lhs, rhs, DotDimensionNumbers((last,), (0,), (), ()))
 
 
-def contract(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, numbers: DotDimensionNumbers) -> ir.Value:
+def contract(ctx: LoweringContext | Part, lhs: ir.Value, rhs: ir.Value, numbers: DotDimensionNumbers) -> ir.Value:
     """The contraction in its accumulation type, then rounded to the result's type."""
     maps, iterators = contraction_maps(numbers, ctx.operand_types[0].rank, ctx.operand_types[1].rank)
     return sum_products(ctx, lhs, rhs, maps, iterators)
 
 
 def sum_products(
-    ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, maps: Sequence[ir.AffineMap], iterators: Sequence[str]
+    ctx: LoweringContext | Part, lhs: ir.Value, rhs: ir.Value, maps: Sequence[ir.AffineMap], iterators: Sequence[str]
 ) -> ir.Value:
     """Products of elements of lhs and rhs, read through the first two maps, added up into the result's elements."""
     types = [(v, t) for v, t in zip((lhs, rhs), ctx.operand_types, strict=True)]
@@ -60,14 +62,14 @@ def sum_products(
     return rounded_sum(ctx, summed)
 
 
-def add_product(ctx: LoweringContext, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
+def add_product(ctx: LoweringContext | Part, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
     """total + x * y, in the type that the operation sums in; x and y are values of its operands' types."""
     wide = accumulation_type(ctx.result.element)
     x, y = (convert_value(v, t.element, wide) for v, t in zip((x, y), ctx.operand_types, strict=True))
     return multiply_add(x, y, total, wide)
 
 
-def rounded_sum(ctx: LoweringContext, summed: ir.Value) -> ir.Value:
+def rounded_sum(ctx: LoweringContext | Part, summed: ir.Value) -> ir.Value:
     """The sums, which are an array also where the result is a scalar, as the operation's result."""
     element = ctx.result.element
     accumulator = TensorType(accumulation_type(element), ctx.result.shape)
@@ -128,15 +130,3 @@ def _loops_of(
         for i, d in enumerate(dimensions):
             loops[d] = first + i
     return loops
-
-
-def _check_algorithm(ctx: LoweringContext) -> None:
-    """An algorithm is honoured when computing in the operands' own type is what it asks for, else refused."""
-    if "algorithm" not in ctx.attributes:
-        return
-    algorithm = DotAlgorithm.read(ctx.attributes["algorithm"])
-    lhs, rhs = (t.element.mlir for t in ctx.operand_types)
-    accumulator = accumulation_type(ctx.result.element).mlir
-    exact = (lhs, rhs, accumulator) == (algorithm.lhs_precision, algorithm.rhs_precision, algorithm.accumulation)
-    if not exact or algorithm.primitive_operations != 1:
-        raise ctx.unsupported(f"the algorithm {algorithm} differs from computing in the operands' own types")

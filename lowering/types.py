@@ -14,7 +14,6 @@ from stablexla.dialects.element_types import BY_MLIR, BY_NAME, ElementType
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.tensor_types import TensorType as TensorType  # it is named from here
 
-
 TOKEN = TensorType(BY_NAME["u8"], (0,))
 """What stands for a token: an array of nothing, which is carried along and orders what takes and gives it."""
 
@@ -36,7 +35,9 @@ def tensor_type(type_: Any) -> TensorType:
         raise UnsupportedError(f"a value of type {type_} has no lowering")
     element = BY_MLIR.get(str(type_.element_type))
     if element is None and "!quant." in str(type_.element_type):
-        raise UnsupportedError(f"quantised types are not there yet: {type_}")
+        raise UnsupportedError(
+            f"a quantised type has no lowering: {type_}", hint="the pass stablexla-legalize-quantized, before this one"
+        )
     if element is None:
         raise UnsupportedError(f"the element type {type_.element_type} has no lowering")
     if not type_.has_static_shape:

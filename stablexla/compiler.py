@@ -21,6 +21,7 @@ from stablexla.executable import Executable
 from stablexla.interop.load import Program, load
 from stablexla.targets.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.dump import KnobWatcher
+from stablexla.targets.knobs import knobs
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.registry import Target, find_target, pipeline_of
 from stablexla.targets.signature import needs_shapes, signature_of
@@ -68,11 +69,26 @@ def compile(
     options = options or CompileOptions()
     if not isinstance(options, CompileOptions):
         raise CompileError(f"options must be CompileOptions, not {options!r}")
-    if options.isolated:
-        from stablexla.isolation.compiling import compile_isolated
+    folder = options.cache or knobs.cache
+    if not folder:
+        return _compile_now(program, target, num_replicas, num_partitions, options)
+    from stablexla.cache import compile_cached
 
-        return compile_isolated(program, target, num_replicas, num_partitions, options)
-    return compile_watched(program, target, num_replicas, num_partitions, options)
+    given = (program, target, num_replicas, num_partitions, options)
+    return compile_cached(lambda: _compile_now(*given), Path(folder), *given)
+
+
+def _compile_now(
+    program: Program, target: str, num_replicas: int | None, num_partitions: int | None, options: CompileOptions
+) -> Executable:
+    """`compile` without the cache."""
+    if not options.isolated:
+        return compile_watched(program, target, num_replicas, num_partitions, options)
+    from stablexla.isolation.compiling import compile_isolated
+
+    executable = compile_isolated(program, target, num_replicas, num_partitions, options)
+    executable._compile_options = options
+    return executable
 
 
 def compile_watched(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from stablexla.computation import XlaComputation
     from stablexla.inspection.comparison import Comparison
+    from stablexla.inspection.explanation import Explanation
+    from stablexla.inspection.profile import Profile
     from stablexla.targets.driver import Watcher
     from stablexla.targets.kernels.summary import KernelSummary
     from stablexla.targets.options import CompileOptions
@@ -314,6 +316,52 @@ class Executable:
         from stablexla.inspection.compare import CompareOptions, compare
 
         return compare(self, arguments, against, CompareOptions(tolerance=tolerance, ulp=ulp, cause=cause))
+
+    def explain(self) -> Explanation:
+        """What became of each operation of the program: its kernel, bytes, flops and buffers; composites and why.
+
+        `print()` it for tables, `save("page.html")` it for one page with all stages side by side.
+
+        Raises:
+            CompileError: the pipeline leaves no kernels, as one of a user may.
+
+        >>> b = sx.XlaBuilder("scaled")
+        >>> x = b.parameter(0, sx.f32[64, 64])
+        >>> explanation = sx.compile(b.build(sx.exp(sx.transpose(x, (1, 0)) * 2))).explain()
+        >>> [kernel.kind for kernel in explanation.kernels]
+        ['transpose']
+        >>> [fate.what for fate in explanation.fates]
+        ['kernel', 'constant', 'kernel', 'kernel', 'kernel']
+        """
+        from stablexla.inspection.explain import explain
+        from stablexla.targets.driver import copy_of
+
+        with self._contexts():
+            source = copy_of(self._source, here=True)
+            return explain(
+                source, self.pipeline, name=self.name, signature=str(self._signature), target=self.target
+            )
+
+    def profile(self, arguments: Sequence[object], *, runs: int = 10) -> Profile:
+        """Where the time of a call goes, kernel by kernel; `save_trace(path)` writes a file for Perfetto.
+
+        The program is compiled once more, with marks around its calls of kernels.
+
+        Args:
+            arguments: as `execute` takes them.
+            runs: how often it runs, after one run that does not count.
+
+        Raises:
+            ExecutionError: arguments that do not fit.
+
+        >>> b = sx.XlaBuilder("total")
+        >>> total = sx.compile(b.build(sx.reduce(b.parameter(0, sx.f32[64]), b.constant(0.0), sx.add, (0,))))
+        >>> [row.kernel.kind for row in total.profile([np.ones(64, np.float32)]).kernels]
+        ['reduce']
+        """
+        from stablexla.inspection.profile import profile
+
+        return profile(self, arguments, runs=runs)
 
     def _watch(self, watcher: Watcher, step: str) -> None:
         """Runs the pipeline once more, up to a step if it has that."""

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from io import BytesIO
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.dialects.element_types import BY_NAME
-from stablexla.dialects.errors import LoadError, StablexlaError
+from stablexla.dialects.errors import LoadError, StablexlaError, UnsupportedError
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.executable import Executable
 from stablexla.targets.interface import Signature
+from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Pipeline
 from stablexla.targets.runtime import container
 from stablexla.targets.runtime.saved_code import describe, restore
@@ -26,12 +28,20 @@ from stablexla.version import VERSION
 if TYPE_CHECKING:
     import jaxlib.mlir.ir as hlo_ir
 
-    from stablexla.targets.runtime.container import Buffer, Container, Part
+    from stablexla.targets.runtime.container import Container, Part
 
 
 def save(executable: Executable, path: str | Path) -> None:
     """Writes an executable to a file; see `Executable.save`."""
-    container.write(Path(path), *contents(executable))
+    description, sections = contents(executable)
+    calls = description["function"]["host_calls"] or ()
+    here = [call for call in calls if call.get("target", "").startswith(OF_THIS_PROCESS)]
+    if here:
+        raise UnsupportedError(
+            f"{executable.name}: {len(here)} callbacks of JAX live in the process that traced the program",
+            hint="sx.register_custom_call(name, function), and a custom call of that name in the program",
+        )
+    container.write(Path(path), description, sections)
 
 
 def load_executable(path: str | Path) -> Executable:
@@ -78,6 +88,7 @@ def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
         "dynamic_results": signature.dynamic_results,
         "tree": None if tree is None else tree.texts(),
         "pipeline": str(executable.pipeline),
+        "options": _plain_options(executable._compile_options),
         "num_replicas": executable.num_replicas,
         "num_partitions": executable.num_partitions,
         "function": function,
@@ -114,9 +125,9 @@ class _LoadedExecutable(Executable):
         function = restore(
             signature.name, signature.parameter_specs(), signature.result_specs(), description["function"], sections
         )
-        self.source_bytes = bytes(sections["source"])
         self._lock = threading.Lock()
         self._parsed: hlo_ir.Module | None = None
+        self.source_bytes = bytes(sections["source"])
         super().__init__(
             None,  # type: ignore[arg-type]  # it is the property below
             signature,
@@ -125,6 +136,7 @@ class _LoadedExecutable(Executable):
             target=description["target"],
             num_replicas=description["num_replicas"],
             num_partitions=description["num_partitions"],
+            options=CompileOptions(**description["options"]),
             tree=None if description["tree"] is None else TupleTree.parse(*description["tree"]),
         )
 
@@ -142,19 +154,21 @@ class _LoadedExecutable(Executable):
     @_source.setter
     def _source(self, module: hlo_ir.Module | None) -> None:
         self._parsed = module
+        self.has_new_source = module is not None
 
 
-def _bytecode(executable: Executable) -> Buffer:
-    if isinstance(executable, _LoadedExecutable):
+def _bytecode(executable: Executable) -> bytes:
+    if isinstance(executable, _LoadedExecutable) and not executable.has_new_source:
         return executable.source_bytes
+    from stablexla.program_bytes import bytecode_of
+
     return bytecode_of(executable._source)
 
 
-def bytecode_of(module: hlo_ir.Module) -> bytes:
-    """A module as MLIR's bytecode, with its locations."""
-    buffer = BytesIO()
-    module.operation.write_bytecode(buffer)
-    return buffer.getvalue()
+def _plain_options(options: CompileOptions | None) -> dict[str, Any]:
+    """The options that are plain values; the pipeline and its rules are there besides."""
+    found = {f.name: getattr(options, f.name) for f in fields(CompileOptions)} if options is not None else {}
+    return {name: value for name, value in found.items() if isinstance(value, (bool, int))}
 
 
 def _signature(description: Mapping[str, Any]) -> Signature:

@@ -24,7 +24,8 @@ from stablexla.dialects.shapes import Shape
 from stablexla.executable import Executable
 from stablexla.lowering.types import is_token
 from stablexla.targets.driver import copy_of, run_pipeline
-from stablexla.targets.imports.shapes import REFINE
+from stablexla.targets.imports.shapes import SHAPES as SHAPES  # it is named from here
+from stablexla.targets.imports.shapes import refining_step
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Pipeline, Step
 from stablexla.targets.registry import Target, pipeline_of
@@ -32,8 +33,6 @@ from stablexla.targets.signature import argument_name, element_type_of, main_of,
 
 Array = npt.NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
-SHAPES = "shapes"
-"""The step, before all others, in which shapes become known."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +199,8 @@ class ShapedExecutable(Executable):
             )
             # Its stages begin with the program that the user gave.
             executable._source = source
-            executable.pipeline = Pipeline(executable.pipeline.name, [step, *executable.pipeline.steps])
+            steps = [step, *executable.pipeline.steps]
+            executable.pipeline = Pipeline(executable.pipeline.name, steps, executable.pipeline.rules)
         if self._number is not None:
             executable.seed(self._number)
         return executable
@@ -285,15 +285,12 @@ def executable_for_shapes(
 def shapes_step(types: Sequence[Any], shapes: Shapes) -> Step:
     """The step that gives parameters of these types these shapes; tokens among them have none."""
     rest = iter(shapes)
-    texts = [str(t) if is_token(t) else type_text(t, next(rest)) for t in types]
-    return Step(SHAPES, f"{REFINE}{{types={','.join(texts)}}},stablexla-drop-shardings,stablexla-refine-shapes")
+    return refining_step(",".join(str(t) if is_token(t) else type_text(t, next(rest)) for t in types))
 
 
 def type_text(type_: Any, shape: Sequence[int]) -> str:
-    """A tensor type of that shape with the elements of another, as the passes take it; a bounded one stays."""
-    if not is_unknown(type_):
-        return str(type_).replace(" ", "")
-    return f"tensor<{''.join(f'{n}x' for n in shape)}{str(type_.element_type).replace(' ', '')}>"
+    """The type of an array of that shape, where a type leaves extents open."""
+    return f"tensor<{''.join(f'{n}x' for n in shape)}{type_.element_type}>" if is_unknown(type_) else str(type_)
 
 
 def _shape_of(value: Any, program: str, index: int) -> tuple[int, ...]:

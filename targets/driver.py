@@ -19,7 +19,7 @@ import mlir.ir as ir
 import mlir.passmanager as passmanager
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
-from stablexla.dialects.errors import CompileError, StablexlaError
+from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
 from stablexla.dialects.rules import active
 from stablexla.targets.messages import close_pass, messages_of, refused_passes
 from stablexla.targets.pass_checks import check_elements
@@ -172,6 +172,11 @@ def _run_python(module: Any, element: Element, verify: bool = True) -> Any:
                 made = run(module)
         except StablexlaError:
             raise
+        except RecursionError:
+            raise UnsupportedError(
+                f"operations nested too deep within one another for {element.name}",
+                hint="sys.setrecursionlimit(10_000), before compiling",
+            ) from None
         except Exception as error:  # a fault of ours, or of a pass that a user registered
             place = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error}  ({place.filename.rsplit('/', 1)[-1]}:{place.lineno})"

@@ -62,6 +62,8 @@ def reproducing(file: str, step: Step, pipeline: Pipeline) -> str:
     text = re.sub(r"(?<=[{ ]script=)[^\s}'\"]+", lambda m: str(Path(m[0]).absolute()), step.text)
     words = [f"stablexla-opt {shlex.quote(file)}"]
     words += [f"--load={shlex.quote(name)}" for name in _files(step, pipeline)]
+    if any(element.name == LOWER for element in step.parts):
+        words += [f"--rule={shlex.quote(f'{rule.name}={rule.label}')}" for rule in pipeline.rules]
     words.append(f"--pass-pipeline={shlex.quote(text)}")
     if step.leaves is not None:
         words.append(f"--leaves={','.join(sorted(step.leaves))}")

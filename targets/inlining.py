@@ -17,6 +17,9 @@ from stablexla.targets.passes import module_pass
 NOTE = "stablexla.composites"
 """Attribute of the module: for each composite's name and version, "kernel" or "decomposition"."""
 
+LARGEST = 4_000_000
+"""How many operations a function may become; calls of calls can double their number with every level."""
+
 
 @module_pass(
     "stablexla-decompose-composites",
@@ -81,9 +84,9 @@ def inline_calls(module: hlo_ir.Module) -> None:
     for op in operations_of(module, "stablehlo.async_start"):
         _run_at_start(op)
     functions = {_symbol(op): op for op in _functions(module)}
-    done: set[str] = set()
-    for name in list(functions):
-        _inline_in(name, functions, done, ())
+    for name in _callees_first(functions):
+        for call in operations_of(functions[name], "func.call"):
+            inline_call(call, functions[_callee(call)])
     called = {"main"} | {_callee(op) for op in operations_of(module, "stablehlo.composite")}
     for op in operations_of(module, "stablehlo.custom_call"):
         if "called_computations" in op.attributes:
@@ -93,20 +96,48 @@ def inline_calls(module: hlo_ir.Module) -> None:
             function.erase()
 
 
-def _inline_in(name: str, functions: dict[str, Any], done: set[str], callers: tuple[str, ...]) -> None:
-    """Inlines the calls inside a function; those inside its callees first, so that each body is copied whole."""
-    if name in done:
-        return
-    if name in callers:
-        circle = " -> ".join((*callers[callers.index(name) :], name))
-        raise UnsupportedError(f"functions call each other in a circle: {circle}", operation="func.call")
-    for call in operations_of(functions[name], "func.call"):
-        callee = _callee(call)
+def _callees_first(functions: Mapping[str, Any]) -> list[str]:
+    """The functions in an order in which each comes after those that it calls, so that each body is copied whole.
+
+    Raises:
+        UnsupportedError: they call each other in a circle, what is called is not there, or there would be too much.
+    """
+    calls = {name: [_callee(call) for call in operations_of(op, "func.call")] for name, op in functions.items()}
+    for callee in {callee for called in calls.values() for callee in called}:
         if callee not in functions or len(functions[callee].regions[0].blocks) != 1:
             raise UnsupportedError(f"@{callee} has no body, or one of several blocks", operation="func.call")
-        _inline_in(callee, functions, done, (*callers, name))
-        inline_call(call, functions[callee])
-    done.add(name)
+    sizes: dict[str, int] = {}  # of the bodies when all is inlined
+    for start in functions:
+        path, waiting = [start], [iter(calls[start])]
+        while path and start not in sizes:
+            callee = next((c for c in waiting[-1] if c not in sizes), None)
+            if callee is None:
+                name = path.pop()
+                waiting.pop()
+                sizes[name] = _size(functions[name]) + sum(sizes[c] for c in calls[name])
+                if sizes[name] > LARGEST:
+                    many = f"more than {LARGEST:,} operations in @{name}"
+                    raise UnsupportedError(f"{many}, with what it calls in its place", operation="func.call")
+            elif callee in path:
+                circle = " -> ".join((*path[path.index(callee) :], callee))
+                raise UnsupportedError(f"functions call each other in a circle: {circle}", operation="func.call")
+            else:
+                path.append(callee)
+                waiting.append(iter(calls[callee]))
+    return list(sizes)
+
+
+def _size(function: Any) -> int:
+    """How many operations a function has."""
+    count = 0
+
+    def note(_: Any) -> hlo_ir.WalkResult:
+        nonlocal count
+        count += 1
+        return hlo_ir.WalkResult.ADVANCE
+
+    function.walk(note)
+    return count
 
 
 def inline_call(call: Any, function: Any, relocated: Callable[[Any], Any] | None = None) -> None:

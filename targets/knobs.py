@@ -68,6 +68,14 @@ def _threads(text: str) -> int:
     return int(text)
 
 
+def _bytes(text: str) -> int:
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    number = text[:-1] if text[-1:].upper() in units else text
+    if not number.isdecimal():
+        raise ValueError("it is a number of bytes, or one with K, M or G behind it")
+    return int(number) * units.get(text[-1:].upper(), 1)
+
+
 class Knobs:
     """The table."""
 
@@ -86,6 +94,16 @@ class Knobs:
     time: Knob[bool] = Knob("STABLEXLA_TIME", False, _flag, "1 prints a table of the seconds that each step took.")
     num_threads: Knob[int | None] = Knob(
         "STABLEXLA_NUM_THREADS", None, _threads, "Threads that run programs; as many as the process may use by default."
+    )
+
+    cache: Knob[Path | None] = Knob(
+        "STABLEXLA_CACHE", None, Path, "A folder in which compiled programs are kept, and looked for before compiling."
+    )
+    cache_limit: Knob[int] = Knob(
+        "STABLEXLA_CACHE_LIMIT",
+        2 << 30,
+        _bytes,
+        "How big that folder may become, as 500M or 2G; what was not used for longest goes first.",
     )
 
     def table(self) -> dict[str, Knob[Any]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.rules import LoweringRule
@@ -32,6 +33,8 @@ class CompileOptions:
             are registered.
         isolated: compiles in another process, so that a crash inside of MLIR is a `CompileError` with the step, what
             LLVM said and a file that shows it again. It takes longer: the first time about a second.
+        cache: a folder in which compiled programs are kept, and looked for before compiling; the knob STABLEXLA_CACHE,
+            when it is None.
         time_limit: seconds that an isolated compilation may take; None is for ever.
 
     Raises:
@@ -49,6 +52,7 @@ class CompileOptions:
     rules: Sequence[LoweringRule] = ()
     isolated: bool = False
     time_limit: float | None = None
+    cache: str | Path | None = None
 
     def __post_init__(self) -> None:
         # LLVM ends the process when it is given some values that it does not know.
@@ -67,6 +71,8 @@ class CompileOptions:
             if not isinstance(getattr(self, name), bool):
                 raise CompileError(f"{name} must be True or False, not {getattr(self, name)!r}")
         self._check_time_limit()
+        if self.cache is not None and not isinstance(self.cache, (str, Path)):
+            raise CompileError(f"cache must be the path of a folder, not {self.cache!r}")
 
     def _check_time_limit(self) -> None:
         limit = self.time_limit

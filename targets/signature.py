@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -45,13 +46,17 @@ def signature_of(module: hlo_ir.Module) -> Signature:
 def _type(value: Any, what: str) -> TensorType:
     extents, dynamic = extents_of(value.type)
     try:
-        return tensor_type(_plain(value.type, extents) if dynamic or is_quantized(value.type) else value.type)
+        return tensor_type(_with_extents(value.type, extents) if dynamic else plain(value.type))
     except UnsupportedError as error:
         raise UnsupportedError(f"{what} of main: {error.summary}") from None
 
 
-def _plain(type_: Any, extents: tuple[int, ...]) -> Any:
-    """The tensor type with these extents, and integers in place of quantised elements."""
+def plain(type_: Any) -> Any:
+    """The type with integers in place of quantised elements."""
+    return _with_extents(type_, type_.shape) if is_quantized(type_) else type_
+
+
+def _with_extents(type_: Any, extents: Sequence[int]) -> Any:
     unknown = hlo_ir.Location.unknown(type_.context)
     return hlo_ir.RankedTensorType.get(list(extents), storage_of(type_.element_type), loc=unknown)
 
@@ -62,9 +67,7 @@ def element_type_of(type_: Any) -> ElementType:
     Raises:
         UnsupportedError: it is no array of one of XLA's element types.
     """
-    element = type_.element_type if isinstance(type_, hlo_ir.RankedTensorType) else type_
-    unknown = hlo_ir.Location.unknown(type_.context)
-    return tensor_type(hlo_ir.RankedTensorType.get([], storage_of(element), loc=unknown)).element
+    return tensor_type(_with_extents(type_, ()) if isinstance(type_, hlo_ir.RankedTensorType) else type_).element
 
 
 def argument_name(argument: Any) -> str:

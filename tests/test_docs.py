@@ -53,6 +53,15 @@ def test_the_readmes_programs_print_what_it_says():
         assert run_program(code, "README.md", namespace) == output
 
 
+@pytest.mark.parametrize("page", ["docs/explain.md"])
+def test_a_pages_programs_print_what_it_says(page: str):
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    found = list(programs(ROOT / page))
+    assert found
+    for code, output in found:
+        assert run_program(code, page, namespace) == output
+
+
 def test_the_readmes_first_program_is_short():
     code, _ = next(programs(ROOT / "README.md"))
     assert len([line for line in code.splitlines() if line.strip()]) <= 10

@@ -28,6 +28,7 @@ from stablexla.targets.pipeline import LOWER, Element, Pipeline, Step
 
 # Whether a way gets a program wrong; None where it does not compile or run.
 GoesWrong = Callable[[Compiled], bool | None]
+RightAfter = Callable[[hlo_ir.Module], bool | None]
 EMIT = "stablexla-emit-kernels"
 
 
@@ -149,14 +150,20 @@ def _pass_edits(one: Step, other: Step) -> Iterator[tuple[str, str, str]]:
                 old, new = before[a + k], after[c + k]
                 done.append(new)
                 if old != new:
-                    yield f"{new.text} in the place of {old.text}", new.text, _text([*done, *before[a + k + 1 :]])
+                    yield _other_options(old, new), new.text, _text([*done, *before[a + k + 1 :]])
             continue
         gone = before[a:b]
         for new in after[c:d]:
             done.append(new)
-            yield f"{new.text} is added", new.text, _text([*done, *gone, *rest])
+            yield f"the pass {new.text} is added", new.text, _text([*done, *gone, *rest])
         for k, old in enumerate(gone):
-            yield f"{old.text} is left out", old.text, _text([*done, *gone[k + 1 :], *rest])
+            yield f"the pass {old.text} is left out", old.text, _text([*done, *gone[k + 1 :], *rest])
+
+
+def _other_options(old: Element, new: Element) -> str:
+    if new.name == EMIT and "general-only" in old.text and "general-only" not in new.text:
+        return f"kernels are emitted, by {new.text}, in the place of the general path"
+    return f"{new.text} in the place of {old.text}"
 
 
 def _keys(elements: Sequence[Element]) -> list[str]:
@@ -209,19 +216,18 @@ def _one_by_one(
 
 
 class _KernelWatcher(Watcher):
-    """Notes the kernels, with the places of what they hold, before they are emitted."""
+    """Notes the kernels, with the places of what they hold, and whether they are emitted."""
+
+    pass_by_pass = True
 
     def __init__(self) -> None:
         self.kernels: list[KernelPart] = []
 
-    def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
+    def after_pass(self, step: Step, element: Element, module: Any) -> None:
         functions = [v.operation for v in module.body.operations if KIND in v.operation.attributes]
-        if step.name == "kernels":
+        if element.name == EMIT:
             calls = _calls(module)
-            self.kernels = [_part(f, calls.get(ir.StringAttr(f.attributes["sym_name"]).value, [])) for f in functions]
-        elif step.name == "buffers":
-            paths = {ir.StringAttr(f.attributes["sym_name"]).value: _path(f) for f in functions}
-            self.kernels = [replace(k, path=paths.get(k.name, "")) for k in self.kernels]
+            self.kernels = [_part(f, calls.get(_symbol(f), [])) for f in functions]
 
 
 def kernels_of(way: Compiled, module: hlo_ir.Module) -> list[KernelPart]:
@@ -253,12 +259,15 @@ def _part(function: Any, callers: list[Any]) -> KernelPart:
             places[str(place)] = None
         return ir.WalkResult.ADVANCE
 
-    function.regions[0].blocks[0].operations[0].parent.operation.walk(note)
+    function.walk(note)
     for location in callers:
         if place_of(location).is_known:
             places[str(place_of(location))] = None
-    name = ir.StringAttr(function.attributes["sym_name"]).value
-    return KernelPart(name, ir.StringAttr(function.attributes[KIND]).value, "", tuple(places))
+    return KernelPart(_symbol(function), ir.StringAttr(function.attributes[KIND]).value, _path(function), tuple(places))
+
+
+def _symbol(function: Any) -> str:
+    return str(ir.StringAttr(function.attributes["sym_name"]).value)
 
 
 def _path(function: Any) -> str:
@@ -314,21 +323,29 @@ def _called(way: Compiled) -> str:
 
 
 def cause_of(
-    ours: Compiled, base: Compiled, module: hlo_ir.Module, goes_wrong: GoesWrong, operation: str
+    ours: Compiled,
+    base: Compiled,
+    module: hlo_ir.Module,
+    goes_wrong: GoesWrong,
+    operation: str,
+    right_after: RightAfter,
 ) -> Cause | None:
-    """What makes `ours` wrong where `base` is right; where both are wrong, what they have in common."""
+    """What makes `ours` wrong where `base` is right; where both are wrong, what they have in common.
+
+    Args:
+        ours, base: the ways.
+        module: a small program.
+        goes_wrong: whether a way gets the program wrong.
+        operation: the name of the operation that is wrong.
+        right_after: whether another implementation gives the right results for a changed program, None if it cannot.
+    """
     if not goes_wrong(ours):
         return None
     answer = goes_wrong(base)
     if answer is None:
         return None
     if answer:
-        return Cause(
-            "tensor",
-            rule=rule_of(ours, operation),
-            note=f"{_called(base)} gets it wrong as well, which shares the lowering of the operation",
-            tried=2,
-        )
+        return _shared_cause(ours, base, module, operation, right_after)
     changes = changes_between(base, ours)
     change, tried = first_bad(changes, goes_wrong)
     if change is None:
@@ -339,3 +356,21 @@ def cause_of(
         tried += more
     note = f"right by {_called(base)} and all changes up to this one, wrong with it"
     return Cause(change.step, change.what, kernel, "", note, tried + 2)
+
+
+def _shared_cause(
+    ours: Compiled, base: Compiled, module: hlo_ir.Module, operation: str, right_after: RightAfter
+) -> Cause:
+    """A pass on StableHLO after which the program means something else, or else the lowering rule."""
+    copy = copy_of(module)
+    for step in base.pipeline:
+        for element in step.elements:
+            if element.name == LOWER:
+                note = f"{_called(base)} gets it wrong as well, which shares the lowering of the operation"
+                return Cause("tensor", rule=rule_of(ours, operation), note=note, tried=2)
+            one = Step(step.name, element.text, functions=step.functions)
+            copy = run_pipeline(copy, Pipeline(step.name, [one], base.pipeline.rules))
+            if right_after(copy) is False:
+                what = f"the pass {element.text} changes what the program means"
+                return Cause(step.name, what, note="as another implementation runs what the pass leaves", tried=2)
+    return Cause(note=f"{_called(base)} gets it wrong as well", tried=2)

@@ -7,8 +7,7 @@ found is made small, and run by pipelines between a plain one and ours (`changes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
@@ -20,11 +19,11 @@ import numpy.typing as npt
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.executable import Executable
-from stablexla.inspection.changes import cause_of, plain, up_to_stage
+from stablexla.inspection.changes import GoesWrong, cause_of, plain, up_to_stage
 from stablexla.inspection.comparison import Comparison
 from stablexla.inspection.findings import Cause, Difference, Finding, NotJudged, SmallProgram
 from stablexla.inspection.judge import Judge
-from stablexla.inspection.oracles import NAMES, Oracle, Refusal
+from stablexla.inspection.oracles import NAMES, Oracle, Refusal, shared_oracle
 from stablexla.inspection.prefixes import Prefixes, text_of_module
 from stablexla.inspection.program import FlatProgram, Unit
 from stablexla.inspection.search import Found, Progress, Search, apart, no_progress
@@ -73,8 +72,7 @@ def compare(
     with contexts_of_their_own():
         given = _arrays(executable, arguments)
         ours, source = _imported(way_of(executable), copy_of(executable._source, here=True))
-        with _other_way(ours, against) as other:
-            made = _Comparing(executable.name, ours, other, source, given, options).run()
+        made = _Comparing(executable.name, ours, _other_way(ours, against), source, given, options).run()
     return replace(made, seconds=round(perf_counter() - start, 3))
 
 
@@ -110,19 +108,17 @@ def _imported(way: Compiled, source: ir.Module) -> tuple[Compiled, ir.Module]:
     return replace(way, pipeline=Pipeline(way.pipeline.name, steps, way.pipeline.rules)), made
 
 
-@contextmanager
-def _other_way(ours: Compiled, against: Against) -> Iterator[Way]:
+def _other_way(ours: Compiled, against: Against) -> Way:
     """What is meant by `against`.
 
     Raises:
         CompileError: there is no such thing.
     """
     if isinstance(against, str) and against in NAMES:
-        with Oracle(NAMES[against]) as oracle:
-            oracle.start()
-            yield oracle
-        return
-    yield _way_of_ours(ours, against)
+        oracle = shared_oracle(NAMES[against])
+        oracle.start()  # it does so while we compile
+        return oracle
+    return _way_of_ours(ours, against)
 
 
 def _way_of_ours(ours: Compiled, against: Against) -> Compiled:
@@ -163,10 +159,7 @@ class _Comparing:
     def run(self) -> Comparison:
         """Runs both ways, and looks for what is wrong."""
         self.program = FlatProgram.of(self.source)
-        actual = self.ours.run(self.source, self.arguments)
-        if isinstance(actual, Refusal):
-            raise ExecutionError(f"{self.name} does not run: {actual.message}")
-        self.actual = actual
+        self.actual = self._run()
         judge = Judge(self.other, self.options.ulp)
         self.search = Search(
             self.ours, self.other, judge, self.options.byte_limit, self.options.tolerance, self.options.progress
@@ -192,6 +185,13 @@ class _Comparing:
             dict(judge.faults),
             tuple(self.notes),
         )
+
+    def _run(self) -> list[Array]:
+        """The results of the program as it is."""
+        actual = self.ours.run(self.source, self.arguments)
+        if isinstance(actual, Refusal):
+            raise ExecutionError(f"{self.name} does not run: {actual.message}")
+        return actual
 
     # ---- whole programs --------------------------------------------------------------------------------------------
 
@@ -234,9 +234,9 @@ class _Comparing:
         cause = None
         if not goes_wrong(self.ours):
             self.notes.append("the operation by itself is right; it is wrong among the others of this program")
-            program = self._in_context(found) or program
+            program, cause = self._in_context(found) or (program, None)
         elif self.options.cause:
-            cause = self._cause(replay.module, goes_wrong, unit)
+            cause = self._cause(replay.module, goes_wrong, unit, program)
         return self._finding(found, "operation", program, cause)
 
     def _is_wrong(self, found: Found, made: list[Array]) -> bool:
@@ -248,22 +248,47 @@ class _Comparing:
         args = (found.program, found.unit, found.operands, found.result, made[found.result], found.wanted, by_position)
         return bool(quiet.verdict(*args).wrong.any())
 
-    def _in_context(self, found: Found) -> SmallProgram | None:
-        """A program that holds more than the operation, where that alone is right."""
-        if found.turns:
+    def _in_context(self, found: Found) -> tuple[SmallProgram, Cause | None] | None:
+        """A program that holds more than the operation, where that alone is right, and what makes it wrong."""
+        trusted = plain(self.ours) or self.other
+        if found.context is None:
             return None
-        values = list(dict.fromkeys([*found.unit.results, *found.unit.reads]))
-        values = [v for v in values if v in self.program.unit_of]
-        module = self.program.returning(values)
-        count = len(self.program.needed(values, self.program.arguments))
-        return SmallProgram(text_of_module(module), tuple(self.arguments), count)
+        module, arguments = found.context
+        made = self._prefixes(trusted, FlatProgram(module), arguments).find()
+        return None if made is None else (made[2], self._cause_of_program(made[2], found.unit))
 
-    def _cause(self, module: ir.Module, goes_wrong: Any, unit: Unit) -> Cause | None:
+    def _prefixes(self, trusted: Way, program: FlatProgram, arguments: list[Array]) -> Prefixes:
+        options = self.options
+        return Prefixes(self.ours, trusted, program, arguments, options.tolerance, options.byte_limit, options.progress)
+
+    def _cause_of_program(self, program: SmallProgram, unit: Unit) -> Cause | None:
+        """What makes a program wrong whose results are known."""
+        if not self.options.cause or program.wanted is None:
+            return None
+        module, wanted = ir.Module.parse(program.text, self.program.module.context), program.wanted
+
+        def goes_wrong(way: Compiled) -> bool | None:
+            results = way.run(module, program.arguments)
+            if isinstance(results, Refusal):
+                return None
+            return any(apart(a, w, self.options.tolerance).any() for a, w in zip(results, wanted, strict=True))
+
+        return self._cause(module, goes_wrong, unit, program)
+
+    def _cause(self, module: ir.Module, goes_wrong: GoesWrong, unit: Unit, program: SmallProgram) -> Cause | None:
         self.options.progress("steps and passes", 0, 0)
         base = self.other if isinstance(self.other, Compiled) else plain(self.ours)
         if base is None:
             return None
-        return cause_of(self.ours, base, module, goes_wrong, str(unit.op.name))
+
+        def right_after(changed: ir.Module) -> bool | None:
+            results = self.other.run(changed, program.arguments) if isinstance(self.other, Oracle) else None
+            if results is None or isinstance(results, Refusal) or program.wanted is None:
+                return None
+            pairs = zip(results, program.wanted, strict=True)
+            return not any(apart(a, w, self.options.tolerance).any() for a, w in pairs)
+
+        return cause_of(self.ours, base, module, goes_wrong, str(unit.op.name), right_after)
 
     def _own_steps(self) -> str:
         """The pipeline's text, where it is not the target's own and text says it all."""
@@ -295,25 +320,12 @@ class _Comparing:
         trusted = self._trusted()
         if trusted is None:
             return None
-        prefixes = Prefixes(
-            self.ours, trusted, self.program, self.arguments, self.options.tolerance, self.options.progress
-        )
-        made = prefixes.find()
+        made = self._prefixes(trusted, self.program, self.arguments).find()
         if made is None:
             return None
         found, after, program = made
-        finding = self._finding(found, "prefix", program, None)
-        module = ir.Module.parse(program.text, self.program.module.context)
-        wanted = program.wanted
-
-        def goes_wrong(way: Compiled) -> bool | None:
-            results = way.run(module, program.arguments)
-            if isinstance(results, Refusal) or wanted is None:
-                return None
-            return any(apart(a, w, self.options.tolerance).any() for a, w in zip(results, wanted, strict=True))
-
-        cause = self._cause(module, goes_wrong, found.unit) if self.options.cause else None
-        return replace(finding, cause=cause, after=f"{after.name} at {after.place}" if after is not found.unit else "")
+        finding = self._finding(found, "prefix", program, self._cause_of_program(program, found.unit))
+        return replace(finding, after=f"{after.name} at {after.place}" if after is not found.unit else "")
 
     def _trusted(self) -> Way | None:
         """What gives right values where ours does not; None when the program, as it is, is right."""

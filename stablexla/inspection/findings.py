@@ -14,7 +14,7 @@ from stablexla.inspection.judge import distance_in_ulp
 from stablexla.inspection.places import Place
 
 Array = npt.NDArray[Any]
-EXCERPT = 3
+EXCERPT = 2
 """Elements that are shown on either side of the worst one."""
 
 

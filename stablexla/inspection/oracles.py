@@ -13,6 +13,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,12 +51,16 @@ class Refusal:
 
 
 class Oracle:
-    """StableHLO's reference interpreter ("interpreter") or XLA on the CPU ("xla")."""
+    """StableHLO's reference interpreter ("interpreter") or XLA on the CPU ("xla").
+
+    Threads may share one; they are served one after the other.
+    """
 
     def __init__(self, name: str, timeout: float = 600.0) -> None:
         self.name = name
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Starts the child, which takes a second; whoever asks later does not wait so long."""
@@ -80,7 +85,8 @@ class Oracle:
             return Refusal(type(error).__name__, str(error))
         buffer = BytesIO()
         form.module.operation.write_bytecode(buffer)
-        found = self._ask((buffer.getvalue(), [np.ascontiguousarray(a) for a in arguments]))
+        with self._lock:
+            found = self._ask((buffer.getvalue(), [np.ascontiguousarray(a) for a in arguments]))
         return found if isinstance(found, Refusal) else joined(found, form.results)
 
     def _ask(self, question: Any) -> Arrays | Refusal:
@@ -120,6 +126,14 @@ class Oracle:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_shared: dict[str, Oracle] = {}
+
+
+def shared_oracle(name: str) -> Oracle:
+    """The oracle of that name that all comparisons of this process share; its child ends with the process."""
+    return _shared.setdefault(name, Oracle(name))
 
 
 def _send(pipe: IO[bytes], message: Any) -> None:

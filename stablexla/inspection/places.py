@@ -63,7 +63,7 @@ def _short(file: str) -> str:
 
 def place_of(location: Any) -> Place:
     """The place that a location of either MLIR speaks of."""
-    kind = type(location).__name__
+    kind = _kind(location)
     if kind == "FileLineColLoc":
         return Place(str(location.filename), int(location.start_line), int(location.start_col))
     if kind == "NameLoc":
@@ -74,6 +74,15 @@ def place_of(location: Any) -> Place:
         parts = [place for place in map(place_of, location.locations) if place.is_known]
         return _fused(parts)
     return Place()
+
+
+def _kind(location: Any) -> str:
+    """The kind of a location by its class in jaxlib's MLIR; upstream's has one class for all."""
+    if type(location).__name__ != "Location":
+        return type(location).__name__
+    asked = {"is_a_file": "FileLineColLoc", "is_a_name": "NameLoc", "is_a_callsite": "CallSiteLoc"}
+    asked["is_a_fused"] = "FusedLoc"
+    return next((kind for name, kind in asked.items() if getattr(location, name, bool)()), "")
 
 
 def _named(name: str, inner: Place) -> Place:

@@ -32,6 +32,7 @@ class Prefixes:
         program: the program.
         arguments: its arguments.
         tolerance: as for results.
+        byte_limit: bytes of values that are held at a time.
         tried: how many programs were compiled.
     """
 
@@ -40,6 +41,7 @@ class Prefixes:
     program: FlatProgram
     arguments: list[Array]
     tolerance: float | None = None
+    byte_limit: int = 256 << 20
     progress: Progress = no_progress
     tried: int = 0
     _right: dict[Any, Array] = field(default_factory=dict)
@@ -86,13 +88,11 @@ class Prefixes:
             return None
         self.tried += 1
         arguments = self.arguments if given is None else self._right_values(given)
-        wanted = self._right_values(values) if given is None else None
-        module = self.program.returning(results, given=given)
-        actual = self.ours.run(module, arguments) if arguments is not None else None
-        if wanted is None and arguments is not None:
-            told = self.trusted.run(module, arguments)
-            wanted = None if isinstance(told, Refusal) else [told[list(results).index(v)] for v in values]
-        if actual is None or isinstance(actual, Refusal) or wanted is None:
+        wanted = self._right_values(values)
+        if arguments is None or wanted is None:
+            return None
+        actual = self.ours.run(self.program.returning(results, given=given), arguments)
+        if isinstance(actual, Refusal):
             return None
         for value, right in zip(values, wanted, strict=True):
             ours = actual[list(results).index(value)]
@@ -105,12 +105,19 @@ class Prefixes:
         """What values are by the way that is trusted, on the program's arguments."""
         known = dict(zip(self.program.arguments, self.arguments, strict=True))
         missing = [v for v in values if v not in known and v not in self._right]
+        if missing and not self._right:
+            missing = self._all_values() or missing  # one program in the place of many
         if missing:
             found = self.trusted.run(self.program.returning(missing), self.arguments)
             if isinstance(found, Refusal):
                 return None
             self._right |= dict(zip(missing, found, strict=True))
         return [known[v] if v in known else self._right[v] for v in values]
+
+    def _all_values(self) -> list[Any]:
+        """Every value of the program, if they are not too many bytes."""
+        values = [r for u in self.program.units for r in u.results if not self.program.is_constant(r)]
+        return values if sum(map(self.program.bytes_of, values)) <= self.byte_limit else []
 
     # ---- smaller ones ----------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from html import escape
@@ -26,37 +25,40 @@ METHODS = {
 }
 SHOWN = 6
 """Kernels' operations, places and the like that are listed at most."""
+LONGEST = 200
+"""Characters of a line of source or of MLIR that are shown."""
 Row = tuple[str, str]
 
 
-def plain_text(comparison: Comparison) -> str:
-    """The report without colours, as wide as its lines."""
-    console = Console(file=io.StringIO(), width=1000, color_system=None, force_terminal=False)
-    show(comparison, console)
-    file: Any = console.file
-    return "\n".join(line.rstrip() for line in file.getvalue().rstrip().splitlines())
+def plain_text(comparison: Comparison, folder: Path | None = None) -> str:
+    """The report without colours and frames, with lines as long as they are."""
+    lines = [_headline(comparison)]
+    rows = _rows(comparison, folder)
+    width = max((len(name) for name, _ in rows), default=0)
+    lines += [f"  {name:<{width}}  {text}" for name, text in rows]
+    if comparison.finding is not None:
+        lines += _excerpt_lines(comparison.finding.difference, comparison.against)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def show(comparison: Comparison, console: Console, folder: Path | None = None) -> None:
-    """Prints the report.
+    """Prints the report, with tables and colours on a terminal.
 
     Args:
         folder: where the smallest program was written to.
     """
+    if not console.is_terminal:
+        print(plain_text(comparison, folder), file=console.file)
+        return
     console.print(Text(_headline(comparison), style="bold green" if comparison.equal else "bold red"))
-    rows = _rows(comparison, folder)
-    if rows:
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, text in rows:
-            table.add_row(name, Text(text))
-        console.print(table)
-    if comparison.finding is not None:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in _rows(comparison, folder):
+        table.add_row(name, Text(text))
+    console.print(table)
+    if comparison.finding is not None and len(comparison.finding.difference.our_excerpt) > 1:
         console.print(_excerpt(comparison.finding.difference, comparison.against))
-    for number, difference in comparison.results.items():
-        if comparison.finding is None or comparison.result_count > 1:
-            console.print(Text(f"result {number} differs: {_counted(difference)}"))
 
 
 def _headline(comparison: Comparison) -> str:
@@ -79,6 +81,8 @@ def _rows(comparison: Comparison, folder: Path | None) -> list[Row]:
         rows += _finding_rows(comparison.finding, comparison.against, folder)
     for missed in comparison.not_judged:
         rows.append(("not judged", f"{_times(missed.operation, len(missed.places))}: {missed.reason}"))
+    if comparison.finding is None or comparison.result_count > 1:
+        rows += [(f"result {number}", _counted(found)) for number, found in comparison.results.items()]
     rows += [("known fault", f"{name}, met {_often(count)}") for name, count in comparison.excused.items()]
     rows += [("note", note) for note in comparison.notes]
     return rows
@@ -105,7 +109,7 @@ def _finding_rows(found: Finding, against: str, folder: Path | None) -> list[Row
 def _place_rows(place: Place) -> list[Row]:
     if not place.is_known:
         return [("at", "a place that is not known: the program has no locations")]
-    rows = [("at", f"{place}:  {place.text}" if place.text else str(place))]
+    rows = [("at", f"{place}:  {_first_line(place.text)}" if place.text else str(place))]
     rows += [("called from", str(p)) for p in place.callers[:SHOWN]]
     return [*rows, *(("and", str(p)) for p in place.others[:SHOWN])]
 
@@ -153,14 +157,20 @@ def _program_line(program: SmallProgram, folder: Path | None) -> str:
     return f"{size}: {folder}/program.mlir, with inputs.npz; README.txt says how to run it"
 
 
-def _excerpt(difference: Difference, against: str) -> Table | Text:
+def _excerpt(difference: Difference, against: str) -> Table:
     """The elements around the worst one, side by side."""
-    if not difference.our_excerpt or len(difference.our_excerpt) == 1:
-        return Text("")
-    table = Table("", *_heads(difference), show_header=True)
+    table = Table("", *_heads(difference))
     for name, row in (("here", difference.our_excerpt), (against, difference.their_excerpt)):
         table.add_row(name, *row)
     return table
+
+
+def _excerpt_lines(difference: Difference, against: str) -> list[str]:
+    if len(difference.our_excerpt) < 2:
+        return []
+    rows = [["", *_heads(difference)], ["here", *difference.our_excerpt], [against, *difference.their_excerpt]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["", *("  " + "  ".join(f"{text:>{w}}" for text, w in zip(row, widths, strict=True)) for row in rows)]
 
 
 def _heads(difference: Difference) -> list[str]:
@@ -179,7 +189,7 @@ def _often(count: int) -> str:
 
 def _first_line(text: str) -> str:
     first = text.strip().split("\n", 1)[0]
-    return first if len(first) <= 300 else first[:297] + "..."
+    return first if len(first) <= LONGEST else first[: LONGEST - 3] + "..."
 
 
 def html(comparison: Comparison) -> str:

@@ -5,27 +5,25 @@ Values are made in batches, each by a program that returns them, so that only so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import jaxlib.mlir.ir as ir
 import numpy as np
 import numpy.typing as npt
 
-from stablexla.dialects.constants import read_constant
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.inspection.findings import Turn
 from stablexla.inspection.judge import Judge, distance_in_ulp
 from stablexla.inspection.oracles import Refusal
 from stablexla.inspection.places import Place
 from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, Unit
+from stablexla.inspection.runs import Run
 from stablexla.inspection.ways import Compiled, Way
 
 Array = npt.NDArray[Any]
 Values = dict[Any, Array]
-BATCH = 96
-"""Operations at most that are judged together: one that is refused takes the others of its batch along at first."""
-
 # How far results of whole programs may be apart, as a part of their size: both round, and sum in orders of their own.
 TOLERANCES = {64: 1e-12, 32: 1e-5, 16: 1e-2, 8: 0.15, 6: 0.3, 4: 0.5}
 FEW_ULP = 4.0
@@ -43,6 +41,7 @@ class Found:
         actual, wanted: the result here and as it should be.
         wrong: which elements are wrong, flat.
         turns: loops and branches around it.
+        context: the program that returned the wrong result, and its arguments.
     """
 
     program: FlatProgram
@@ -53,6 +52,7 @@ class Found:
     wanted: Array
     wrong: Array
     turns: tuple[Turn, ...] = ()
+    context: tuple[ir.Module, list[Array]] | None = None
 
 
 Progress = Callable[[str, int, int], None]
@@ -76,7 +76,7 @@ class Search:
         refused: operations that were not judged: name and reason, and where they stand.
         judged: how many operations were.
         added_up: loops and branches whose results differ though each of their operations is right.
-        hidden: why programs that return more values could not be made.
+        returned: those values among the program's results that were had on the way.
     """
 
     ours: Compiled
@@ -94,45 +94,23 @@ class Search:
         self, program: FlatProgram, arguments: Sequence[Array], turns: tuple[Turn, ...] = ()
     ) -> Found | None:
         """The first wrong operation of a program, in the order in which its operations stand."""
-        given = dict(zip(program.arguments, arguments, strict=True))
-        if not turns:
-            self.progress("operations judged", 0, len(program.units))
+        run = Run(self.ours, program, arguments)
         for unit in program.units:
             if not unit.is_judged and unit.results and unit.op.name not in SOURCES:
                 self._refuse(unit, unit.why_not)
-        for batch in self._batches(program):
-            found = self._judge_batch(program, batch, given, turns)
+        for batch in run.batches(self.byte_limit):
+            if not turns:
+                self.progress("operations judged", batch[0].number, len(program.units))
+            found = self._judge_batch(run, batch, turns)
             if found is not None:
                 return found
-            if not turns:
-                self.progress("operations judged", batch[-1].number + 1, len(program.units))
         return None
 
-    def _batches(self, program: FlatProgram) -> Iterator[list[Unit]]:
-        batch: list[Unit] = []
-        held: set[Any] = set()
-        size = 0
-        for unit in program.units:
-            if not unit.is_judged or unit.op.name in SOURCES:
-                continue
-            new = [v for v in dict.fromkeys([*unit.reads, *unit.results]) if v not in held]
-            more = sum(map(program.bytes_of, new))
-            if batch and (size + more > self.byte_limit or len(batch) == BATCH):
-                yield batch
-                batch, held, size = [], set(), 0
-                more = sum(map(program.bytes_of, dict.fromkeys([*unit.reads, *unit.results])))
-            batch.append(unit)
-            held |= {*unit.reads, *unit.results}
-            size += more
-        if batch:
-            yield batch
-
-    def _judge_batch(
-        self, program: FlatProgram, batch: list[Unit], given: Values, turns: tuple[Turn, ...]
-    ) -> Found | None:
-        values = self._values(program, batch, given)
+    def _judge_batch(self, run: Run, batch: list[Unit], turns: tuple[Turn, ...]) -> Found | None:
+        values = run.values(batch)
         if isinstance(values, Refusal):
-            return self._in_halves(program, batch, given, turns, f"stablexla: {values}")
+            return self._in_halves(run, batch, turns, f"stablexla: {values}")
+        program = run.program
         if not turns:
             self.returned |= {v: values[v] for v in program.returns if v in values}
         wanted = self._wanted(program, batch, values)
@@ -144,39 +122,19 @@ class Search:
             self.judged += 1
             found = self._judge(program, unit, values, results, turns)
             if found is not None:
-                return found
+                return replace(found, context=run.last) if found.program is program else found
         return None
 
-    def _in_halves(
-        self, program: FlatProgram, batch: list[Unit], given: Values, turns: tuple[Turn, ...], reason: str
-    ) -> Found | None:
+    def _in_halves(self, run: Run, batch: list[Unit], turns: tuple[Turn, ...], reason: str) -> Found | None:
         if len(batch) == 1:
             self._refuse(batch[0], reason)
             return None
         middle = len(batch) // 2
         for half in (batch[:middle], batch[middle:]):
-            found = self._judge_batch(program, half, given, turns)
+            found = self._judge_batch(run, half, turns)
             if found is not None:
                 return found
         return None
-
-    def _values(self, program: FlatProgram, batch: list[Unit], given: Values) -> Values | Refusal:
-        """What the operations of a batch read and make in a run of ours."""
-        values = dict(given)
-        wanted: dict[Any, None] = {}
-        for unit in batch:
-            wanted |= dict.fromkeys([*unit.reads, *unit.results])
-        for value in list(wanted):
-            if value in values:
-                del wanted[value]
-            elif program.is_constant(value):
-                type_ = program.type_of(value)
-                values[value] = read_constant(program.unit_of[value].op, type_.element, type_.shape)
-                del wanted[value]
-        found = self.ours.run(program.returning(list(wanted)), [given[a] for a in program.arguments])
-        if isinstance(found, Refusal):
-            return found
-        return values | dict(zip(wanted, found, strict=True))
 
     def _wanted(self, program: FlatProgram, units: list[Unit], values: Values) -> dict[int, list[Array] | Refusal]:
         """What the other makes of the same operands, by the operations' numbers; in halves where it refuses."""

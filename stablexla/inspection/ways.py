@@ -14,10 +14,13 @@ from stablexla.dialects.errors import StablexlaError
 from stablexla.inspection.oracles import Refusal
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Pipeline
+from stablexla.targets.runtime import set_pool_fill
 
 Array = npt.NDArray[Any]
 Arrays = list[Array]
 SEED = 1
+NOT_A_NUMBER = 0xFF
+"""What memory is filled with, so that elements which nobody writes are not what an earlier run left there."""
 
 
 class Way(Protocol):
@@ -62,7 +65,11 @@ class Compiled:
 
         def run(arguments: Sequence[Array]) -> Arrays:
             executable.seed(SEED)  # so that what draws numbers draws the same ones each time
-            return [np.asarray(r) for r in executable.execute(list(arguments))]
+            set_pool_fill(NOT_A_NUMBER)
+            try:
+                return [np.asarray(r) for r in executable.execute(list(arguments))]
+            finally:
+                set_pool_fill(-1)
 
         return run
 

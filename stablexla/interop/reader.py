@@ -26,8 +26,10 @@ from stablexla.dialects import contexts
 from stablexla.dialects.errors import ParseError
 from stablexla.interop.reader_process import ANSWER, REQUEST, Kind, read
 
-SECONDS, BYTES_A_SECOND = 20, 1 << 20
-"""How long a reader may take: this, and a second for so many bytes."""
+SECONDS, BYTES_A_SECOND = 4, 1 << 20
+"""How long a reader may take of a processor: this, and a second for so many bytes."""
+PATIENCE = 12
+"""How many times as long it may take by the clock, on a machine that has other things to do."""
 MEMORY, MEMORY_FOR_A_BYTE = 2 << 30, 64
 """How much memory a reader may take: this, and so much for each byte."""
 _CHUNK = 1 << 20
@@ -67,8 +69,7 @@ class ReaderProcess:
         seconds = SECONDS + len(data) // BYTES_A_SECOND
         memory = MEMORY + MEMORY_FOR_A_BYTE * len(data)
         request = REQUEST.pack(kind.encode(), seconds, memory, len(data))
-        # The process ends itself when its time is over; it gets a little more for starting.
-        until = monotonic() + seconds + SECONDS
+        until = monotonic() + PATIENCE * seconds
         try:
             self._write(request, until)
             self._write(data, until)
@@ -131,7 +132,7 @@ class ReaderProcess:
         self._log.seek(0)
         lines = self._log.read()[-4000:].decode(errors="replace").splitlines()
         said = [line.strip() for line in lines if "LLVM ERROR" in line or "Check failed" in line or "what():" in line]
-        if -code in (signal.SIGALRM, signal.SIGKILL):
+        if -code in (signal.SIGPROF, signal.SIGALRM, signal.SIGKILL):
             return "reading it takes too long"
         if "bad_alloc" in " ".join(said + lines[-3:]) or "out of memory" in " ".join(lines[-8:]):
             return "reading it takes too much memory"
@@ -144,8 +145,8 @@ _kept: ReaderProcess | None = None
 
 
 def start() -> None:
-    """Starts the process, if there is none yet, and does not wait for it."""
-    with _lock:
+    """Starts the process, if there is none yet, and does not wait for it; who cannot is told when it is needed."""
+    with _lock, contextlib.suppress(OSError):
         _process()
 
 

@@ -11,7 +11,7 @@ import jaxlib.mlir.ir as ir
 import mlir.ir as upstream
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
-from stablexla.dialects.errors import ParseError, StablexlaError, UnsupportedError, VerificationError
+from stablexla.dialects.errors import ParseError, StablexlaError, VerificationError
 from stablexla.interop.nesting import DEEPEST, too_deep
 from stablexla.targets.messages import messages_of, place_of
 from stablexla.targets.passes import Side
@@ -69,9 +69,6 @@ def _refusal(
         return ParseError(" ".join(messages) or str(error), file=file)
     message, place = str(found[0].message), str(found[0].location)
     match = _PLACE.search(place)
-    if '`!"quant"<' in message:
-        where = f" ({file}:{match[2]}:{match[3]})" if match else ""
-        return UnsupportedError(f"quantised types are not there yet{where}" + _excerpt(text, match, file))
     if _is_well_formed(message, text, parse):
         where = f"{file}:{match[2]}:{match[3]}" if match and match[1] in ("-", file) else place_of(place)
         return VerificationError(f"{where or file}: {message}" + _excerpt(text, match, file))

@@ -145,7 +145,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-# ---- from torch's graph to StableHLO -----------------------------------------------------------------------------------
+# ---- from torch's graph to StableHLO ---------------------------------------------------------------------------------
 
 
 def _stablehlo(program: Any) -> str | bytes:
@@ -195,7 +195,7 @@ def _output_values(program: Any) -> list[Any]:
     return [getattr(n, "meta", {}).get("val") for n in node.args[0]]
 
 
-# ---- tensors in and out ------------------------------------------------------------------------------------------------
+# ---- tensors in and out ----------------------------------------------------------------------------------------------
 
 _WRITTEN = object()  # stands for a result that went into a buffer
 

@@ -47,7 +47,7 @@ def write(
         text: str = module.operation.get_asm(
             enable_debug_info=locations, print_generic_op_form=generic, large_elements_limit=elide
         )
-        return text.encode()
+        return text.rstrip("\n").encode() + b"\n"
     if form is Format.BYTECODE:
         return to_bytecode(module, bytecode_version)
     if form is Format.ARTIFACT:

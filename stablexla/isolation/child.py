@@ -27,11 +27,21 @@ def main(link_number: int, lifeline: int) -> None:
     """Serves the process at the other end of a socket until that is closed."""
     _end_with(lifeline)
     link = socket.socket(fileno=link_number)
+    _import_all()
+    wire.send(link, wire.READY, {})
     try:
         while True:
             answer(link, wire.receive(link))
     except wire.Closed:
         pass
+
+
+def _import_all() -> None:
+    """So that nothing of it counts as time of a program."""
+    from stablexla import compiler, saved  # noqa: F401
+    from stablexla.targets.registry import find_target
+
+    find_target("cpu")
 
 
 def _end_with(lifeline: int) -> None:
@@ -45,21 +55,22 @@ def _end_with(lifeline: int) -> None:
 def answer(link: socket.socket, request: Message) -> None:
     """Does what a request asks for."""
     try:
-        data = _compile(link, request)
+        values, data = _compile(link, request)
     except Exception as error:
         said = wire.values_of(error)
         if not said["class"]:
             said["trace"] = traceback.format_exc()
         wire.send(link, wire.ERROR, said)
     else:
-        wire.send(link, wire.DONE, {}, data)
+        wire.send(link, wire.DONE, values, data)
 
 
-def _compile(link: socket.socket, request: Message) -> bytes:
-    """The compiled program as it stands in a file."""
-    wire.send(link, wire.STAGE, {"stage": "source", "number": 0})
+def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], bytes]:
+    """The compiled program as it stands in a file; the source, when the program waits for the shapes of arguments."""
     from stablexla.compiler import compile_watched
+    from stablexla.program_bytes import bytecode_of
     from stablexla.saved import contents
+    from stablexla.specialization import ShapedExecutable
     from stablexla.targets.knobs import knobs
     from stablexla.targets.runtime import container
 
@@ -68,17 +79,20 @@ def _compile(link: socket.socket, request: Message) -> bytes:
         importlib.import_module(module)
     _register(values["custom_calls"], values["composites"])
     folder = Path(values["folder"])
-    with knobs.scoped(**_knobs(values["knobs"])):
+    with knobs.scoped(**_knobs(values["knobs"]), cache=None):  # that is the business of the other process
         executable = compile_watched(
             _program(values["program"], request.data),
             target=values["target"],
             num_replicas=values["num_replicas"],
             num_partitions=values["num_partitions"],
             options=_options(values["options"], values["rules"]),
-            watcher=_watcher(link, folder, bool(values["pass_by_pass"])),
+            watcher=_watcher(link, folder),
         )
     sys.stderr.flush()
-    return b"".join(container.pieces(*contents(executable)))
+    if isinstance(executable, ShapedExecutable):
+        counts = {"num_replicas": executable.num_replicas, "num_partitions": executable.num_partitions}
+        return {"waits": True, **counts}, bytecode_of(executable._source)
+    return {}, b"".join(container.pieces(*contents(executable)))
 
 
 def _program(values: Mapping[str, Any], data: bytes) -> Any:
@@ -143,14 +157,14 @@ def _elsewhere(*arguments: object, **keywords: object) -> None:
     raise AssertionError("this function belongs to another process")
 
 
-def _watcher(link: socket.socket, folder: Path, every_pass: bool) -> Any:
-    """The class that watches the steps: before each it leaves the module in the folder, and tells the other process."""
+def _watcher(link: socket.socket, folder: Path) -> Any:
+    """The class that watches a run: it tells of every pass, and leaves what a step begins with in the folder."""
     from stablexla.targets.dump import KnobWatcher
 
     class ProgressWatcher(KnobWatcher):
         def __post_init__(self) -> None:
             super().__post_init__()
-            self.pass_by_pass = self.pass_by_pass or every_pass
+            self._prints, self.pass_by_pass = self.pass_by_pass, True
             self._begin(0, self.source)
 
         def after_step(self, number: int, step: Any, module: Any, seconds: float) -> None:
@@ -158,9 +172,11 @@ def _watcher(link: socket.socket, folder: Path, every_pass: bool) -> Any:
             self._begin(number + 1, module)
 
         def before_pass(self, step: Any, element: Any, module: Any) -> None:
-            super().before_pass(step, element, module)
-            if every_pass:
-                wire.send(link, wire.PASS, {"pass": element.text})
+            wire.send(link, wire.PASS, {"pass": element.text})
+
+        def after_pass(self, step: Any, element: Any, module: Any) -> None:
+            if self._prints:
+                super().after_pass(step, element, module)
 
         def _begin(self, number: int, module: Any) -> None:
             names = [*self.pipeline.names, ""]

@@ -53,8 +53,10 @@ def _module_of(function: Callable[..., Any], what: str) -> str:
     return module
 
 
-def sendable_composites(registered: Mapping[tuple[str, int], CompositeKernel], program: bytes) -> list[list[Any]]:
-    """Name and version of the registered kernels for composites.
+def sendable_composites(
+    registered: Mapping[tuple[str, int], CompositeKernel], program: Callable[[], bytes]
+) -> list[list[Any]]:
+    """Name and version of the registered kernels for composites; `program` gives the program's bytes.
 
     Raises:
         UnsupportedError: the program may use one whose function has to be asked while it is compiled.
@@ -64,7 +66,7 @@ def sendable_composites(registered: Mapping[tuple[str, int], CompositeKernel], p
         is_called = isinstance(kernel.rule, partial) and kernel.rule.func is call_of_host
         if is_called and kernel.accepts is accept_all:
             found.append([name, version])
-        elif name.encode() in program:
+        elif name.encode() in program():
             raise UnsupportedError(
                 f"compiling in another process: the kernel that is registered for {name!r} cannot be handed over",
                 hint="compile with isolated=False",

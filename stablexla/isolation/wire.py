@@ -20,7 +20,7 @@ _HEAD = struct.Struct("<8sQQ")
 _CHUNK = 1 << 20
 
 # Kinds of messages
-COMPILE, STAGE, PASS, DONE, ERROR = "compile", "stage", "pass", "done", "error"
+READY, COMPILE, STAGE, PASS, DONE, ERROR = "ready", "compile", "stage", "pass", "done", "error"
 
 
 class Closed(Exception):

@@ -95,11 +95,13 @@ class Worker:
             Ended: the process ended first.
             TooLong: it took more than `seconds`.
         """
-        self.programs += 1
-        self._log.seek(0)
-        self._log.truncate()
-        until = None if seconds is None else monotonic() + seconds
         try:
+            if not self.programs:
+                wire.receive(self._link)  # that it is ready
+            self.programs += 1
+            self._log.seek(0)
+            self._log.truncate()
+            until = None if seconds is None else monotonic() + seconds
             wire.send(self._link, wire.COMPILE, values, data)
             while True:
                 message = wire.receive(self._link, lambda: self._wait(until))

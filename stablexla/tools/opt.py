@@ -4,236 +4,265 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import re
 import shlex
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from stablexla.dialects.errors import ParseError, StablexlaError
-from stablexla.interop.load import BYTECODE, load_bytes, parse_file, parse_text
-from stablexla.targets.driver import copy_of, run_pipeline, side_after
-from stablexla.targets.dump import Header, KnobWatcher, assembly
-from stablexla.targets.knobs import knobs
-from stablexla.targets.passes import PASSES, Side
+from stablexla.dialects.contexts import Diagnostic, listening, stablehlo_context, upstream_context
+from stablexla.dialects.errors import CompileError, StablexlaError
+from stablexla.dialects.rules import LoweringRule
+from stablexla.targets.driver import check_pipeline, copy_of, run_pipeline
+from stablexla.targets.dump import Header
+from stablexla.targets.imports.shapes import refining_step
+from stablexla.targets.passes import function_of
 from stablexla.targets.pipeline import Pipeline, Step
-from stablexla.targets.registry import find_target
-from stablexla.tools.common import FAILED, USAGE, add_compile_options, compile_options, read_input, run_tool, tell
+from stablexla.targets.printing import PassTimes
+from stablexla.targets.registry import find_target, pipeline_of
+from stablexla.tools.common import FAILED, USAGE, compile_options, read_input, run_tool, tell
+from stablexla.tools.opt_expected import compare
+from stablexla.tools.opt_input import Part, split_input
+from stablexla.tools.opt_options import SEPARATOR, UsageError, nested, parse
+from stablexla.tools.opt_passes import show_passes
+from stablexla.tools.opt_watcher import OptWatcher, form_of
 
-SEPARATOR = "// -----"
-EXAMPLES = """
-examples:
-  stablexla-opt model.mlir                                  parse, verify, print
-  stablexla-opt model.mlir --stage=tensor                   the program lowered to linalg on tensors
-  stablexla-opt model.mlir --stage=kernels | stablexla-opt - --stage=llvm
-                                                            a stage is resumed from its first line
-  stablexla-opt model.mlir --pass-pipeline='builtin.module(stablexla-lower-to-tensor,cse)'
-  stablexla-opt dump/model-1f2e3d4c/02.kernels.mlir --stage=buffers --mlir-print-ir-after-all
-  stablexla-opt --run-reproducer dump/model-1f2e3d4c/04.llvm.repro.mlir
-  stablexla-opt --list-passes                               the passes written in Python
-  stablexla-opt --print-pipeline                            the target's pipeline, a step a line
-
-exit codes: 0 all went well; 1 the input does not parse or verify, or a pass failed; 2 wrong usage
-"""
+TRANSFORM = "transform"
+"""The step that `--transform-script` adds."""
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="stablexla-opt",
-        description="Runs passes on a file of StableHLO or of upstream's dialects, and prints what they leave.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add(
-        "file", nargs="?", default="-", help="MLIR text, bytecode or a portable artifact; - is standard input (default)"
-    )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--pass-pipeline", metavar="TEXT", help="passes of MLIR and of stablexla: 'builtin.module(...)'")
-    what.add_argument("--stage", metavar="NAME", help="run the target's pipeline up to this step")
-    what.add_argument("--run-reproducer", action="store_true", help="run the command in the file's first line")
-    what.add_argument("--list-passes", action="store_true", help="list the passes written in Python, and stop")
-    what.add_argument("--print-pipeline", action="store_true", help="print the target's pipeline, and stop")
-    add(
-        "--from-stage",
-        metavar="NAME",
-        help="the step that the file was written after (default: as its first line says)",
-    )
-    add("--context", choices=("stablehlo", "upstream"), help="which MLIR reads the file (default: by its operations)")
-    add("-o", dest="output", metavar="FILE", default="-", help="where to write (default: standard output)")
-    add(
-        *("--split-input-file", "-split-input-file"),
-        action="store_true",
-        help=f"treat the parts between lines {SEPARATOR} as files of their own",
-    )
-    add(
-        *("--mlir-print-ir-after-all", "-mlir-print-ir-after-all"),
-        action="store_true",
-        help="print the IR after every pass on standard error",
-    )
-    add("--mlir-print-debuginfo", action="store_true", help="print locations")
-    add_compile_options(parser)
-    return parser
-
-
-class UsageError(Exception):
-    """Options that do not go together."""
-
-
-@dataclass(frozen=True)
 class Job:
     """What to do with each part of the input."""
 
-    arguments: argparse.Namespace
-    target: Pipeline
+    def __init__(self, given: argparse.Namespace, target: Pipeline) -> None:
+        self._given = given
+        self._target = target
+        self._times = PassTimes() if given.mlir_timing in ("1", "true") else None
 
-    def run(self, data: bytes, file: str) -> str:
-        """The text that the passes leave.
+    def run(self, part: Part) -> bytes:
+        """What is left of a part, as text or bytecode.
 
         Raises:
             StablexlaError: as the reader or a pass raised it.
             UsageError: the options do not fit the input.
         """
-        text = "" if data.startswith(BYTECODE) else _decode(data, file)
-        header = Header.read(text.lstrip("\n"))
-        start = self.arguments.from_stage or (header.stage if header else "source")
-        if start not in ("source", *self.target.names):
-            start = "source"
-        pipeline = self._pipeline(start, header)
-        module = self._read(data, text, file, start)
+        start = self._start(part)
+        pipeline = self._pipeline(part, start)
+        side = self._given.context or part.side(start, self._target)
+        check_pipeline(pipeline, side)
+        if self._given.dump_pass_pipeline:
+            print("\n".join(step.text for step in pipeline), file=sys.stderr)
+        listens = self._given.verify_diagnostics is not None
+        with self._timed("Parser"):
+            module = part.read_plainly(side) if listens else part.read(side)
         source = copy_of(module)
-        with knobs.scoped(print_after_all=self.arguments.mlir_print_ir_after_all or knobs.print_after_all):
-            watcher = _Watcher(Path(file).stem, pipeline, source)
-            left = run_pipeline(module, pipeline, watcher=watcher, again=lambda: copy_of(source))
-        printed = assembly(left, debug_info=self.arguments.mlir_print_debuginfo)
-        return self._header(file) + printed
+        watcher = OptWatcher(self._given, Path(part.file).stem, pipeline, source, self._times)
+        # A run that is repeated to find the pass that failed would say everything twice.
+        again = None if listens else lambda: copy_of(source)
+        left = run_pipeline(module, pipeline, watcher=watcher, again=again)
+        with self._timed("Output"):
+            return self._written(left, part.file)
 
-    def _pipeline(self, start: str, header: Header | None) -> Pipeline:
+    def report(self) -> None:
+        """Prints the times, if they were asked for."""
+        if self._times is not None:
+            print(self._times.report(), file=sys.stderr)
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        if self._times is not None:
+            self._times.begin()
+        yield
+        if self._times is not None:
+            self._times.end(what, "")
+
+    def _start(self, part: Part) -> str:
+        """The stage that a part is in."""
+        header = part.header
+        start: str = self._given.from_stage or (header.stage if header else "source")
+        return start if start in self._target else "source"
+
+    def _pipeline(self, part: Part, start: str) -> Pipeline:
         """The steps to run."""
-        given = self.arguments
+        given = self._given
+        if given.stage is not None:
+            return self._with_schedule(self._up_to(given.stage, start))
+        text, leaves = given.pass_pipeline or "", given.leaves
+        rules = given.rule
         if given.run_reproducer:
-            return _one_step(_pipeline_of(header))
-        if given.stage is None:
-            return _one_step(given.pass_pipeline or "")
-        rest = self.target if start == "source" else self.target.after(start)
-        if given.stage == start:
-            return Pipeline(self.target.name, [])
-        if given.stage not in rest and given.stage in self.target:
-            raise UsageError(f"the input is at stage {start!r} already, which is after {given.stage!r}")
-        return rest.up_to(given.stage)
+            text, leaves, rules = _reproduced(part.header, given.load)
+        elif given.flags:
+            text = ",".join(nested(flag) for flag in given.flags)
+        allowed = None if leaves is None else frozenset(filter(None, leaves.split(",")))
+        steps = [Step("passes", text, allowed)] if text.strip() or leaves else []
+        return self._with_schedule(Pipeline("stablexla-opt", steps, self._target.rules).with_rules(*map(_rule, rules)))
 
-    def _read(self, data: bytes, text: str, file: str, start: str) -> Any:
-        side: Side = self.arguments.context or _side(text, start, self.target)
-        if not text and side == "stablehlo":
-            return load_bytes(data, file)
-        if self.arguments.split_input_file or file == "<stdin>":
-            return parse_text(text, file, side=side)
-        return parse_file(Path(file), text, side=side)
+    def _up_to(self, stage: str, start: str) -> Pipeline:
+        rest = self._target if start == "source" else self._target.after(start)
+        if start == "source" and self._given.refine_arguments:
+            rest = Pipeline(rest.name, [refining_step(self._given.refine_arguments), *rest], rest.rules)
+        if stage == start:
+            return Pipeline(self._target.name, [], self._target.rules)
+        if stage not in rest:
+            raise UsageError(f"the input is at stage {start!r} already, which is after {stage!r}")
+        return rest.up_to(stage)
 
-    def _header(self, file: str) -> str:
-        if self.arguments.stage is None:
-            return ""
-        return f"{Header(self.arguments.stage, f'stablexla-opt {shlex.quote(file)} --stage={self.arguments.stage}')}\n"
+    def _with_schedule(self, pipeline: Pipeline) -> Pipeline:
+        """With the step that applies the user's schedule."""
+        given = self._given
+        if given.transform_script is None:
+            return pipeline
+        file, _, entry = given.transform_script.partition(":")
+        entry = f" entry={entry}" if entry else ""
+        step = Step(TRANSFORM, f"stablexla-transform{{script='{Path(file).absolute()}'{entry}}}")
+        if given.transform_at is None:
+            return Pipeline(pipeline.name, [*pipeline, step], pipeline.rules)
+        if given.transform_at not in pipeline:
+            names = " or ".join(pipeline.names) or "none"
+            raise UsageError(f"--transform-at={given.transform_at}: the steps that are run are {names}")
+        return pipeline.inserting(step, after=given.transform_at)
 
-
-class _Watcher(KnobWatcher):
-    """As the knobs say, without reproducers: the input is in the user's hands."""
-
-    def failed(self, number: int, step: Step, before: Any) -> str:
-        return ""
-
-
-def _one_step(passes: str) -> Pipeline:
-    return Pipeline("stablexla-opt", [Step("passes", passes)] if passes.strip() else [])
-
-
-def _pipeline_of(header: Header | None) -> str:
-    for word in shlex.split(header.command) if header else ():
-        if word.startswith("--pass-pipeline="):
-            return word.removeprefix("--pass-pipeline=")
-    raise UsageError("the first line of a reproducer holds its command, and this file's does not")
-
-
-def _side(text: str, start: str, target: Pipeline) -> Side:
-    """Which MLIR an input is for: by its stage when that is known, else by its operations."""
-    if start != "source":
-        return side_after(target, start)
-    if not text or re.search(r"\b(stablehlo|chlo|vhlo|sdy)\.|#stablehlo|mhlo\.", text):
-        return "stablehlo"
-    bare = not re.search(r"^\s*(?:%\S+ = )?\"?(?!func|return|module|builtin)[a-z]\w*\.\w", text, flags=re.MULTILINE)
-    return "stablehlo" if bare else "upstream"
+    def _written(self, module: Any, file: str) -> bytes:
+        if self._given.emit_bytecode:
+            buffer = BytesIO()
+            module.operation.write_bytecode(buffer)
+            return buffer.getvalue()
+        text = form_of(self._given).text(module)
+        stage = self._given.stage
+        if stage is not None:
+            command = f"stablexla-opt {shlex.quote(file)} --stage={stage}"
+            if self._given.refine_arguments:
+                command += f" --refine-arguments={shlex.quote(self._given.refine_arguments)}"
+            text = f"{Header(stage, command)}\n{text}"
+        return text.encode(errors="surrogateescape")
 
 
-def _decode(data: bytes, file: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ParseError("neither MLIR text nor MLIR bytecode", file=file) from None
+def _rule(text: str) -> LoweringRule:
+    """The lowering rule in `stablehlo.tanh=my_file:my_rule`.
 
-
-def split_input(data: bytes) -> list[bytes]:
-    """The parts between separators, each with as many empty lines before it as keep its line numbers right.
-
-    >>> split_input(b"a\\n// -----\\nb\\n")
-    [b'a\\n', b'\\n\\nb\\n']
+    Raises:
+        CompileError: there is no such function.
     """
-    parts, start = [], 0
-    lines = data.splitlines(keepends=True)
-    for at, line in enumerate([*lines, SEPARATOR.encode()]):
-        if line.strip() == SEPARATOR.encode():
-            parts.append(b"\n" * start + b"".join(lines[start:at]))
-            start = at + 1
-    return parts
+    name, _, label = text.partition("=")
+    found = function_of(label)
+    return LoweringRule(name, found.function if isinstance(found, LoweringRule) else found)
 
 
-def list_passes() -> str:
-    """The registered passes with their options, a pass a line or two."""
-    lines = []
-    for name, found in sorted(PASSES.items()):
-        options = " ".join(f"{o.name}={o.default!r}" for o in found.options.values())
-        lines.append(f"{name}" + (f"{{{options}}}" if options else ""))
-        lines.append(f"    {found.summary}  [{found.side}]")
-    return "\n".join(lines)
+def _reproduced(header: Header | None, loaded: Sequence[str]) -> tuple[str, str | None, list[str]]:
+    """The passes, what they may leave, and the rules that the first line of a reproducer tells."""
+    words = [word.partition("=") for word in (shlex.split(header.command) if header else [])]
+    given = {name: value for name, _, value in words}
+    if "--pass-pipeline" not in given:
+        raise UsageError("the first line of a reproducer holds its command, and this file's does not")
+    if "--load" in given and not loaded:
+        raise UsageError(f"the reproducer needs --load={given['--load']}, which runs that file: give it yourself")
+    return given["--pass-pipeline"], given.get("--leaves"), [value for name, _, value in words if name == "--rule"]
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    target = find_target(arguments.target).pipeline(compile_options(arguments))
-    if arguments.list_passes or arguments.print_pipeline:
-        print(list_passes() if arguments.list_passes else target)
-        return 0
-    for name in filter(None, (arguments.stage, arguments.from_stage)):
-        if name != "source" and name not in target:
-            near = difflib.get_close_matches(name, target.names, n=1) or target.names
-            raise UsageError(f"{target.name} has no step {name!r}; {' or '.join(near)}?")
-    data, file = read_input(arguments.file)
-    job = Job(arguments, target)
-    texts, code = [], 0
-    for part in split_input(data) if arguments.split_input_file else [data]:
+def _run_parts(job: Job, parts: Sequence[Part]) -> tuple[list[bytes], int]:
+    """What is left of each part, and the exit code; a part that fails does not keep the others from being read."""
+    written, code = [], 0
+    for part in parts:
         try:
-            texts.append(job.run(part, file))
+            written.append(job.run(part))
         except StablexlaError as error:
             tell(error)
+            written.append(b"")
             code = FAILED
-    text = f"\n{SEPARATOR}\n".join(texts)
-    if arguments.output == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    elif code == 0:
-        Path(arguments.output).write_text(text)
+    return written, code
+
+
+def _verify_parts(job: Job, parts: Sequence[Part], only_expected: bool) -> tuple[list[bytes], int]:
+    """As `_run_parts`; what fails is well if it was expected."""
+    written, code = [], 0
+    for part in parts:
+        said: list[Diagnostic] = []
+        with listening(said.append):
+            try:
+                written.append(job.run(part))
+            except StablexlaError as error:
+                if isinstance(error, CompileError) and not said and not error.stage:
+                    raise
+                if not any(one.severity == "error" for one in said):  # a pass written in Python says what is wrong
+                    said.append(Diagnostic("error", str(error), str(error)))
+                written.append(b"")
+        for complaint in compare(part.text, said, part.file, only_expected=only_expected):
+            print(complaint, file=sys.stderr)
+            code = FAILED
+    return written, code
+
+
+@contextmanager
+def _unregistered(allowed: bool) -> Iterator[None]:
+    """Takes operations of unknown dialects inside a `with` block."""
+    contexts = (stablehlo_context(), upstream_context()) if allowed else ()
+    for context in contexts:
+        context.allow_unregistered_dialects = True
+    try:
+        yield
+    finally:
+        for context in contexts:
+            context.allow_unregistered_dialects = False
+
+
+def _check_names(given: argparse.Namespace, target: Pipeline) -> None:
+    for name in filter(None, (given.stage, given.from_stage, given.transform_at)):
+        if name not in target and not (name == "source" and name != given.transform_at):
+            near = difflib.get_close_matches(name, target.names, n=1) or target.names
+            raise UsageError(f"{target.name} has no step {name!r}; {' or '.join(near)}?")
+    if given.emit_bytecode and given.split_input_file:
+        raise UsageError("bytecode holds one module, so that --emit-bytecode and --split-input-file do not go together")
+
+
+def _run(given: argparse.Namespace) -> int:
+    target = pipeline_of(find_target(given.target), compile_options(given)).with_rules(*map(_rule, given.rule))
+    if given.show_passes is not None:
+        return show_passes(given.show_passes)
+    if given.print_pipeline:
+        print(target)
+        return 0
+    _check_names(given, target)
+    data, file = read_input(given.file)
+    separator = given.split_input_file
+    parts = [Part(data, file, whole=file == given.file and given.file != "-")]
+    if separator is not None:
+        parts = [Part(each, file) for each in split_input(data, separator)]
+    job = Job(given, target)
+    with _unregistered(given.allow_unregistered_dialect):
+        if given.verify_diagnostics is None:
+            written, code = _run_parts(job, parts)
+        else:
+            written, code = _verify_parts(job, parts, given.verify_diagnostics == "only-expected")
+    _write(given, written, f"\n{separator or SEPARATOR}\n".encode(), code)
+    job.report()
     return code
+
+
+def _write(given: argparse.Namespace, written: Sequence[bytes], between: bytes, code: int) -> None:
+    if given.output != "-":
+        if code == 0:
+            Path(given.output).write_bytes(between.join(written))
+        return
+    sys.stdout.flush()
+    if hasattr(sys.stdout, "buffer"):
+        sys.stdout.buffer.write(between.join(written))
+    else:
+        sys.stdout.write(between.join(written).decode(errors="replace"))
+    sys.stdout.flush()
+
+
+def _run_with(argv: Sequence[str]) -> int:
+    return _run(parse(argv))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The tool; returns its exit code."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
     try:
-        return run_tool(lambda: _run(arguments))
+        return run_tool(lambda: _run_with(sys.argv[1:] if argv is None else argv))
     except UsageError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
+        print(f"stablexla-opt: {error}", file=sys.stderr)
         return USAGE
 
 

@@ -12,7 +12,8 @@ import mlir.ir as ir
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import ParseError, VerificationError
-from stablexla.interop import bytecode
+from stablexla.interop.bytecode import MalformedError, read_bytecode
+from stablexla.interop.bytecode_operations import operations
 from stablexla.interop.formats import Format, recognise
 from stablexla.interop.load import load_bytes, parse_file, parse_text
 from stablexla.targets.driver import side_after
@@ -23,8 +24,8 @@ from stablexla.targets.pipeline import Pipeline
 
 _HLO = re.compile(r"\b(stablehlo|chlo|vhlo|sdy)\.|#stablehlo|mhlo\.")
 _UPSTREAM = re.compile(r"^\s*(?:%\S+ = )?\"?(?!func|return|module|builtin)[a-z]\w*\.\w", flags=re.MULTILINE)
-_HLO_NAMES = re.compile(rb"\0(stablehlo|chlo|vhlo|sdy|mhlo)\0")
-_UPSTREAM_NAMES = re.compile(rb"\0(arith|linalg|tensor|scf|memref|vector|llvm|math|cf|affine|transform|gpu|emitc)\0")
+_OF_STABLEHLO = {"stablehlo", "chlo", "vhlo", "sdy", "mhlo"}
+_OF_BOTH = {"builtin", "func"}
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class Part:
         if start != "source":
             return side_after(target, start)
         if not self.is_text:
-            names = self.data.startswith(bytecode.MAGIC) and not _HLO_NAMES.search(self.data)
-            return "upstream" if names and _UPSTREAM_NAMES.search(self.data) else "stablehlo"
+            dialects = self._dialects() if recognise(self.data) is Format.BYTECODE else set()
+            return "upstream" if dialects - _OF_BOTH and not dialects & _OF_STABLEHLO else "stablehlo"
         text = self.text
         return "upstream" if not _HLO.search(text) and _UPSTREAM.search(text) else "stablehlo"
 
@@ -104,9 +105,21 @@ class Part:
             except kind.MLIRError as error:
                 raise ParseError("; ".join(messages_of(error, seen)), file=self.file) from None
 
+    def _dialects(self) -> set[str]:
+        """The dialects whose operations stand in bytecode, which is looked through before MLIR reads it.
+
+        Raises:
+            ParseError: it is damaged.
+        """
+        try:
+            found = read_bytecode(self.data)
+            list(operations(found))
+        except MalformedError as error:
+            raise ParseError(f"damaged bytecode, or none: {error}", file=self.file) from None
+        return {name.dialect for name in found.operation_names}
+
     def _upstream_bytecode(self) -> Any:
-        if not bytecode.is_complete(self.data):
-            raise ParseError("bytecode that ends too early, or is none", file=self.file)
+        self._dialects()
         context = upstream_context()
         with diagnostics(context) as seen:
             try:

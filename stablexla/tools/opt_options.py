@@ -6,9 +6,15 @@ A pass may be given as an option, as `-cse` or `-canonicalize="max-iterations=3"
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
+import sys
+import traceback
 from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
 
+from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
 from stablexla.targets.driver import parse_passes, sides_of_pass
 from stablexla.targets.passes import PASSES, PREFIX
 from stablexla.targets.pipeline import Element
@@ -61,14 +67,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument(
-        *("file", "-"),
-    ) if False else made.add_argument(
-        "file",
-        nargs="?",
-        default="-",
-        help="MLIR text, bytecode, an artifact or HLO; - is standard input (default)",
-    )
+    help_ = "MLIR text, bytecode, an artifact or HLO; - is standard input (default)"
+    made.add_argument("file", nargs="?", default="-", help=help_)
     _add_work(made)
     _add_reading(made)
     _add_printing(made)
@@ -88,11 +88,23 @@ def _add_work(made: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--print-pipeline", action="store_true", help="print the target's pipeline, and stop")
     add = group.add_argument
+    add(
+        "--refine-arguments",
+        metavar="TYPES",
+        help="with --stage: types for the parameters of main, where theirs leave extents open: 'tensor<2x3xf32>,...'",
+    )
     add("--from-stage", metavar="NAME", help="the step that the file was written after (default: its first line's)")
     add("--leaves", metavar="NAMES", help="dialects and operations that --pass-pipeline may leave")
     add("--transform-script", metavar="FILE[:ENTRY]", help="a schedule of the transform dialect to apply")
     add("--transform-at", metavar="NAME", help="the step after which it is applied (default: at the end)")
     add("--load", metavar="FILE.py", action="append", default=[], help="a file that registers passes or lowering rules")
+    add(
+        "--rule",
+        metavar="NAME=FUNCTION",
+        action="append",
+        default=[],
+        help="a lowering rule: stablehlo.tanh=my_file:my_rule",
+    )
     add("--verify-each", metavar="0|1", help="verify after every pass (default: after each run of passes)")
     add("--dump-pass-pipeline", action="store_true", help="print the passes that are run on standard error")
     add("--mlir-pass-pipeline-crash-reproducer", metavar="FILE", help="where to write a reproducer if a pass fails")
@@ -143,7 +155,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     made = parser()
     known = {option for action in made._actions for option in action.option_strings}
-    rest, flags = _without_passes([_normal(word, known) for word in argv], known)
+    words = [_normal(word, known) for word in argv]
+    for file in _files_to_load(words):
+        load_python(file)  # it may register passes that are given as options
+    rest, flags = _without_passes(words, known)
     given = made.parse_args(rest)
     given.flags = flags
     other = next((n for n in ("pass_pipeline", "stage", "run_reproducer") if getattr(given, n)), None)
@@ -174,12 +189,35 @@ def _without_passes(words: Sequence[str], known: set[str]) -> tuple[list[str], l
 
 
 def _may_be_pass(name: str) -> bool:
-    """Whether one of the MLIRs has such a pass, or a file that is loaded later may register it."""
-    return name in PASSES or name.startswith(PREFIX) or bool(sides_of_pass(name)) or name in LOADED
+    """Whether it is a registered pass, or one of the MLIRs has it."""
+    return name in PASSES or name.startswith(PREFIX) or bool(sides_of_pass(name))
 
 
-LOADED: set[str] = set()
-"""Names of passes in the files that `--load` names."""
+def _files_to_load(words: Sequence[str]) -> list[str]:
+    after = [file for word, file in pairwise(words) if word == "--load"]
+    return after + [word.partition("=")[2] for word in words if word.startswith("--load=")]
+
+
+def load_python(file: str) -> None:
+    """Runs a Python file, under its name as a module's, so that the passes and rules in it are registered.
+
+    Raises:
+        ParseError: it cannot be read, or raises an exception.
+    """
+    name = Path(file).stem
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not Path(file).is_file():
+        raise ParseError("is no Python file that can be loaded", file=file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except StablexlaError:
+        raise
+    except Exception as error:
+        lines = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+        place = f"{file}:{lines[-1].lineno}" if lines else file
+        raise ParseError(f"{type(error).__name__}: {error}", file=place) from error
 
 
 def nested(name: str) -> str:
@@ -197,8 +235,6 @@ def nested(name: str) -> str:
 
 
 def _refusal(element: Element, side: str) -> str:
-    from stablexla.dialects.errors import CompileError
-
     try:
         parse_passes((element,), "stablehlo" if side == "stablehlo" else "upstream")
     except CompileError as error:

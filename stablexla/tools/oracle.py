@@ -23,7 +23,7 @@ from stablexla.constants import dense_attribute
 from stablexla.dialects.constants import dense_values
 from stablexla.dialects.contexts import stablehlo_context
 from stablexla.dialects.errors import ExecutionError
-from stablexla.targets.signature import Signature, main_of, signature_of
+from stablexla.targets.signature import Signature, main_of, plain, signature_of
 
 Array = npt.NDArray[Any]
 ORACLES = ("reference", "xla")
@@ -63,7 +63,8 @@ def _load(path: Path) -> list[Array]:
 
 
 def _reference(module: ir.Module, signature: Signature, arguments: Sequence[Array]) -> list[Array]:
-    inputs = [a.type for a in main_of(module).regions[0].blocks[0].arguments]
+    # Of quantised arrays the interpreter takes the integers.
+    inputs = [plain(a.type) for a in main_of(module).regions[0].blocks[0].arguments]
     values = [dense_attribute(a, t) for a, t in zip(arguments, inputs, strict=True)]
     results = stablehlo.eval_module(module, values)
     return [dense_values(r, t.element, t.shape) for r, t in zip(results, signature.results, strict=True)]

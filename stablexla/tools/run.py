@@ -27,6 +27,7 @@ from stablexla.targets.signature import Signature, signature_of
 from stablexla.tools.common import add_compile_options, compile_options, count, read_input, run_tool
 from stablexla.tools.comparing import HELP, add_compare_options, compare, read_pipeline, run_script
 from stablexla.tools.inputs import FORMS, load_inputs, make_input
+from stablexla.tools.open_shapes import known_shapes
 
 Array = npt.NDArray[Any]
 EXAMPLES = f"""
@@ -38,6 +39,7 @@ examples:
   stablexla-run model.mlir                                  random inputs; a line for each result
   stablexla-run model.mlir --input x.npy --input 0.5 --print
   stablexla-run model.mlir --input random:7 --output-dir out
+  stablexla-run model.mlir --shapes 8x3,8                   for tensor<?x3xf32> and tensor<?xf32>
   stablexla-run model.mlir --time 100                       how long a call takes
   stablexla-run model.mlir --compare=interpreter            the first operation that StableHLO's interpreter does not
                                                             agree with
@@ -60,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     add("file", help="MLIR text, bytecode or a portable artifact; - is standard input")
     add("--input", action="append", default=[], metavar="SPEC", help="an input; see below")
     add("--inputs", type=Path, metavar="FILE", help="all inputs: an .npz with one array for each parameter, in order")
+    add("--shapes", metavar="LIST", help="a shape for each parameter whose type leaves extents open: 2x3,5")
     add("--seed", type=int, default=0, metavar="N", help="of the random inputs (default: 0)")
     add("--print", action="store_true", help="print the results in full")
     add(
@@ -143,6 +146,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for script in arguments.load:
         run_script(script)
     module = load_bytes(*read_input("-")) if arguments.file == "-" else load(Path(arguments.file))
+    module = known_shapes(module, arguments)
     signature = signature_of(module)
     inputs = (
         load_inputs(arguments.inputs, signature.parameters)

@@ -18,7 +18,7 @@ from stablexla.interop.entry import with_entry
 from stablexla.interop.formats import Format
 from stablexla.interop.information import Information, inform
 from stablexla.interop.load import load_bytes
-from stablexla.interop.versions import CURRENT, MINIMUM, NAMES, resolve
+from stablexla.interop.versions import CURRENT, MINIMUM, resolve
 from stablexla.interop.written import FORMS, write
 from stablexla.tools.common import FAILED, USAGE, read_input, run_tool
 
@@ -73,9 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="with --info, as JSON")
     add("--entry", metavar="NAME", default="main", help="the function that becomes main")
     artifact = parser.add_argument_group("artifacts and bytecode")
-    artifact.add_argument(
-        "--target-version", metavar="VERSION", help="the oldest StableHLO that shall read it; see below"
-    )
+    artifact.add_argument("--target-version", metavar="VERSION", help="the oldest StableHLO to read it; see below")
     artifact.add_argument("--bytecode-version", type=int, metavar="N", help="of MLIR's encoding (default: the newest)")
     artifact.add_argument(
         "--allow-other-dialects",

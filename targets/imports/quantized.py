@@ -32,6 +32,10 @@ MOVES = frozenset(
 ) | {"func.call", "func.return"}
 """What takes and gives integers as they are; in its regions, each operation is looked at by itself."""
 
+_CONVERSIONS = ("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
+_SOURCES = frozenset(
+    [*_CONVERSIONS, "func.func", "stablehlo.constant", "stablehlo.custom_call", "stablehlo.infeed", "stablehlo.recv"]
+)
 # Where operands and results may differ in scale and zero point, so that their numbers are computed.
 _MAY_DIFFER = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.select"})
 
@@ -61,14 +65,30 @@ def legalize_quantized(module: ir.Module) -> None:
     Raises:
         UnsupportedError: a quantised type that is not uniform by tensor or by axis.
     """
-    uses = _uses(module)
-    if not uses:
+    if not _has_quantized(module):
         return
+    uses = _uses(module)
     for use in uses:
         _retype(use)
     for use in uses:
         if not _only_moves(use):
             _compute(use)
+
+
+def _has_quantized(module: ir.Module) -> bool:
+    """Looks only where quantised arrays come from: to look at all types would take ten times as long."""
+    found = False
+
+    def look(op: Any) -> Any:
+        nonlocal found
+        name = op.name
+        if name in _SOURCES:
+            types = outer_types(op) if name == "func.func" else [r.type for r in op.results]
+            found = name in _CONVERSIONS or any(map(is_quantized, types))
+        return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return found
 
 
 def _uses(module: ir.Module) -> list[_Use]:
@@ -150,9 +170,6 @@ def _compute(use: _Use) -> None:
     for old, new in zip(op.results, results, strict=True):
         old.replace_all_uses_with(new)
     op.erase()
-
-
-_CONVERSIONS = ("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
 
 
 def _number(value: Any, type_: Any) -> Any:

@@ -19,6 +19,10 @@ from stablexla.lowering.bounded_values import emit
 from stablexla.targets.imports.quantized_arithmetic import centered, convert, spread
 
 
+EXACT = ("stablehlo.dot_general", "stablehlo.convolution")
+"""Operations that are summed so."""
+
+
 def exact_product(op: Any, operands: Sequence[Any], results: Sequence[Any]) -> list[Any] | None:
     """The numbers that a product stands for; None for other operations, or where integers of 32 bits do not hold it.
 
@@ -26,8 +30,8 @@ def exact_product(op: Any, operands: Sequence[Any], results: Sequence[Any]) -> l
         op: a dot_general or a convolution of integers.
         operands, results: the types that it had.
     """
-    rules = {"stablehlo.dot_general": _dot, "stablehlo.convolution": _convolution}
-    if op.name not in rules or not all(is_quantized(t) for t in (*operands, *results)):
+    rules = dict(zip(EXACT, (_dot, _convolution), strict=True))
+    if op.name not in EXACT or not all(is_quantized(t) for t in (*operands, *results)):
         return None
     left, right = (quantized_type(t.element_type) for t in operands)
     terms, place = rules[op.name](op, operands, right)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import jaxlib.mlir.ir as ir
+import numpy as np
 
 from stablexla.dialects.composites import name_and_version
 from stablexla.dialects.contexts import diagnostics
@@ -18,6 +19,7 @@ from stablexla.dialects.dynamic_sizes import is_unknown
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.lowering.context import place_of
 from stablexla.targets.driver import parse_passes
+from stablexla.targets.imports import shardings  # noqa: F401  (a pass of it is in the step)
 from stablexla.targets.imports.shape_assertions import check_shape_assertions
 from stablexla.targets.imports.shape_calls import replace_dynamic_calls
 from stablexla.targets.imports.shape_values import evaluate_shapes
@@ -25,10 +27,12 @@ from stablexla.targets.imports.total_division import make_divisions_total
 from stablexla.targets.inlining import call_decomposition, inline_calls, note_ways, noted_ways, operations_of
 from stablexla.targets.messages import messages_of
 from stablexla.targets.passes import module_pass
-from stablexla.targets.pipeline import split
+from stablexla.targets.pipeline import Step, split
 from stablexla.targets.signature import main_of, outer_types
 
 REFINE = "stablexla-refine-arguments"
+SHAPES = "shapes"
+"""The step, before all others, in which shapes become known."""
 # What may have a dynamic result, or has to go, while the parameters of main are static.
 _SOURCES = frozenset(
     [
@@ -63,9 +67,31 @@ def refine_arguments(module: ir.Module, *, types: str = "") -> None:
     for number, (old, new) in enumerate(zip(parameters, given, strict=True)):
         if not refines(new, old):
             raise VerificationError(f"parameter {number} of main is of type {old}, which {new} does not fit")
-    if given != parameters:
-        # Types of dynamic arrays stay until the shapes are refined: a custom call of StableHLO's stands between.
-        _run(module, f"stablehlo-refine-arguments{{types={','.join(map(str, given))}}}")
+    main = main_of(module)
+    for argument, new in zip(main.regions[0].blocks[0].arguments, given, strict=True):
+        if argument.type != new:
+            _refine(argument, new)
+    type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(given, list(type_.results)))
+
+
+def _refine(argument: Any, new: Any) -> None:
+    """The type of a parameter; its uses have the old one, until the shapes are refined.
+
+    As StableHLO's pass does it, which reads no types with commas in them.
+    """
+    old, shape = argument.type, list(new.shape)
+    with ir.InsertionPoint.at_block_begin(argument.owner):
+        extents = ir.DenseElementsAttr.get(np.array(shape, np.int64))
+        constant = ir.Operation.create("stablehlo.constant", results=[extents.type], attributes={"value": extents})
+        attributes = {
+            "call_target_name": ir.StringAttr.get("stablehlo.shape_refinement_operand_wrapper"),
+            "indices_of_shape_operands": ir.DenseElementsAttr.get(np.array([1], np.int64)),
+        }
+        operands = [argument, constant.results[0]]
+        wrapped = ir.Operation.create("stablehlo.custom_call", results=[old], operands=operands, attributes=attributes)
+    argument.replace_all_uses_except(wrapped.results[0], wrapped)
+    argument.set_type(new)
 
 
 @module_pass(
@@ -102,6 +128,12 @@ def refine_shapes(module: ir.Module) -> None:
     _check_static(module)
 
 
+def refining_step(types: str) -> Step:
+    """The step for parameters of these types, as the pass takes them."""
+    types = types.replace(" ", "")
+    return Step(SHAPES, f"{REFINE}{{types={types}}},stablexla-drop-shardings,stablexla-refine-shapes")
+
+
 def _check_parameters(module: ir.Module) -> None:
     for number, argument in enumerate(main_of(module).regions[0].blocks[0].arguments):
         if is_unknown(argument.type):
@@ -134,10 +166,10 @@ def _has_unknown(module: ir.Module) -> bool:
     def look(op: Any) -> Any:
         nonlocal found
         name = op.name
-        if name == "func.func":
-            found = any(map(is_unknown, outer_types(op)))
-        elif name in _SOURCES or name.startswith(_FOREIGN):
+        if name in _SOURCES or name.startswith(_FOREIGN):
             found = True
+        elif name == "func.func":
+            found = any(map(is_unknown, outer_types(op)))
         elif name == "stablehlo.custom_call":
             found = _target(op) == "shape_assertion" or any(is_unknown(r.type) for r in op.results)
         return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE

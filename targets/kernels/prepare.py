@@ -131,12 +131,17 @@ def _repeat_for_readers(op: ir.Operation, order: dict[ir.Operation, float]) -> N
             continue
         with op.context, op.location, ir.InsertionPoint(user):
             copy = op.clone()
-        order[copy.operation] = order[user] - 0.5
+        place = order[user]
         remap(user, {op.results[0]: copy.operation.results[0]})
+        # An operation's hash is that of its operands: with others it is another key.
+        order[user], order[copy.operation] = place, place - 0.5
 
 
 def _loop_nest_of(op: ir.Operation) -> ir.Operation:
     """The linalg operation in whose body an operation stands, such as one that reads at computed places; or itself."""
-    while op.parent is not None and op.parent.operation.name.startswith("linalg."):
-        op = op.parent.operation
-    return op
+    nest, inside = op, op
+    while inside.parent is not None:
+        inside = inside.parent.operation
+        if inside.name.startswith("linalg."):
+            nest = inside
+    return nest

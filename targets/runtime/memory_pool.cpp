@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <vector>
 
@@ -77,6 +79,8 @@ class MemoryPool {
     const std::size_t size = class_bytes(size_class);
     void* data = reuse(size_class, size);
     if (data == nullptr) data = allocate(size);
+    const int fill = fill_.load(std::memory_order_relaxed);
+    if (fill >= 0 && data != nullptr) std::memset(data, fill, size);
     return {data, size_class};
   }
 
@@ -106,6 +110,8 @@ class MemoryPool {
     stats_.limit_bytes = bytes;
     make_room(bytes);
   }
+
+  void set_fill(int byte) { fill_.store(byte, std::memory_order_relaxed); }
 
   PoolStats stats() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -159,6 +165,7 @@ class MemoryPool {
   std::mutex mutex_;
   std::array<std::vector<void*>, kClasses> free_;
   PoolStats stats_{0, 0, 0, 0, default_limit(), 0, 0};
+  std::atomic<int> fill_{-1};
 };
 
 // Never destroyed: arrays may die after everything static has.
@@ -179,5 +186,7 @@ void release_block(Block block) { pool().release(block); }
 PoolStats pool_stats() { return pool().stats(); }
 void trim_pool() { pool().trim(); }
 void set_pool_limit(std::size_t bytes) { pool().set_limit(bytes); }
+
+void set_pool_fill(int byte) { pool().set_fill(byte); }
 
 }  // namespace stablexla

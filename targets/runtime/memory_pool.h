@@ -22,5 +22,6 @@ void release_block(Block block);
 PoolStats pool_stats();
 void trim_pool();  // gives all cached memory back to the system
 void set_pool_limit(std::size_t bytes);
+void set_pool_fill(int byte);  // fills every block with it before it is handed out; -1 leaves blocks as they are
 
 }  // namespace stablexla

@@ -7,6 +7,7 @@
 
 #include "compiled_function.h"
 #include "memory_pool.h"
+#include "profile.h"
 #include "object_code.h"
 #include "released_gil.h"
 #include "thread_pool.h"
@@ -186,7 +187,18 @@ NB_MODULE(_runtime, m) {
         "Sets how many threads programs may use; waits for the parallel region that is running.");
   m.def("parallel_for_address", [] { return reinterpret_cast<std::uintptr_t>(&stablexla_parallel_for); },
         "The address of `stablexla_parallel_for(body, ctx, n, grain)`.");
+  m.def("begin_profile", &stablexla::begin_profile, "From now on the marks that programs pass are noted.");
+  m.def("end_profile",
+        [] {
+          nb::list threads;
+          for (const auto& each : stablexla::end_profile())
+            threads.append(nb::make_tuple(each.thread, nb::bytes(each.pairs.data(), each.pairs.size())));
+          return threads;
+        },
+        "For each thread its number and the marks that it passed, each with its time in ns, as pairs of int64.");
   m.def("pool_stats", &stats, "Bytes and blocks of results and arenas in use and cached, and how they came about.");
   m.def("trim_pool", &stablexla::trim_pool, "Gives all cached memory back to the system.");
   m.def("set_pool_limit", &stablexla::set_pool_limit, "bytes"_a, "Sets how much unused memory is kept for reuse.");
+  m.def("set_pool_fill", &stablexla::set_pool_fill, "byte"_a,
+        "Fills memory for results and arenas with a byte before it is used; -1 leaves what was there before.");
 }

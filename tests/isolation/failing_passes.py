@@ -28,6 +28,8 @@ def leave(module: Any, *, code: int = 3) -> None:
 
 @sx.module_pass("test-hang", "never ends, and holds the GIL")
 def hang(module: Any) -> None:
+    if "TEST_HANGS" in os.environ:
+        open(os.environ["TEST_HANGS"], "w").close()
     ctypes.PyDLL(None).sleep(1000)
 
 

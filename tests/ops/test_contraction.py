@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -120,16 +121,43 @@ def test_a_layer_with_its_epilogue() -> None:
     run(make, x, w, bias, against=["interpreter", "xla"], scale=SCALE["f32"])
 
 
-def test_an_algorithm_that_is_not_honoured_is_refused() -> None:
-    text = """func.func public @main(%a: tensor<2x2xf32>) -> tensor<2x2xf32> {
-      %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = bf16,
-        rhs_precision_type = bf16, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1,
-        num_primitive_operations = 1, allow_imprecise_accumulation = false>
-        : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
-      return %0 : tensor<2x2xf32>
-    }"""
-    with pytest.raises(sx.UnsupportedError, match=r"stablehlo.dot_general: the algorithm .*bf16"):
-        sx.compile(text)
+def _with_algorithm(precision: str, products: int) -> str:
+    return f"""func.func public @main(%a: tensor<8x40xf32>, %b: tensor<40x8xf32>) -> tensor<8x8xf32> {{
+      %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = {precision},
+        rhs_precision_type = {precision}, accumulation_type = f32, lhs_component_count = 1,
+        rhs_component_count = 1, num_primitive_operations = {products},
+        allow_imprecise_accumulation = false> : (tensor<8x40xf32>, tensor<40x8xf32>) -> tensor<8x8xf32>
+      return %0 : tensor<8x8xf32>
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("precision", "products", "bits"),
+    [
+        ("bf16", 1, 8),
+        ("f16", 1, 11),
+        ("tf32", 1, 11),
+        ("bf16", 3, 16),
+        ("tf32", 3, 22),
+        ("bf16", 6, 23),
+        ("bf16", 9, 23),
+    ],
+)
+def test_algorithms(precision: str, products: int, bits: int) -> None:
+    """The error of a sum of products of numbers that were rounded to so many bits; numpy in f64 is what is exact."""
+    x, y = normal(8, 40), normal(40, 8, seed=1)
+    (found,) = sx.compile(_with_algorithm(precision, products)).execute([x, y])
+    exact = x.astype(np.float64) @ y.astype(np.float64)
+    size = np.abs(x).astype(np.float64) @ np.abs(y)
+    error = (np.abs(found - exact) / size).max()
+    assert error < 2.0**-bits
+    assert error > 2.0 ** -(bits + 6) or bits > 16
+
+
+def test_an_algorithm_rounds_its_operands() -> None:
+    x, y = normal(8, 40), normal(40, 8, seed=1)
+    small = [v.astype(ml_dtypes.bfloat16).astype(np.float32) for v in (x, y)]
+    check(_with_algorithm("bf16", 1), [x, y], against=[], expected=[small[0] @ small[1]], scale=SCALE["f32"])
 
 
 def test_an_algorithm_that_is_what_we_do_is_taken() -> None:

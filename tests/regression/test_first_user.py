@@ -96,9 +96,8 @@ class TestPrograms:
 
     def test_quantised_types(self) -> None:
         q = "tensor<2x!quant.uniform<i8:f32,1.0:3>>"
-        # Where the text is read, or at the signature when something else has loaded the dialect.
-        with pytest.raises(sx.UnsupportedError, match="quantised types are not there yet"):
-            sx.compile(f"func.func @main(%x: {q}) -> {q} {{ return %x : {q} }}")
+        executable = sx.compile(f"func.func @main(%x: {q}) -> {q} {{ return %x : {q} }}")
+        assert executable(np.array([3, -4], np.int8)).tolist() == [3, -4]
 
     def test_bytecode_that_was_cut_off(self) -> None:
         b = sx.XlaBuilder("p")

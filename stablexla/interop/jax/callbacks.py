@@ -13,7 +13,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 import numpy as np
 
-from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
+from stablexla.dialects.custom_calls import OF_THIS_PROCESS, TARGETS, CustomCallTarget
 from stablexla.interop.load import load
 from stablexla.lowering.jax_callbacks import CALLBACKS
 from stablexla.lowering.types import is_token
@@ -35,7 +35,7 @@ def bind_callbacks(module: ir.Module, callbacks: Sequence[Callback]) -> tuple[ir
             continue
         config = ir.DictAttr(call.attributes["mhlo.backend_config"])
         callback = callbacks[int(ir.IntegerAttr(config["index"]).value)]
-        names.append(f"jax callback {next(_numbers)}")
+        names.append(f"{OF_THIS_PROCESS}{next(_numbers)}")
         takes_token = len(call.operands) > 0 and is_token(call.operands[0].type)
         TARGETS[names[-1]] = CustomCallTarget(names[-1], function=_function(callback, takes_token))
         _rename(call, names[-1])

@@ -15,21 +15,31 @@ import numpy as np
 from stablexla.interop.jax.arrays import Array
 from stablexla.interop.jax.required import internals
 
-_given_out: dict[int, weakref.ref[Array]] = {}
-
 # What holds an array that nobody else holds: a name here, and the argument of getrefcount.
 _ALONE = 2
 
 
-def note(array: Array) -> None:
-    """Remembers a result that JAX gets, and that may come back as a donated argument."""
-    address = array.ctypes.data
+class _Result(weakref.ref[Array]):
+    """A result that JAX holds, and its address."""
 
-    def forget(gone: weakref.ref[Array]) -> None:
-        if _given_out.get(address) is gone:
-            del _given_out[address]
+    __slots__ = ("address",)
+    address: int
 
-    _given_out[address] = weakref.ref(array, forget)
+
+_given_out: dict[int, _Result] = {}
+
+
+def _forget(gone: weakref.ref[Array]) -> None:
+    assert isinstance(gone, _Result)
+    if _given_out.get(gone.address) is gone:
+        del _given_out[gone.address]
+
+
+def note(made: Any, array: Array) -> None:
+    """Remembers a result of which a JAX array was made, which may come back as a donated argument."""
+    result = _Result(array, _forget)
+    result.address = made.unsafe_buffer_pointer()
+    _given_out[result.address] = result
 
 
 def give_up(leaf: Any) -> tuple[Any, bool]:

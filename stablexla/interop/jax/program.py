@@ -15,6 +15,7 @@ from stablexla.interop.jax.arrays import Array, Returns, makers, to_host
 from stablexla.interop.jax.callbacks import bind_callbacks, release_with
 from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_exported
 from stablexla.interop.jax.required import internals, jax
+from stablexla.interop.load import load
 from stablexla.targets.options import CompileOptions
 
 
@@ -56,7 +57,7 @@ class JaxProgram:
         if self._interface.constants:
             leaves = [*self._interface.constants, *leaves]
         if self._interface.donated:
-            return self._finish(self._execute_donated(leaves))
+            return self._call_donated(leaves)
         array_type = self._array_type
         return self._finish(
             self._execute(
@@ -80,7 +81,7 @@ class JaxProgram:
         made = [make(array) for make, array in zip(self._makers, results, strict=True)]
         return self._interface.out_tree.unflatten(made)
 
-    def _execute_donated(self, leaves: Sequence[Any]) -> list[Array]:
+    def _call_donated(self, leaves: Sequence[Any]) -> Any:
         """Donated arguments are gone after the call; results take their memory where nobody else uses it."""
         arguments, all_free = [], True
         for i, dtype in self._takes:
@@ -88,11 +89,13 @@ class JaxProgram:
             if i in self._interface.donated:
                 leaf, is_free = donation.give_up(leaf)
                 all_free &= is_free
-            arguments.append(to_host(leaf, dtype))
+            arguments.append(leaf if type(leaf) is np.ndarray and leaf.dtype == dtype else to_host(leaf, dtype))
         results = self.executable.execute(arguments, donate=all_free)
+        made = [make(array) for make, array in zip(self._makers, results, strict=True)]
         for number in self.executable.aliases:
-            donation.note(results[number])
-        return results
+            if type(made[number]) is self._array_type:
+                donation.note(made[number], results[number])
+        return self._interface.out_tree.unflatten(made)
 
     def __repr__(self) -> str:
         return f"JaxProgram({self.name!r}, {self.executable!r})"
@@ -142,11 +145,13 @@ def from_exported(exported: Any, *, options: CompileOptions | None = None, retur
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
-    if isinstance(exported, (bytes, bytearray)):
+    is_known = not isinstance(exported, (bytes, bytearray))
+    if not is_known:
         exported = jax().export.deserialize(bytearray(exported))
     if "cpu" not in exported.platforms:
         raise UnsupportedError(
             f"it was exported for {', '.join(exported.platforms)}, not for the CPU", operation="export"
         )
-    executable = compile_program(exported.mlir_module_serialized, options=options, num_partitions=1)
+    module = load(exported.mlir_module_serialized, trusted=is_known)
+    executable = compile_program(module, options=options, num_partitions=1)
     return JaxProgram(executable, interface_of_exported(exported), returns)

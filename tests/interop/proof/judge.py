@@ -84,6 +84,7 @@ def with_exact(found: Verdict, ours: Sequence[Array], theirs: Sequence[Array], e
     if found.state != "differs" or not len(ours) == len(theirs) == len(exact):
         return found
     worst = Verdict("equal", "ULP", found.ulp)
+    whole = _largest(exact)
     for a, b, e in zip(ours, theirs, exact, strict=True):
         if not is_float(a.dtype):
             if not np.array_equal(a, b):
@@ -91,7 +92,7 @@ def with_exact(found: Verdict, ours: Sequence[Array], theirs: Sequence[Array], e
             continue
         if e.shape != a.shape or not is_float(e.dtype) or real_of(e.dtype).itemsize <= real_of(a.dtype).itemsize:
             return found
-        judged = _judge(a, b, e, found)
+        judged = _judge(a, b, e, whole, found)
         if judged.state == "differs":
             return judged
         if _RANK.index(judged.how) > _RANK.index(worst.how):
@@ -99,30 +100,32 @@ def with_exact(found: Verdict, ours: Sequence[Array], theirs: Sequence[Array], e
     return worst
 
 
-_RANK = ["bits", "ULP", "as near", "nearer"]
+_RANK = ["bits", "ULP", "as near"]
 
 
-def _judge(a: Array, b: Array, exact: Array, found: Verdict) -> Verdict:
-    """By the worst element first, and then, for sums that cancel, by the largest number in the array."""
+def _judge(a: Array, b: Array, exact: Array, whole: float, found: Verdict) -> Verdict:
+    """By the worst element first; for sums that cancel, in units of the array's largest number, then of the results'."""
     if float(distances(a, b).max(initial=0.0)) <= CLOSE:
         return Verdict("equal", "ULP", found.ulp)
-    last: tuple[float, float] | None = None
-    for scale in (None, _scale(exact, a.dtype)):
-        ours = float(distances_to(a, exact, scale).max(initial=0.0))
-        theirs = float(distances_to(b, exact, scale).max(initial=0.0))
-        last = last or (ours, theirs)
+    dtype = real_of(a.dtype)
+    scales = [None, units(np.asarray(_largest([exact])), dtype), units(np.asarray(whole), dtype)]
+    pairs = [[float(distances_to(x, exact, scale).max(initial=0.0)) for x in (a, b)] for scale in scales]
+    for ours, theirs in pairs:
         if np.isfinite(ours) and not np.isfinite(theirs):
             return Verdict("differs", "nearer", found.ulp, ours, theirs, found.note)
-        if ours <= max(FACTOR * theirs, SLACK) and min(ours, theirs) <= FAR:
+        if ours <= max(FACTOR * theirs, SLACK) and min(pairs[-1]) <= FAR:
             return Verdict("equal", "as near", found.ulp, ours, theirs)
-    return Verdict("differs", "", found.ulp, *last, note=found.note)  # type: ignore[misc]
+    return Verdict("differs", "", found.ulp, *pairs[1], note=found.note)
 
 
-def _scale(exact: Array, dtype: np.dtype[Any]) -> Array:
-    """The ULP of the largest finite number of a result, for all of its elements."""
-    parts = np.abs(_parts(exact).astype(np.float64))
-    largest = np.max(parts[np.isfinite(parts)], initial=0.0)
-    return units(np.asarray(largest), real_of(dtype))
+def _largest(arrays: Sequence[Array]) -> float:
+    """The largest finite number in arrays of floats."""
+    found = 0.0
+    for array in arrays:
+        if is_float(array.dtype):
+            parts = np.abs(_parts(array).astype(np.float64))
+            found = max(found, float(np.max(parts[np.isfinite(parts)], initial=0.0)))
+    return found
 
 
 # ---- floats --------------------------------------------------------------------------------------------------------

@@ -26,8 +26,15 @@ Done = Callable[[str, list[Trial]], None]
 class Child:
     """A process that runs `worker`, started when it is needed."""
 
-    def __init__(self, cache: Path | None) -> None:
-        self._command = [sys.executable, "-m", "tests.interop.proof.worker", *([str(cache)] if cache else [])]
+    def __init__(self, cache: Path, fresh: bool) -> None:
+        """`fresh`: nothing is taken from the cache."""
+        self._command = [
+            sys.executable,
+            "-m",
+            "tests.interop.proof.worker",
+            str(cache),
+            *(["--fresh"] if fresh else []),
+        ]
         self._process: subprocess.Popen[bytes] | None = None
 
     def trials(self, path: str) -> list[Trial]:
@@ -108,7 +115,7 @@ def _signal(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def run_all(paths: Sequence[str], jobs: int, cache: Path | None, done: Done) -> None:
+def run_all(paths: Sequence[str], jobs: int, cache: Path, done: Done, *, fresh: bool = False) -> None:
     """Runs the functions of these paths in `jobs` processes; `done` is called for each, from many threads in turn."""
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     for path in paths:
@@ -116,7 +123,7 @@ def run_all(paths: Sequence[str], jobs: int, cache: Path | None, done: Done) -> 
     lock = threading.Lock()
 
     def work() -> None:
-        child = Child(cache)
+        child = Child(cache, fresh)
         try:
             while True:
                 path = waiting.get_nowait()

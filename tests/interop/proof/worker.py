@@ -19,13 +19,12 @@ from tests.interop.proof.trial import Trial, attempt, trial_of
 class Cache:
     """What is known of programs from earlier runs: a small file for each, by the hash of program and arguments."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path, fresh: bool) -> None:
+        self._folder, self._fresh = folder, fresh
+        folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str) -> Trial | None:
-        if self._folder is None:
+        if self._fresh:
             return None
         try:
             return trial_of(json.loads((self._folder / f"{key}.json").read_text()))
@@ -33,7 +32,7 @@ class Cache:
             return None
 
     def put(self, trial: Trial) -> None:
-        if self._folder is None or not trial.key:
+        if not trial.key:
             return
         part = self._folder / f"{trial.key}.{os.getpid()}"
         part.write_text(json.dumps(trial.as_dict()))
@@ -82,4 +81,4 @@ if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what others print must not mix with the answers
-    serve(sys.stdin, answers, Cache(Path(sys.argv[1]) if len(sys.argv) > 1 else None))
+    serve(sys.stdin, answers, Cache(Path(sys.argv[1]), "--fresh" in sys.argv))

@@ -41,7 +41,7 @@ def _cnn(key: Any) -> Any:
             eqx.nn.Lambda(jax.nn.relu),
             eqx.nn.MaxPool2d(2, 2),
             eqx.nn.Conv2d(8, 12, 3, key=b),
-            eqx.nn.PReLU(),
+            eqx.nn.Lambda(eqx.nn.PReLU()),
             eqx.nn.AdaptiveAvgPool2d(2),
             eqx.nn.Lambda(jnp.ravel),
             eqx.nn.Linear(48, 10, key=c),

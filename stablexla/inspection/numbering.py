@@ -1,0 +1,94 @@
+"""Gives every operation of a StableHLO module a number, which travels as a location through all stages.
+
+So it can be asked of any operation further down which ones it was made of.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+
+from stablexla.inspection.places import Place, place_of
+
+TAG = "stablexla#"
+_TAGS = re.compile(rf"{TAG}(\d+)")
+# What holds a program together computes nothing.
+_FRAME = frozenset(["func.func", "func.return", "stablehlo.return", "builtin.module"])
+
+
+@dataclass(frozen=True)
+class SourceOperation:
+    """An operation of the program as it was given.
+
+    Attributes:
+        number: from 0, in the order of the text; operations of the bodies of reductions and the like have none.
+        name: as `stablehlo.add`.
+        type: the types of its results, as in the text.
+        function: in which function it stands.
+        depth: how many regions of control flow it stands in.
+        place: the line of the user's source.
+        is_used: whether anything reads a result of it, or it does something outside of the program.
+        detail: a composite's or a custom call's name, else "".
+    """
+
+    number: int
+    name: str
+    type: str
+    function: str
+    depth: int
+    place: Place
+    is_used: bool
+    detail: str
+
+
+def number_operations(module: hlo_ir.Module) -> list[SourceOperation]:
+    """Numbers the operations in place; what a location said before stands inside the new one."""
+    found: list[SourceOperation] = []
+    for view in module.body.operations:
+        function = view.operation
+        if function.name == "func.func":
+            name = str(hlo_ir.StringAttr(function.attributes["sym_name"]).value)
+            _number_regions(function, name, 0, found)
+    return found
+
+
+def numbers_in(text: str) -> tuple[int, ...]:
+    """The numbers that a location speaks of, given its text."""
+    return tuple(dict.fromkeys(int(n) for n in _TAGS.findall(text)))
+
+
+def _number_regions(parent: Any, function: str, depth: int, found: list[SourceOperation]) -> None:
+    for region in parent.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                op = view.operation
+                if op.name not in _FRAME:
+                    _number(op, function, depth, found)
+                    if op.name in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
+                        _number_regions(op, function, depth + 1, found)
+
+
+def _number(op: Any, function: str, depth: int, found: list[SourceOperation]) -> None:
+    number = len(found)
+    types = ", ".join(str(r.type) for r in op.results)
+    used = not len(op.results) or any(True for r in op.results for _ in r.uses)
+    place = place_of(op.location)
+    found.append(SourceOperation(number, op.name, types, function, depth, place, used, _detail(op)))
+    location = hlo_ir.Location.name(f"{TAG}{number}", op.location, op.context)
+    op.location = location
+    # The bodies of reductions and the like are part of their operation.
+    if op.name not in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
+        for region in op.regions:
+            for block in region.blocks:
+                for view in block.operations:
+                    view.operation.location = location
+
+
+def _detail(op: Any) -> str:
+    for name in ("name", "call_target_name", "callee"):
+        if name in op.attributes and op.name in ("stablehlo.composite", "stablehlo.custom_call", "func.call"):
+            return str(op.attributes[name]).strip('"')
+    return ""

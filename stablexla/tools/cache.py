@@ -1,0 +1,67 @@
+"""Looking into the cache of compiled programs, and emptying it: `python -m stablexla.tools.cache`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from pathlib import Path
+
+from stablexla.dialects.errors import LoadError
+from stablexla.targets.knobs import knobs
+from stablexla.targets.runtime import container
+from stablexla.tools.common import USAGE, run_tool
+
+EXAMPLES = """examples:
+  STABLEXLA_CACHE=~/.cache/stablexla python model.py         # compiled once, found from then on
+  STABLEXLA_CACHE=~/.cache/stablexla python -m stablexla.tools.cache
+  python -m stablexla.tools.cache --folder ~/.cache/stablexla --clear
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
+    parser = argparse.ArgumentParser(
+        prog="python -m stablexla.tools.cache",
+        description="Lists the compiled programs that are kept in the cache's folder, or removes them.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--folder", type=Path, help="the folder (default: what STABLEXLA_CACHE says)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--info", action="store_true", help="list the entries (default)")
+    what.add_argument("--clear", action="store_true", help="remove all entries")
+    given = parser.parse_args(arguments)
+    return run_tool(lambda: _run(given.folder or knobs.cache, given.clear))
+
+
+def _run(folder: Path | None, clear: bool) -> int:
+    from stablexla.cache import entries, limit
+
+    if folder is None:
+        print("error: no folder: give --folder, or set STABLEXLA_CACHE", file=sys.stderr)
+        return USAGE
+    folder = folder.expanduser()
+    found = entries(folder)
+    total = sum(stat.st_size for _, stat in found)
+    if clear:
+        print(f"{folder}: removed {limit(folder, -1)} programs, {total:,} bytes")
+        return 0
+    for path, stat in found:
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime))
+        print(f"{stat.st_size:>12,}  {used}  {_name(path)}")
+    print(f"{folder}: {len(found)} programs, {total:,} bytes of {knobs.cache_limit:,}")
+    return 0
+
+
+def _name(path: Path) -> str:
+    """What an entry holds."""
+    with contextlib.suppress(LoadError, KeyError):
+        described = container.read(path).description
+        return f"{described['name']}({', '.join(described['parameters'])}) -> ({', '.join(described['results'])})"
+    return f"{path.name}: damaged, it will be replaced"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

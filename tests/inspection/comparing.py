@@ -1,0 +1,80 @@
+"""Programs and deliberate mistakes that the tests of comparisons share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import mlir.ir as ir
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.lowering.registry import RULES
+from stablexla.targets.cpu import emit
+from stablexla.targets.cpu.emitters import EMITTERS
+from stablexla.targets.cpu.kernel import Emitted, Kernel
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(np.float32)
+
+
+def affine() -> sx.XlaComputation:
+    """add, tanh, multiply; the line of each is its own."""
+    b = sx.XlaBuilder("affine")
+    x = b.parameter(0, sx.f32[4, 37], name="x")
+    v = b.parameter(1, sx.f32[37])
+    y = sx.add(x, v, broadcast_dimensions=(1,))
+    z = sx.tanh(y)
+    return b.build(z * 2.0)
+
+
+AFFINE_ARGUMENTS = [normal(4, 37), normal(37)]
+
+
+def break_rule(monkeypatch: pytest.MonkeyPatch, name: str, rule: Callable[..., Any]) -> None:
+    """Lowers an operation by another rule."""
+    monkeypatch.setitem(RULES, name, replace(RULES[name], rule=rule))
+
+
+def break_emitters(monkeypatch: pytest.MonkeyPatch, kind: str, when: Callable[[Kernel], bool]) -> None:
+    """Lets the emitters of a kind of kernel forget the last work item, where `when` holds."""
+    assert emit
+
+    def forgetful(emitter: Callable[..., Emitted | None]) -> Callable[..., Emitted | None]:
+        def made(kernel: Kernel, target: Any) -> Emitted | None:
+            emitted = emitter(kernel, target)
+            if emitted is None or emitted.items < 2 or not when(kernel):
+                return emitted
+            return replace(emitted, items=emitted.items - 1)
+
+        return made
+
+    monkeypatch.setitem(EMITTERS, kind, [forgetful(e) for e in EMITTERS[kind]])
+
+
+def subtract_for_add(module: ir.Module) -> None:
+    """A pass that is wrong: every addition of floats becomes a subtraction."""
+    found: list[Any] = []
+
+    def note(op: Any) -> ir.WalkResult:
+        if op.name == "arith.addf":
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    for op in found:
+        with op.context, op.location, ir.InsertionPoint(op):
+            made = ir.Operation.create("arith.subf", results=[op.results[0].type], operands=list(op.operands))
+        op.results[0].replace_all_uses_with(made.results[0])
+        op.erase()
+
+
+def line_of(function: Callable[..., Any], text: str) -> int:
+    """The number of the first line of a function's source that holds a text."""
+    import inspect
+
+    lines, first = inspect.getsourcelines(function)
+    return first + next(i for i, line in enumerate(lines) if text in line)

@@ -1,0 +1,228 @@
+"""What an executable tells of itself: fates of operations, costs that can be counted by hand, buffers, the page."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.inspection.explanation import Explanation
+from stablexla.inspection.explanation_page import without_locations
+
+PROGRAM = """
+func.func private @scale(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
+  %c = stablehlo.constant dense<2.0> : tensor<8x4xf32> loc("scale.py":1:1)
+  %0 = stablehlo.multiply %x, %c : tensor<8x4xf32> loc("scale.py":2:1)
+  return %0 : tensor<8x4xf32>
+}
+func.func @main(%x: tensor<8x16xf32>, %w: tensor<16x4xf32>, %n: tensor<i32>) -> (tensor<8x4xf32>, tensor<8xf32>) {
+  %product = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<8x16xf32>, tensor<16x4xf32>) -> tensor<8x4xf32> loc("model.py":1:1)
+  %twice = func.call @scale(%product) : (tensor<8x4xf32>) -> tensor<8x4xf32> loc("model.py":2:1)
+  %erf = stablehlo.composite "chlo.erf" %twice {decomposition = @erf} : (tensor<8x4xf32>) -> tensor<8x4xf32>
+      loc("model.py":3:1)
+  %same = stablehlo.composite "mine.same" %erf {decomposition = @same} : (tensor<8x4xf32>) -> tensor<8x4xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %sum = stablehlo.reduce(%same init: %zero) applies stablehlo.add across dimensions = [1]
+      : (tensor<8x4xf32>, tensor<f32>) -> tensor<8xf32> loc("model.py":4:1)
+  %unread = stablehlo.exponential %sum : tensor<8xf32>
+  %i = stablehlo.constant dense<0> : tensor<i32>
+  %wide = stablehlo.broadcast_in_dim %sum, dims = [0] : (tensor<8xf32>) -> tensor<8x4xf32>
+  %r:2 = stablehlo.while(%k = %i, %v = %same) : tensor<i32>, tensor<8x4xf32>
+    cond { %more = stablehlo.compare LT, %k, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+           stablehlo.return %more : tensor<i1> }
+    do { %one = stablehlo.constant dense<1> : tensor<i32>
+         %next = stablehlo.add %k, %one : tensor<i32>
+         %u = stablehlo.divide %v, %wide : tensor<8x4xf32> loc("model.py":5:1)
+         stablehlo.return %next, %u : tensor<i32>, tensor<8x4xf32> }
+  return %r#1, %sum : tensor<8x4xf32>, tensor<8xf32>
+}
+func.func private @erf(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
+  %0 = chlo.erf %x : tensor<8x4xf32> -> tensor<8x4xf32>
+  return %0 : tensor<8x4xf32>
+}
+func.func private @same(%x: tensor<8x4xf32>) -> tensor<8x4xf32> { return %x : tensor<8x4xf32> }
+"""
+
+
+@pytest.fixture(scope="module")
+def explanation() -> Explanation:
+    return sx.compile(PROGRAM).explain()
+
+
+def fate_of(explanation: Explanation, name: str, occurrence: int = 0) -> tuple[str, str]:
+    found = [
+        (f.what, f.text)
+        for op, f in zip(explanation.operations, explanation.fates, strict=True)
+        if f"{op.name} {op.detail}".strip() == name
+    ]
+    return found[occurrence]
+
+
+def test_fates(explanation):
+    what = {
+        "stablehlo.dot_general": "kernel",
+        "stablehlo.multiply": "kernel",
+        "func.call @scale": "inlined",
+        "stablehlo.composite chlo.erf": "kernel",
+        "stablehlo.composite mine.same": "inlined",
+        "stablehlo.reduce": "kernel",
+        "stablehlo.exponential": "unused",
+        "stablehlo.broadcast_in_dim": "view",
+        "stablehlo.while": "main",
+        "stablehlo.compare": "main",
+        "stablehlo.add": "main",
+        "stablehlo.divide": "kernel",
+    }
+    assert {name: fate_of(explanation, name)[0] for name in what} == what
+    assert fate_of(explanation, "stablehlo.while")[1] == "control flow of main: scf.while"
+
+
+def test_operations_have_their_lines_and_depths(explanation):
+    by_name = {op.name: op for op in explanation.operations}
+    assert str(by_name["stablehlo.divide"].place) == "model.py:5:1"
+    assert (by_name["stablehlo.divide"].depth, by_name["stablehlo.reduce"].depth) == (1, 0)
+    assert (by_name["stablehlo.multiply"].function, by_name["stablehlo.while"].function) == ("scale", "main")
+    assert [op.number for op in explanation.operations] == list(range(len(explanation.operations)))
+
+
+def test_costs_of_a_product(explanation):
+    number = next(op.number for op in explanation.operations if op.name == "stablehlo.dot_general")
+    (kernel,) = (k for k in explanation.kernels if number in k.operations)
+    assert kernel.kind == "contraction"
+    assert kernel.cost.read == 4 * (8 * 16 + 16 * 4)
+    # two for each term of each sum, and what was fused behind it, one an element
+    behind = [n for n in kernel.operations if n != number]
+    assert kernel.cost.flops == 2 * 8 * 16 * 4 + 8 * 4 * len(behind)
+
+
+def test_calls_lie_where_the_kernels_say(explanation):
+    assert [c.number for c in explanation.calls] == list(range(len(explanation.calls)))
+    assert {c.kernel for c in explanation.calls} == {k.name for k in explanation.kernels}
+    for kernel in explanation.kernels:
+        assert kernel.calls == tuple(c.number for c in explanation.calls if c.kernel == kernel.name)
+    inside = [c for c in explanation.calls if c.depth]
+    assert [str(b) for c in inside for b in c.writes] == ["result 0"]
+    for call in explanation.calls:
+        for buffer in (*call.reads, *call.writes):
+            if buffer.role == "arena":
+                assert buffer.offset + buffer.bytes <= explanation.arena_bytes
+
+
+def test_composites_say_why(explanation):
+    ways = {note.title: (note.way, note.why) for note in explanation.composites}
+    assert ways["chlo.erf v0"][0] == "kernel"
+    assert "there is a kernel" in ways["chlo.erf v0"][1]
+    assert ways["mine.same v0"][0] == "decomposition"
+    assert "no kernel of this name" in ways["mine.same v0"][1]
+
+
+def test_text(explanation):
+    text = str(explanation)
+    assert "model.py:5:1" in text
+    assert re.search(r"contraction_0 +contraction +emitted", text)
+    assert "memory:" in text
+    assert max(map(len, text.splitlines()[1:])) <= 140
+
+
+def test_equal_kernels_are_shared_and_both_are_known():
+    b = sx.XlaBuilder("twice")
+    x = b.parameter(0, sx.f32[8, 8])
+    y = b.parameter(1, sx.f32[8, 8])
+    explanation = sx.compile(b.build(sx.dot(sx.exp(x), sx.exp(y)))).explain()
+    exps = [f for op, f in zip(explanation.operations, explanation.fates, strict=True) if "exponential" in op.name]
+    assert [len(f.calls) for f in exps] == [1, 1]
+    assert exps[0].calls != exps[1].calls
+    assert len({explanation.kernel_of(c).name for f in exps for c in f.calls}) == 1
+
+
+class Page(HTMLParser):
+    """Collects the tags that are open at the end, and the text of each column."""
+
+    VOID = ("meta", "input", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.columns: dict[str, str] = {}
+        self.column = ""
+        self.linked: dict[str, set[str]] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        if tag == "section":
+            self.column = given["data-stage"] or ""
+        if given.get("data-ops") and self.column:
+            self.linked.setdefault(self.column, set()).update((given["data-ops"] or "").split())
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("pre", "span") and self.column:
+            self.columns[self.column] = self.columns.get(self.column, "") + data
+
+
+def test_page(explanation, tmp_path):
+    explanation.save(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    page = Page(text)
+    assert page.open == []
+    assert list(page.columns) == ["source", "stablehlo", "tensor", "kernels", "buffers", "llvm"]
+    assert "src=" not in text
+    assert "http" not in text
+    product = str(next(op.number for op in explanation.operations if op.name == "stablehlo.dot_general"))
+    assert all(product in page.linked[stage] for stage in page.columns)
+    assert "loc(" not in page.columns["kernels"]
+
+
+def test_the_users_own_lines_are_a_column():
+    b = sx.XlaBuilder("here")
+    program = sx.compile(b.build(sx.tanh(b.parameter(0, sx.f32[4]))))
+    page = Page(program.explain().html())
+    assert "sx.tanh(b.parameter(0, sx.f32[4]))" in page.columns["your source"]
+
+
+def test_text_in_names_is_no_markup():
+    b = sx.XlaBuilder("<script>alert(1)</script>")
+    explanation = sx.compile(b.build(b.parameter(0, sx.f32[4]) + 1)).explain()
+    assert "<script>alert" not in explanation.html()
+    assert "<script>" not in explanation._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("%0 = a.b %x : f32 loc(#loc3)", "%0 = a.b %x : f32"),
+        ('^bb0(%x: f32 loc("a)"("f":1:2)), %y: f32 loc(unknown)):', "^bb0(%x: f32, %y: f32):"),
+        ('} loc(fused["a", "b\\")"])', "}"),
+        ("a.alloc(%x)", "a.alloc(%x)"),
+        ("%0 = x loc(never closed", "%0 = x"),
+    ],
+)
+def test_locations_are_left_out(line, left):
+    assert without_locations(line) == left
+
+
+def test_a_program_without_kernels():
+    explanation = sx.compile(
+        "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }"
+    ).explain()
+    assert explanation.kernels == ()
+    assert explanation.operations == ()
+    assert "memory: 0 B" in str(explanation)
+
+
+def test_explaining_changes_nothing():
+    b = sx.XlaBuilder("plain")
+    program = sx.compile(b.build(sx.exp(b.parameter(0, sx.f32[4]))))
+    before = program.ir("kernels", debug_info=True)
+    program.explain()
+    assert program.ir("kernels", debug_info=True) == before
+    np.testing.assert_allclose(program(np.zeros(4, np.float32)), np.ones(4))
