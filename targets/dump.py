@@ -21,7 +21,7 @@ from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.targets.driver import Watcher, side_after, side_of
 from stablexla.targets.knobs import knobs
 from stablexla.targets.messages import messages_of
-from stablexla.targets.passes import PASSES, Side, file_of
+from stablexla.targets.passes import FUNCTION, PASSES, Side, file_of
 from stablexla.targets.pipeline import LOWER, Element, Pipeline, Step
 from stablexla.targets.printing import Printer, Printing
 
@@ -72,8 +72,10 @@ def reproducing(file: str, step: Step, pipeline: Pipeline) -> str:
 
 def _files(step: Step, pipeline: Pipeline) -> list[str]:
     """The files of the passes and rules in a step that are the user's."""
-    functions = [function for _, function in step.functions]
+    functions = []
     for element in step.parts:
+        if element.name == FUNCTION:
+            functions.append(element.bound()[0].function)
         if element.name in PASSES and PASSES[element.name].is_users:
             functions.append(PASSES[element.name].function)
         if element.name == LOWER:

@@ -9,7 +9,6 @@ STABLEHLO_PASSES = {
     "chlo-legalize-to-stablehlo": "writes operations of CHLO out in StableHLO",
     "mhlo-flatten-tuple": "takes the tuples among operands and results of custom calls apart",
     "shape-legalize-to-stablehlo": "turns operations of the shape dialect into StableHLO on arrays of sizes",
-    "snapshot-op-locations": "writes the module to a file and makes the lines of it the operations' locations",
     "stablehlo-canonicalize-dynamism": "makes dynamic operations static where what they ask for is constant",
     "stablehlo-check-shape-assertions": "checks and drops the calls @shape_assertion whose condition is constant",
     "stablehlo-compatibility-expander": "writes operations that a target version does not know out in older ones",
@@ -25,6 +24,7 @@ STABLEHLO_PASSES = {
     "stablehlo-refine-arguments": "gives main's parameters the types in the option `types`",
     "stablehlo-refine-shapes": "carries known sizes from the parameters through the whole program",
     "stablehlo-wrap-in-composite": "wraps the operations in the option `op-names` into composites",
+    "trivial-dce": "removes operations without effects whose results nobody reads",
     "vhlo-legalize-to-stablehlo": "turns VHLO of the newest version into StableHLO",
     "vhlo-to-version": "turns operations of VHLO into those of the version in the option `target`",
     "sdy-add-data-flow-edges": "inserts the edges along which shardings pass through operations with regions",
@@ -77,8 +77,8 @@ STABLEHLO_PASSES = {
 SHARED = (
     *("bubble-down-memory-space-casts", "canonicalize", "composite-fixed-point-pass", "control-flow-sink", "cse"),
     *("generate-runtime-verification", "inline", "loop-invariant-code-motion", "loop-invariant-subset-hoisting"),
-    *("mem2reg", "print-ir", "print-op-stats", "remove-dead-values", "sccp", "sroa", "strip-debuginfo", "symbol-dce"),
-    *("symbol-privatize", "topological-sort", "trivial-dce", "view-op-graph"),
+    *("mem2reg", "print-ir", "print-op-stats", "remove-dead-values", "sccp", "snapshot-op-locations", "sroa"),
+    *("strip-debuginfo", "symbol-dce", "symbol-privatize", "topological-sort", "view-op-graph"),
 )
 """Passes that both MLIRs have."""
 

@@ -159,7 +159,14 @@ def test_a_module_of_pytorch():
     assert difference < 1e-6
 
 
-@pytest.mark.parametrize("name", ["convnet.py", "digits.py", "stablehlo_file.py", "torch_module.py"])
+def test_a_training_step_in_jax():
+    done = run_example("jax_function.py", "--steps", "60", "--points", "128")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert float(done.stdout.split("network: ")[1]) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["convnet.py", "digits.py", "jax_function.py", "stablehlo_file.py", "torch_module.py"])
 def test_help(name: str):
     done = run_example(name, "--help")
     assert done.returncode == 0

@@ -24,7 +24,7 @@ from stablexla.inspection.program import FlatProgram, Unit
 from stablexla.inspection.ways import Way
 
 Array = npt.NDArray[Any]
-_FLOATS = re.compile(r"(?<![\w!])(?:f16|f32|bf16|f8E\w+|f6E\w+|f4E\w+)(?!\w)")
+_FLOATS = re.compile(r"(?<![A-Za-wyz\d_!%@#])(?:f16|f32|bf16|f8E\w+|f6E\w+|f4E\w+)(?!\w)")
 # Correctly rounded by every implementation: any difference is a mistake, and f64 would say nothing more.
 EXACT = {
     *("abs", "add", "ceil", "clamp", "compare", "concatenate", "convert", "copy", "divide", "dynamic_slice", "floor"),

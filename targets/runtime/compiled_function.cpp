@@ -19,6 +19,7 @@
 #include "arrays.h"
 #include "float_mode.h"
 #include "hosted_run.h"
+#include "random_key.h"
 #include "released_gil.h"
 #include "shared_blocks.h"
 
@@ -360,16 +361,7 @@ void CompiledFunction::seed(std::uint64_t number) {
   drawn_ = 0;
 }
 
-// Bits of a counter, stirred so that neighbouring seeds and counts have nothing in common (splitmix64, twice).
-std::uint64_t CompiledFunction::next_random_key() const {
-  auto stir = [](std::uint64_t bits) {
-    bits += 0x9E3779B97F4A7C15u;
-    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9u;
-    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EBu;
-    return bits ^ (bits >> 31);
-  };
-  return stir(stir(seed_) + drawn_.fetch_add(1) * 0x9E3779B97F4A7C15u);
-}
+std::uint64_t CompiledFunction::next_random_key() const { return random_key(seed_, drawn_.fetch_add(1)); }
 
 std::vector<nb::object> CompiledFunction::constants() const {
   std::vector<nb::object> arrays;

@@ -1,0 +1,142 @@
+#include "standalone.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "float_mode.h"
+#include "memory_pool.h"
+#include "random_key.h"
+#include "thread_pool.h"
+
+namespace stablexla {
+namespace {
+
+constexpr std::uintptr_t kAlignment = 64;  // of results and of the arena
+
+bool is_aligned(const void* pointer, std::int64_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % static_cast<std::uintptr_t>(alignment) == 0;
+}
+
+// Memory of the pool for the length of one run.
+class Scratch {
+ public:
+  ~Scratch() {
+    for (Block block : blocks_) release_block(block);
+  }
+  void* take(std::int64_t bytes) {
+    Block block = acquire_block(static_cast<std::size_t>(bytes));
+    if (block.data != nullptr) blocks_.push_back(block);
+    return block.data;
+  }
+
+ private:
+  std::vector<Block> blocks_;
+};
+
+std::atomic<std::uint64_t>& seed() {
+  static std::atomic<std::uint64_t> number = [] {
+    std::random_device device;
+    return std::uint64_t(device()) << 32 | device();
+  }();
+  return number;
+}
+std::atomic<std::uint64_t> drawn{0};
+
+void read_environment() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const char* text = std::getenv("STABLEXLA_NUM_THREADS");
+    const int count = text != nullptr ? std::atoi(text) : 0;
+    if (count >= 1 && count <= 1024) set_num_threads(count);
+  });
+}
+
+int run(const stablexla_program& program, const void* const* arguments, void* const* results) {
+  if ((arguments == nullptr && program.parameters > 0) || (results == nullptr && program.results > 0)) return 1;
+  std::vector<void*> buffers;
+  buffers.reserve(program.parameters + program.constants + program.results + 1);
+  for (std::int64_t i = 0; i < program.parameters; ++i) {
+    if (arguments[i] == nullptr) return 1;
+    if (!is_aligned(arguments[i], program.parameter_alignments[i])) return 2;
+    buffers.push_back(const_cast<void*>(arguments[i]));
+  }
+  for (std::int64_t i = 0; i < program.constants; ++i) buffers.push_back(const_cast<void*>(program.constant_data[i]));
+  Scratch scratch;
+  for (std::int64_t i = 0; i < program.results; ++i) {
+    if (results[i] == nullptr) return 1;
+    buffers.push_back(is_aligned(results[i], kAlignment) ? results[i] : scratch.take(program.result_bytes[i]));
+    if (buffers.back() == nullptr) return 3;
+  }
+  buffers.push_back(scratch.take(program.arena_bytes));
+  if (buffers.back() == nullptr) return 3;
+  {
+    FloatScope scope(program_float_state(program.flush_denormals != 0));
+    program.run(buffers.data());
+  }
+  for (std::int64_t i = 0; i < program.results; ++i) {
+    void* made = buffers[program.parameters + program.constants + i];
+    if (made != results[i]) std::memcpy(results[i], made, static_cast<std::size_t>(program.result_bytes[i]));
+  }
+  return 0;
+}
+
+// An array of any strides, as MLIR passes it.
+struct Strided {
+  char *allocated, *aligned;
+  std::int64_t offset;
+  std::int64_t numbers[];  // sizes, then strides
+};
+struct Unranked {
+  std::int64_t rank;
+  const Strided* array;
+};
+
+void copy_strided(std::int64_t rank, const std::int64_t* sizes, const std::int64_t* from_strides,
+                  const std::int64_t* to_strides, const char* from, char* to, std::int64_t bytes) {
+  if (rank == 0) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    return;
+  }
+  for (std::int64_t i = 0; i < sizes[0]; ++i)
+    copy_strided(rank - 1, sizes + 1, from_strides + 1, to_strides + 1, from + i * from_strides[0] * bytes,
+                 to + i * to_strides[0] * bytes, bytes);
+}
+
+}  // namespace
+}  // namespace stablexla
+
+extern "C" int stablexla_run_program(const stablexla_program* program, const void* const* arguments,
+                                     void* const* results) {
+  stablexla::read_environment();
+  try {
+    return stablexla::run(*program, arguments, results);
+  } catch (const std::bad_alloc&) {
+    return 3;
+  }
+}
+
+extern "C" void stablexla_seed_programs(std::uint64_t number) {
+  stablexla::seed() = number;
+  stablexla::drawn = 0;
+}
+
+extern "C" int stablexla_use_threads(int count) {
+  stablexla::read_environment();
+  return count >= 1 && count <= 1024 && stablexla::set_num_threads(count) ? 0 : 1;
+}
+
+extern "C" std::uint64_t stablexla_next_random_key() {
+  return stablexla::random_key(stablexla::seed(), stablexla::drawn.fetch_add(1));
+}
+
+// Of MLIR's own runtime, for arrays that do not lie densely.
+extern "C" void memrefCopy(std::int64_t bytes, const stablexla::Unranked* from, const stablexla::Unranked* to) {
+  const std::int64_t rank = from->rank;
+  const stablexla::Strided &a = *from->array, &b = *to->array;
+  stablexla::copy_strided(rank, a.numbers, a.numbers + rank, b.numbers + rank, a.aligned + a.offset * bytes,
+                          b.aligned + b.offset * bytes, bytes);
+}
