@@ -24,17 +24,21 @@ class CustomCallTarget:
     Attributes:
         name: that name.
         address: of a C function, or 0.
+        stages: addresses of the handlers of XLA's typed foreign function interface that instantiate, prepare,
+            initialise and execute, 0 where there is none; nothing for what is no such handler.
         function: a Python function, or None.
         keep: what has to live as long as the address is used.
     """
 
     name: str
     address: int = 0
+    stages: tuple[int, ...] = ()
     function: Callable[..., Any] | None = None
     keep: object = None
 
 
 TARGETS: dict[str, CustomCallTarget] = {}
+
 
 def registered(name: str) -> CustomCallTarget | None:
     """The target of that name, if there is one."""

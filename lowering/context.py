@@ -12,7 +12,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
-from mlir.dialects import func, tensor
+from mlir.dialects import arith, func, tensor
 
 from stablexla.dialects.composites import attributes_of
 from stablexla.dialects.contexts import upstream_context
@@ -34,6 +34,8 @@ from stablexla.lowering.types import (
 
 # The innermost of the calls that led to an operation, as JAX writes them.
 _FRAME = re.compile(r'"([^"\n]+)"\("([^"\n]+)":(\d+)')
+
+_INTEGERS = (ir.IntegerType, ir.IndexType)
 
 
 class LoweringContext:
@@ -90,6 +92,10 @@ class LoweringContext:
         from stablexla.lowering.generic import elementwise
 
         return elementwise(operands, self.operand_types, self.result_types, function)
+
+    def constant(self, value: float, like: ir.Value) -> ir.Value:
+        """A number of the type of another scalar; MLIR's own function ends the process on an integer for a float."""
+        return arith.constant(like.type, (int if isinstance(like.type, _INTEGERS) else float)(value))
 
     def built_in(self, *operands: ir.Value) -> list[ir.Value]:
         """The results as they would be without the user's rule: for what a rule leaves to the package."""

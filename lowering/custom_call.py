@@ -9,7 +9,7 @@ import mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.custom_calls import CustomCallTarget, registered, unknown_target
-from stablexla.lowering.call_attributes import NAMES, ORIGINAL, api_version, keywords_of_call
+from stablexla.lowering.call_attributes import NAMES, ORIGINAL, TYPED_FFI, api_version, keywords_of_call
 from stablexla.lowering.context import LoweringContext, new_token, place_of
 from stablexla.lowering.host import host_call
 from stablexla.lowering.layouts import OPERANDS, RESULTS, Layout, layouts_of, row_major
@@ -21,6 +21,9 @@ TUPLE = "stablexla.tuple"
 
 # Notes to partitioners, which have nothing to do on one device.
 IDENTITIES = frozenset(["Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"])
+
+FUNCTION, C, FFI = "function", "c", "ffi"
+"""What is called: a Python function, a C function, or a handler of XLA's foreign function interface."""
 
 OPERATIONS: dict[str, Rule] = {}
 """Rules for operations of other dialects, which come as custom calls of their names."""
@@ -53,34 +56,53 @@ def custom_call(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]
 
 
 def _call_of_target(ctx: LoweringContext, target: CustomCallTarget, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """A Python function gets arrays, whose layout says nothing to it; C functions get memory."""
-    version, in_c = api_version(ctx), target.function is None
-    if in_c and version != ORIGINAL:
-        raise ctx.unsupported(
-            f"the C function {target.name!r} is called as void(void* out, void** in), which is "
-            f"{NAMES[ORIGINAL]}; this call asks for {NAMES.get(version, version)}"
-        )
+    """A Python function gets arrays, whose layout says nothing to it; others get memory."""
+    what = _convention(ctx, target)
     gives = [not is_token(v.type) for v in ctx.op.results]
     takes = [not is_token(v.type) for v in ctx.op.operands]
-    inputs, outputs = _sides(ctx, in_c)
+    inputs, outputs = _sides(ctx, in_memory=what != FUNCTION)
+    arrays = [side for side, is_array in zip(inputs, takes, strict=True) if is_array]
+    results = [side for side, is_array in zip(outputs, gives, strict=True) if is_array]
     given = [side.enter(v) for v, side, is_array in zip(operands, inputs, takes, strict=True) if is_array]
     made = iter(
         host_call(
             ctx,
-            "c" if in_c else "function",
+            what,
             given,
-            [side.held for side, is_array in zip(inputs, takes, strict=True) if is_array],
-            [side.held for side, is_array in zip(outputs, gives, strict=True) if is_array],
+            [side.held for side in arrays],
+            [side.held for side in results],
             effect=bool(ctx.attributes["has_side_effect"]) if "has_side_effect" in ctx.attributes else False,
             target=target.name,
             keywords=keywords_of_call(ctx),
             tuple=TUPLE in ctx.attributes or sum(gives) != 1,
             updates=[i for pair in _aliases(ctx, takes, gives, inputs, outputs) for i in pair],
+            shapes=[[str(side.type) for side in sides] for sides in (arrays, results)] if what == FFI else [],
         )
     )
-    return [
-        side.leave(next(made)) if is_array else new_token() for side, is_array in zip(outputs, gives, strict=True)
-    ]
+    return [side.leave(next(made)) if is_array else new_token() for side, is_array in zip(outputs, gives, strict=True)]
+
+
+def _convention(ctx: LoweringContext, target: CustomCallTarget) -> str:
+    """How a target is called.
+
+    Raises:
+        UnsupportedError: a C function that is none of the kind that the call asks for.
+    """
+    if target.function is not None:
+        return FUNCTION
+    version = api_version(ctx)
+    if target.stages and version == TYPED_FFI:
+        return FFI
+    if not target.stages and version == ORIGINAL:
+        return C
+    known = NAMES[TYPED_FFI] if target.stages else f"void(void* out, void** in), which is {NAMES[ORIGINAL]}"
+    asked = NAMES.get(version, str(version))
+    hint = f"; sx.register_custom_call({target.name!r}, function, api_version={asked!r})" * (
+        version in (ORIGINAL, TYPED_FFI)
+    )
+    raise ctx.unsupported(
+        f"the C function {target.name!r} is called as {known}; this call asks for {asked}{hint}"
+    )
 
 
 def _sides(ctx: LoweringContext, in_memory: bool) -> tuple[list[Layout], list[Layout]]:

@@ -351,6 +351,8 @@ class XlaBuilder:
             return ir.BoolAttr.get(value, self.context)
         if isinstance(value, int):
             return ir.IntegerAttr.get(ir.IntegerType.get_signless(64, self.context), value)
+        if isinstance(value, float):
+            return ir.FloatAttr.get(ir.F64Type.get(self.context), value, loc=ir.Location.unknown(self.context))
         if isinstance(value, str):
             return ir.StringAttr.get(value, self.context)
         if isinstance(value, Sequence):

@@ -120,7 +120,7 @@ def _compile(
         return executable_for_shapes(source, target, options, *counts)
     signature = signature_of(source)
     if isinstance(program, XlaComputation):
-        signature = replace(signature, parameter_names=_leaf_names(program))
+        signature = replace(signature, parameter_names=leaf_names(program))
     pipeline = pipeline_of(target, options)
     if options.pipeline is not None:
         check_pipeline(pipeline)
@@ -165,7 +165,7 @@ def _constant_bytes(module: hlo_ir.Module) -> int:
     return total
 
 
-def _leaf_names(computation: XlaComputation) -> tuple[str, ...]:
+def leaf_names(computation: XlaComputation) -> tuple[str, ...]:
     """A name for each array among the parameters; those of a tuple are numbered."""
     names: list[str] = []
     for name, shape in zip(computation.parameter_names, computation.parameter_shapes, strict=True):

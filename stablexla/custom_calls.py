@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import index
 from typing import Any
 
@@ -13,7 +13,13 @@ from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
 _FunctionPointer: Any = ctypes.CFUNCTYPE(None).__mro__[1]
 
 
-def register_custom_call(name: str, function_or_address: object) -> None:
+STAGES = ("instantiate", "prepare", "initialize", "execute")
+TYPED_FFI = "API_VERSION_TYPED_FFI"
+
+
+def register_custom_call(
+    name: str, function_or_address: object, *, api_version: str = "API_VERSION_ORIGINAL"
+) -> None:
     """Gives `sx.custom_call` a function to call under `name`; one that was there before is replaced.
 
     Programs keep the function that was registered when they were compiled.
@@ -23,16 +29,23 @@ def register_custom_call(name: str, function_or_address: object) -> None:
         function_or_address: one of
 
             - a C function `void target(void* out, void** in)`: a function pointer of ctypes, its address as an integer,
-              or a capsule. `in` has the addresses of the operands: elements in row-major order, each in a byte
-              at least. `out` is the address of the result; for a tuple, of a list of the results' addresses.
+              or a capsule. `in` has the addresses of the operands: elements in row-major order unless the call asks for
+              another layout, each in a byte at least. `out` is the address of the result; for a tuple, of a list of the
+              results' addresses.
+            - with `api_version="API_VERSION_TYPED_FFI"` a handler of XLA's foreign function interface, in one of the
+              same forms, as `jax.ffi.pycapsule` makes them; or a mapping of stages ("instantiate", "prepare",
+              "initialize", "execute") to handlers, which needs no `api_version`.
             - a Python function. It is called with a read-only numpy array for each operand, which is no copy, and whose
               contents it may use until it returns. It returns an array of the right type and shape, or a tuple of them.
+              Attributes of typed calls arrive by keyword, another call's text as `opaque=`.
               What it raises ends the program, and reaches whoever called that. It may run in several threads at once.
+        api_version: by which of XLA's conventions a C function is called.
 
     Raises:
         TypeError: something else.
+        ValueError: a convention that is not known here.
 
-    Source: `CustomCall` of XLA's operation semantics.
+    Source: `CustomCall` of XLA's operation semantics; the header `xla/ffi/api/c_api.h` of version 0.3.
 
     >>> sx.register_custom_call("softsign", lambda x: x / (1 + abs(x)))
     >>> b = sx.XlaBuilder("example")
@@ -42,13 +55,26 @@ def register_custom_call(name: str, function_or_address: object) -> None:
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"the name of a custom call is a text, not {name!r}")
-    address = _address(function_or_address)
+    if api_version not in ("API_VERSION_ORIGINAL", TYPED_FFI):
+        raise ValueError(f"functions are called by API_VERSION_ORIGINAL or {TYPED_FFI}, not {api_version}")
+    TARGETS[name] = _target(name, function_or_address, typed=api_version == TYPED_FFI)
+
+
+def _target(name: str, given: object, *, typed: bool) -> CustomCallTarget:
+    if isinstance(given, Mapping):
+        unknown = set(given) - set(STAGES)
+        addresses = tuple(_address(given[stage]) if stage in given else 0 for stage in STAGES)
+        if unknown or not addresses[-1]:
+            raise TypeError(f"handlers are those of the stages {', '.join(STAGES)}, the last at least, not {given!r}")
+        return CustomCallTarget(name, stages=addresses, keep=given)
+    address = _address(given)
+    if address and typed:
+        return CustomCallTarget(name, stages=(0, 0, 0, address), keep=given)
     if address:
-        TARGETS[name] = CustomCallTarget(name, address=address, keep=function_or_address)
-    elif callable(function_or_address):
-        TARGETS[name] = CustomCallTarget(name, function=function_or_address)
-    else:
-        raise TypeError(f"{function_or_address!r} is neither a function nor the address of one")
+        return CustomCallTarget(name, address=address, keep=given)
+    if callable(given):
+        return CustomCallTarget(name, function=given)
+    raise TypeError(f"{given!r} is neither a function nor the address of one")
 
 
 def _address(given: object) -> int:

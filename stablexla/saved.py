@@ -129,7 +129,7 @@ class _LoadedExecutable(Executable):
         self._parsed: hlo_ir.Module | None = None
         self.source_bytes = bytes(sections["source"])
         super().__init__(
-            None,  # type: ignore[arg-type]  # it is the property below
+            None,  # it is the property below
             signature,
             function,
             Pipeline.parse(description["pipeline"]),
@@ -141,7 +141,7 @@ class _LoadedExecutable(Executable):
         )
 
     @property
-    def _source(self) -> hlo_ir.Module:  # type: ignore[override]
+    def _source(self) -> hlo_ir.Module:
         from stablexla.dialects.contexts import contexts_of_their_own
         from stablexla.interop.load import load_bytes
 

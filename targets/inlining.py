@@ -110,8 +110,8 @@ def _callees_first(functions: Mapping[str, Any]) -> list[str]:
     for start in functions:
         path, waiting = [start], [iter(calls[start])]
         while path and start not in sizes:
-            callee = next((c for c in waiting[-1] if c not in sizes), None)
-            if callee is None:
+            callee = next((c for c in waiting[-1] if c not in sizes), "")
+            if not callee:
                 name = path.pop()
                 waiting.pop()
                 sizes[name] = _size(functions[name]) + sum(sizes[c] for c in calls[name])

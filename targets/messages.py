@@ -82,4 +82,4 @@ def close_pass(message: str, side: Side) -> str:
 def _way_out(message: str) -> str:
     """What to write in place of a pass that does not run where it stands."""
     match = re.search(r"'(\S+)' restricted to '(\S+)' on a PassManager intended to run on '\S+'", message)
-    return f"{match[2]}({match[1]})" if match else ""
+    return f"{match[2]}(...) around it" if match else ""

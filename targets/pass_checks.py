@@ -40,6 +40,11 @@ def _numbers(low: int, high: int) -> Callable[[str], bool]:
     return holds
 
 
+def _no_gaps(value: str) -> bool:
+    """Whether nothing is missing between the commas of a list."""
+    return not value or all(part.strip() for part in value.split(","))
+
+
 def _one_of(*words: str) -> Callable[[str], bool]:
     return lambda value: value in words
 
@@ -53,12 +58,17 @@ CHECKS = (
     Check(".*-to-(llvm|nvvm|rocdl).*", "index-bitwidth", _numbers(0, 64), "a number of bits up to 64"),
     Check("gpu-module-to-binary", "format", _one_of(*FORMATS), f"one of {', '.join(FORMATS)}"),
     Check("one-shot-bufferize", "analysis-heuristic", _one_of(*HEURISTICS), f"one of {', '.join(HEURISTICS)}"),
+    Check("composite-fixed-point-pass", "max-iterations", _numbers(1, 1 << 31), "a number from 1 on"),
+    Check("stablehlo-refine-arguments", "types", _no_gaps, "a type for each parameter"),
     Check(ATTACH, "O", _numbers(0, 3), "a number from 0 to 3"),
     Check(ATTACH, "chip", bool, "the name of a chip"),
     Check(ATTACH, "triple", bool, "a target triple"),
     Check("rocdl-attach-target", "abi", _one_of("400", "500", "600"), "one of 400, 500, 600"),
 )
-ON_MODULES = ("convert-to-llvm", "convert-to-emitc", "strip-func-quant-types")
+ON_MODULES = (
+    *("convert-to-llvm", "convert-to-emitc", "strip-func-quant-types"),
+    *("sdy-import-pipeline", "sdy-export-pipeline", "sdy-propagation-pipeline"),
+)
 """Passes that run on a whole module alone; MLIR does not see that before it is too late."""
 
 _OPTION = re.compile(r"""([\w-]+)(?:=((?:[^\s'"{]|'[^']*'|"[^"]*"|\{[^}]*\})*))?""")

@@ -53,7 +53,7 @@ def test_the_readmes_programs_print_what_it_says():
         assert run_program(code, "README.md", namespace) == output
 
 
-@pytest.mark.parametrize("page", ["docs/arrays.md", "docs/explain.md"])
+@pytest.mark.parametrize("page", ["docs/arrays.md", "docs/compare.md", "docs/explain.md"])
 def test_a_pages_programs_print_what_it_says(page: str):
     namespace: dict[str, object] = {"__name__": "__main__"}
     found = list(programs(ROOT / page))

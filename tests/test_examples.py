@@ -166,7 +166,39 @@ def test_a_training_step_in_jax():
     assert float(done.stdout.split("network: ")[1]) < 1e-3
 
 
-@pytest.mark.parametrize("name", ["convnet.py", "digits.py", "jax_function.py", "stablehlo_file.py", "torch_module.py"])
+def test_lowering_rules_of_ones_own():
+    """Against the standard library's and numpy's functions in f64; without its rule the composite overflows."""
+    done = run_example("custom_lowering.py")
+    assert done.returncode == 0, done.stderr + done.stdout
+    before, after = done.stdout.splitlines()[:2]
+    assert "softplus inf" in before
+    assert "'example.softplus v0': 'decomposition'" in before
+    assert "'example.softplus v0': 'kernel'" in after
+    assert "math.log1p" in done.stdout
+
+
+def test_a_schedule_of_ones_own():
+    """Against numpy's product of the matrices."""
+    done = run_example("custom_schedule.py", "--size", "64", "--ir")
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "the schedule left 16 multiplications" in done.stdout
+    assert done.stdout.count("GFLOP/s") == 3
+    assert "vector.fma" in done.stdout
+    assert run_example("custom_schedule.py", "--size", "9").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "custom_lowering.py",
+        "custom_schedule.py",
+        "convnet.py",
+        "digits.py",
+        "jax_function.py",
+        "stablehlo_file.py",
+        "torch_module.py",
+    ],
+)
 def test_help(name: str):
     done = run_example(name, "--help")
     assert done.returncode == 0

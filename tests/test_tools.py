@@ -193,20 +193,6 @@ class TestRun:
         assert run.main([program, "--dump", str(tmp_path / "dump")]) == 0
         assert len(list((tmp_path / "dump").glob("affine-*/*.mlir"))) == 6
 
-    @pytest.mark.parametrize("oracle", ["reference", "xla"])
-    def test_compares(self, oracle: str, program: str, capfd: pytest.CaptureFixture[str]) -> None:
-        if oracle == "xla":
-            pytest.importorskip("jax")
-        assert run.main([program, "--compare", oracle]) == 0
-        assert capfd.readouterr().out.count("agrees") == 2
-
-    def test_results_that_differ_end_with_1(self, program: str, capfd: pytest.CaptureFixture[str]) -> None:
-        # No result is within a negative tolerance.
-        assert run.main([program, "--compare", "reference", "--tolerance=-1"]) == 1
-        out = capfd.readouterr().out
-        assert out.count("DIFFERS") == 1
-        assert out.count("agrees") == 1
-
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [

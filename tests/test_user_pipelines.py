@@ -282,7 +282,7 @@ class TestRules:
     @staticmethod
     def _times(n: int) -> Any:
         def rule(ctx: Any, x: Any) -> Any:
-            return ctx.elementwise(lambda v: arith.mulf(v, arith.constant(v.type, float(n))), x)
+            return ctx.elementwise(lambda v: arith.mulf(v, ctx.constant(n, v)), x)
 
         return rule
 
@@ -301,7 +301,7 @@ class TestRules:
         @sx.lowering_rule("my.op")
         def scaled(ctx: Any, x: Any) -> Any:
             scale = ctx.plain_attributes["scale"]
-            return ctx.elementwise(lambda v: arith.mulf(v, arith.constant(v.type, scale)), x)
+            return ctx.elementwise(lambda v: arith.mulf(v, ctx.constant(scale, v)), x)
 
         executable = sx.compile(COMPOSITE, options=sx.CompileOptions(rules=scaled))
         np.testing.assert_array_equal(executable(X), 3 * X)
@@ -311,8 +311,8 @@ class TestRules:
         @sx.lowers("my.gelu")
         def gelu(ctx: Any, x: Any) -> Any:
             def body(v: Any) -> Any:
-                one, half = (arith.constant(v.type, n) for n in (1.0, 0.5))
-                scaled = arith.mulf(v, arith.constant(v.type, 2**-0.5))
+                one, half = (ctx.constant(n, v) for n in (1, 0.5))
+                scaled = arith.mulf(v, ctx.constant(2**-0.5, v))
                 return arith.mulf(arith.mulf(half, v), arith.addf(one, math.erf(scaled)))
 
             return ctx.elementwise(body, x)

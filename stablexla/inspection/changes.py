@@ -102,8 +102,12 @@ def changes_between(one: Compiled, other: Compiled) -> list[Change]:
     for kind, i, wanted in _step_edits(one.pipeline, other.pipeline):
         if kind == "insert":
             assert wanted is not None
-            steps.insert(i, wanted)
-            note(wanted.name, f"the step '{wanted.name}' is added: {wanted.passes}", wanted.passes)
+            for count, element in enumerate(wanted.elements, start=1):
+                part = _text(wanted.elements[:count])
+                steps[i : i + (count > 1)] = [Step(wanted.name, part, functions=wanted.functions)]
+                if count == len(wanted.elements):
+                    steps[i] = wanted
+                note(wanted.name, f"the pass {element.text} is added", element.text)
         elif kind == "delete":
             gone = steps.pop(i)
             note(gone.name, f"the step '{gone.name}' is left out")

@@ -160,7 +160,7 @@ class _Comparing:
         """Runs both ways, and looks for what is wrong."""
         self.program = FlatProgram.of(self.source)
         self.actual = self._run()
-        judge = Judge(self.other, self.options.ulp)
+        judge, self.quiet = (Judge(self.other, self.options.ulp) for _ in range(2))
         self.search = Search(
             self.ours, self.other, judge, self.options.byte_limit, self.options.tolerance, self.options.progress
         )
@@ -244,9 +244,8 @@ class _Comparing:
             return bool(apart(made[found.result], found.wanted, self.options.tolerance).any())
         known = dict(zip(found.unit.reads, found.operands, strict=True))
         by_position = [known[v] for v in found.unit.op.operands]
-        quiet = Judge(self.other, self.options.ulp)
         args = (found.program, found.unit, found.operands, found.result, made[found.result], found.wanted, by_position)
-        return bool(quiet.verdict(*args).wrong.any())
+        return bool(self.quiet.verdict(*args).wrong.any())
 
     def _in_context(self, found: Found) -> tuple[SmallProgram, Cause | None] | None:
         """A program that holds more than the operation, where that alone is right, and what makes it wrong."""

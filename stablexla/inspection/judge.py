@@ -7,7 +7,7 @@ again in f64: then it is known what the result should be, and how much rounding 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,7 @@ class Judge:
     other: Way
     ulp: float | None = None
     faults: dict[str, int] = field(default_factory=dict)
+    _doubles: tuple[tuple[int, ...], _Doubles] | None = None
 
     def verdict(
         self,
@@ -116,8 +117,8 @@ class Judge:
         is_double = BY_DTYPE[case.actual.dtype].part.bits == 64
         if is_double and not _is_sum(case):
             return _beyond_tables(case)
-        doubles = _Doubles(self.other, program, unit, operands, number)
-        exact = _wide(case.wanted) if is_double else doubles.run(lambda a: a)
+        doubles = self._in_doubles(program, unit, operands, number)
+        exact = _wide(case.wanted) if is_double else doubles.run("exact")
         if exact is None:
             return differing(case)
         exact = exact.reshape(-1)
@@ -127,6 +128,13 @@ class Judge:
             error, others = _distance(ours, exact), _distance(theirs, exact)
             return np.asarray((error > bound) & (is_double | (error > others)))
 
+    def _in_doubles(self, program: FlatProgram, unit: Unit, operands: Sequence[Array], number: int) -> _Doubles:
+        """The operation in f64; the last one is kept, as it may be judged again."""
+        key = (id(unit), number, *map(id, operands))
+        if self._doubles is None or self._doubles[0] != key:
+            self._doubles = key, _Doubles(self.other, program, unit, operands, number)
+        return self._doubles[1]
+
     def _bound(self, case: Case, doubles: _Doubles, exact: Array) -> Array:
         """What rounding explains, element by element."""
         unit_, least = _unit(BY_DTYPE[case.actual.dtype].part)
@@ -135,7 +143,7 @@ class Judge:
             one = np.maximum(size * unit_ * 2, least)
             largest = float(np.max(size, initial=0.0, where=np.isfinite(size)))
             if _is_sum(case):
-                count, magnitude = doubles.run(np.ones_like), doubles.run(np.abs)
+                count, magnitude = doubles.run("terms"), doubles.run("magnitude")
                 if count is None or magnitude is None:
                     return np.full(exact.shape, np.inf)
                 sides = 2 if BY_DTYPE[case.actual.dtype].part.bits == 64 else 1
@@ -161,6 +169,8 @@ class _Doubles:
 
     def __init__(self, other: Way, program: FlatProgram, unit: Unit, operands: Sequence[Array], number: int) -> None:
         self._other, self._operands, self._number = other, operands, number
+        self._unit = unit  # so that its number in memory is its own for as long as this is kept
+        self._known: dict[str, Array | None] = {}
         replay = program.apart([unit], constants=False)
         text = str(replay.module.operation.get_asm(enable_debug_info=False, large_elements_limit=None))
         try:
@@ -168,19 +178,31 @@ class _Doubles:
         except ir.MLIRError:  # a type that is part of what the operation means
             self._module = None
 
-    def run(self, change: Any) -> Array | None:
-        """The result when every float operand is changed so; None where it cannot be had."""
+    def run(self, what: str) -> Array | None:
+        """The result for operands changed as `CHANGES` says; None where it cannot be had."""
+        if what not in self._known:
+            self._known[what] = self._run(CHANGES[what])
+        return self._known[what]
+
+    def _run(self, change: Callable[[Array], Array]) -> Array | None:
         if self._module is None:
             return None
-        given = [_double(a, change) for a in self._operands]
-        found = self._other.run(self._module, given)
+        found = self._other.run(self._module, [_double(a, change) for a in self._operands])
         if isinstance(found, Refusal):
             return None
         result = found[self._number]
         return result if result.dtype.kind in "fc" else None
 
 
-def _double(array: Array, change: Any) -> Array:
+CHANGES: dict[str, Callable[[Array], Array]] = {
+    "exact": lambda a: a,
+    "magnitude": lambda a: np.abs(a),
+    "terms": lambda a: np.ones_like(a),
+}
+"""What every float operand is made for the right result, the sum of the magnitudes, and the number of the terms."""
+
+
+def _double(array: Array, change: Callable[[Array], Array]) -> Array:
     kind = BY_DTYPE[array.dtype]
     if kind.is_complex:
         return np.asarray(change(array.astype(np.complex128))).astype(np.complex128)

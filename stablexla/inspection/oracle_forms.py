@@ -18,7 +18,7 @@ from stablexla.dialects.contexts import diagnostics
 from stablexla.lowering.types import TensorType, tensor_type
 from stablexla.targets.driver import copy_of
 from stablexla.targets.inlining import decompose_composites, inline_calls, operations_of
-from stablexla.targets.signature import main_of
+from stablexla.targets.signature import main_of, plain
 
 Array = npt.NDArray[Any]
 
@@ -38,7 +38,7 @@ def form_for(oracle: str, module: ir.Module) -> Form:
         MLIRError: CHLO's operations cannot be legalised.
     """
     copy = copy_of(module)
-    types = [tensor_type(v.type) for v in _terminator(copy).operands]
+    types = [tensor_type(plain(v.type)) for v in _terminator(copy).operands]
     decompose_composites(copy, all=True)
     inline_calls(copy)
     with diagnostics(copy.context), copy.context:
@@ -94,7 +94,7 @@ def _split_complex_results(module: ir.Module) -> None:
     values: list[Any] = []
     with module.context, ir.Location.unknown(), ir.InsertionPoint(terminator):
         for value in terminator.operands:
-            type_ = tensor_type(value.type)
+            type_ = tensor_type(plain(value.type))
             if not type_.element.is_complex:
                 values.append(value)
                 continue

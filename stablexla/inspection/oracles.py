@@ -170,13 +170,14 @@ def _interpreter(data: bytes, arguments: Arrays) -> Arrays:
     from stablexla.dialects.constants import dense_values
     from stablexla.dialects.contexts import stablehlo_context
     from stablexla.lowering.types import tensor_type
-    from stablexla.targets.signature import main_of
+    from stablexla.targets.signature import main_of, plain
 
     module = ir.Module.parse(data, stablehlo_context())
     block = main_of(module).regions[0].blocks[0]
     terminator = block.operations[len(block.operations) - 1].operation
-    values = [dense_attribute(a, v.type) for a, v in zip(arguments, block.arguments, strict=True)]
-    types = [tensor_type(v.type) for v in terminator.operands]
+    # Of quantised arrays the interpreter takes and gives the integers.
+    values = [dense_attribute(a, plain(v.type)) for a, v in zip(arguments, block.arguments, strict=True)]
+    types = [tensor_type(plain(v.type)) for v in terminator.operands]
     results = stablehlo.eval_module(module, values)
     return [dense_values(r, t.element, t.shape) for r, t in zip(results, types, strict=True)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from enum import Enum
 from io import BytesIO
@@ -16,7 +17,6 @@ ARTIFACT = "StableHLO_v"
 """How the producer of a portable artifact begins; StableHLO's version follows."""
 
 _HLO_TEXT = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*HloModule[\s,]", re.DOTALL)
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class Format(Enum):
@@ -57,7 +57,7 @@ def recognise(data: bytes) -> Format:
         except bytecode.MalformedError:
             return Format.BYTECODE
         return Format.ARTIFACT if producer.startswith(ARTIFACT) else Format.BYTECODE
-    if _HLO_TEXT.match(data.removeprefix(_BYTE_ORDER_MARK)[:65536]):
+    if _HLO_TEXT.match(data.removeprefix(codecs.BOM_UTF8)[:65536]):
         return Format.HLO_TEXT
     if not looks_like_text(data):
         if exported.is_exported(data):
@@ -83,7 +83,7 @@ def to_bytecode(module: ir.Module | str, version: int | None = None) -> bytes:
         from stablexla.interop.load import parse_text
 
         module = parse_text(module)
-    operation: Any = module.operation  # type: ignore[union-attr]
+    operation: Any = module.operation
     out = BytesIO()
     if version is None:
         operation.write_bytecode(out)

@@ -6,6 +6,7 @@ Files are read here; what is done with the module is up to the compiler. Text is
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -80,17 +81,15 @@ def _load_file(path: Path, trusted: bool) -> ir.Module:
         data = path.read_bytes()
     except OSError as error:
         raise ParseError(f"cannot be read: {error.strerror}", file=str(path)) from None
-    if recognise(data) is not Format.TEXT or not data.strip():
+    if recognise(data) is not Format.TEXT or data.startswith(codecs.BOM_UTF8) or not data.strip():
         return load_bytes(data, str(path), trusted=trusted)
     text = decode(data, str(path))
-    if text.startswith("\ufeff"):
-        return _load_text(text, str(path), trusted)
     return _parsed(lambda: parse_file(path, text), text, str(path), trusted)
 
 
 def load_bytes(data: bytes, file: str = _BYTES, *, trusted: bool = False) -> ir.Module:
     """As `load`, for the contents of the file of that name, which may be of any form."""
-    if not data.strip():
+    if not data.removeprefix(codecs.BOM_UTF8).strip():
         raise ParseError("is empty", file=file)
     form = recognise(data)
     if form in (Format.TEXT, Format.HLO_TEXT):
@@ -99,11 +98,12 @@ def load_bytes(data: bytes, file: str = _BYTES, *, trusted: bool = False) -> ir.
 
 
 def _load_text(text: str, file: str, trusted: bool) -> ir.Module:
+    text = text.removeprefix("\ufeff")
     if not text.strip():
         raise ParseError("is empty", file=file)
     if recognise(text[:65536].encode(errors="replace")) is Format.HLO_TEXT:
         return load_encoded(text.encode(errors="replace"), Format.HLO_TEXT, file, trusted=trusted)
-    return _parsed(lambda: parse_text(text.removeprefix("\ufeff"), file), text, file, trusted)
+    return _parsed(lambda: parse_text(text, file), text, file, trusted)
 
 
 def _parsed(parse: Callable[[], ir.Module], text: str, file: str, trusted: bool) -> ir.Module:

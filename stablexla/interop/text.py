@@ -19,6 +19,7 @@ from stablexla.targets.passes import Side
 TEXT = "<text>"
 """What a text without a file is called."""
 
+_LONGEST = 600
 _PLACE = re.compile(r'"([^"\n]*)":(\d+):(\d+)')
 _ABOUT_AN_OPERATION = re.compile(r"'[\w.]+' op ")
 
@@ -67,7 +68,7 @@ def _refusal(
     found: Sequence[Any] = error.error_diagnostics
     if not found:
         return ParseError(" ".join(messages) or str(error), file=file)
-    message, place = str(found[0].message), str(found[0].location)
+    message, place = _short(str(found[0].message)), str(found[0].location)
     match = _PLACE.search(place)
     if _is_well_formed(message, text, parse):
         where = f"{file}:{match[2]}:{match[3]}" if match and match[1] in ("-", file) else place_of(place)
@@ -77,6 +78,10 @@ def _refusal(
         hint = f"pathlib.Path({text.strip()!r}), if this is the name of a file"
     line, column = (int(match[2]), int(match[3])) if match else (0, 0)
     return ParseError(message + _excerpt(text, match, file), file=file, line=line, column=column, hint=hint)
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ..."
 
 
 def _is_well_formed(message: str, text: str, parse: Callable[[str], object]) -> bool:

@@ -58,7 +58,7 @@ def resolve(name: str) -> str:
     (True, '1.3.0')
     """
     ages = stablehlo.StablehloCompatibilityRequirement
-    known = {
+    known: dict[str, str] = {
         "minimum": MINIMUM,
         "current": CURRENT,
         "week-4": stablehlo.get_version_from_compatibility_requirement(ages.WEEK_4),

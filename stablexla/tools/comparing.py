@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import runpy
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -88,18 +87,6 @@ def read_pipeline(path: Path) -> Pipeline:
         return Pipeline.parse(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise CompileError(f"{path} cannot be read as a pipeline: {error}") from None
-
-
-def run_script(path: Path) -> None:
-    """Runs a Python file, for what it registers.
-
-    Raises:
-        CompileError: it cannot be read, or raises something.
-    """
-    try:
-        runpy.run_path(str(path))
-    except Exception as error:
-        raise CompileError(f"{path} does not run: {type(error).__name__}: {error}") from None
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def _shape_of_input(spec: str) -> Shape | None:
             return None  # what is wrong is told where the file is read
         return tuple(array.shape)
     try:
-        return np.shape(ast.literal_eval(spec))
+        return tuple(np.shape(ast.literal_eval(spec)))
     except (ValueError, SyntaxError):
         return None
 

@@ -25,9 +25,10 @@ from stablexla.targets.knobs import knobs
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.signature import Signature, signature_of
 from stablexla.tools.common import add_compile_options, compile_options, count, read_input, run_tool
-from stablexla.tools.comparing import HELP, add_compare_options, compare, read_pipeline, run_script
+from stablexla.tools.comparing import HELP, add_compare_options, compare, read_pipeline
 from stablexla.tools.inputs import FORMS, load_inputs, make_input
 from stablexla.tools.open_shapes import known_shapes
+from stablexla.tools.opt_options import load_python
 
 Array = npt.NDArray[Any]
 EXAMPLES = f"""
@@ -71,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--time", type=count, metavar="N", help="call it N times more and show how long a call takes")
     add("--dump", type=Path, metavar="DIR", help="write the IR after every step below this folder")
     add("--pipeline", type=Path, metavar="FILE", help="compile by these steps, as str(pipeline) writes them")
-    add("--load", type=Path, action="append", default=[], metavar="FILE.py", help="run this first: it registers passes")
+    add("--load", action="append", default=[], metavar="FILE.py", help="run this first: it registers passes")
     add_compare_options(parser)
     add_compile_options(parser)
     return parser
@@ -144,7 +145,7 @@ def _options(arguments: argparse.Namespace) -> CompileOptions:
 
 def _run(arguments: argparse.Namespace) -> int:
     for script in arguments.load:
-        run_script(script)
+        load_python(script)
     module = load_bytes(*read_input("-")) if arguments.file == "-" else load(Path(arguments.file))
     module = known_shapes(module, arguments)
     signature = signature_of(module)

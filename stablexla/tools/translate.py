@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import jaxlib.mlir.ir as ir
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +18,7 @@ from stablexla.dialects.errors import UnsupportedError
 from stablexla.interop.entry import with_entry
 from stablexla.interop.formats import Format
 from stablexla.interop.information import Information, inform
-from stablexla.interop.load import load_bytes
+from stablexla.interop.load import load, load_bytes
 from stablexla.interop.versions import CURRENT, MINIMUM, resolve
 from stablexla.interop.written import FORMS, write
 from stablexla.tools.common import FAILED, USAGE, read_input, run_tool
@@ -123,11 +124,16 @@ def _check(arguments: argparse.Namespace, form: Format) -> None:
         raise UsageError(f"{form.described} is no text for a terminal: -o FILE, or a pipe")
 
 
+def _load(file: str, entry: str) -> ir.Module:
+    if file != "-":
+        return load(Path(file), entry=entry)
+    return with_entry(load_bytes(*read_input(file)), entry)
+
+
 def _translate(arguments: argparse.Namespace) -> int:
     form = _form(arguments)
     _check(arguments, form)
-    data, file = read_input(arguments.file)
-    module = with_entry(load_bytes(data, file), arguments.entry)
+    module = _load(arguments.file, arguments.entry)
     written = write(
         module,
         form,

@@ -43,7 +43,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         raise CompileError(
             f"main has {entry.parameters} parameters and {entry.results} results, where the program is {signature}"
         )
-    declared = _declared(module)
+    declared = declared_functions(module)
     host = take_host(module, signature.name, declared)
     targets = c_functions(declared)
     engine, address = _machine_code(module, cpu.opt_level, {**addresses(declared), **addresses_of(targets)})
@@ -84,12 +84,12 @@ def _machine_code(
 def _libraries(module: ir.Module) -> list[str]:
     """The shared libraries that the module's declarations may need."""
     libraries = [library_path()]
-    if "memrefCopy" in _declared(module):
+    if "memrefCopy" in declared_functions(module):
         libraries.append(str(Path(ir.__file__).parent / "lib" / "libmlir_c_runner_utils.so"))
     return libraries
 
 
-def _declared(module: ir.Module) -> list[str]:
+def declared_functions(module: ir.Module) -> list[str]:
     """The functions that the module calls but does not have."""
     return [
         ir.StringAttr(op.operation.attributes["sym_name"]).value

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import mlir.ir as ir
 from mlir.dialects import arith, func, llvm, memref
@@ -23,6 +24,22 @@ class FortranFunction:
 
     def call(self, operands: Sequence[ir.Value]) -> None:
         func.CallOp([], self._callee, list(operands))
+
+
+@contextmanager
+def one_thread_each(kernel: Kernel, wanted: bool) -> Iterator[None]:
+    """Calls of the library inside use no threads of its own, if that is wanted.
+
+    Those of many small matrices would wait for each other, and for the threads that share a batch here.
+    """
+    if not wanted:
+        yield
+        return
+    with kernel.func.context:
+        begin, end = (declare(kernel.func.operation, f"stablexla_blas_alone_{when}", []) for when in ("begin", "end"))
+    func.CallOp([], begin, [])
+    yield
+    func.CallOp([], end, [])
 
 
 def address_at(buffer: Value, place: Value | int = 0) -> ir.Value:

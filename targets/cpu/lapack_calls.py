@@ -24,6 +24,7 @@ from stablexla.targets.cpu.fortran import (
     address_of_number,
     address_of_one,
     null,
+    one_thread_each,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.lapack_workspace import asked_for
@@ -32,6 +33,8 @@ from stablexla.targets.cpu.target import CpuTarget
 
 # Multiplications that LAPACK does in a nanosecond, roughly, and what one call of it costs.
 RATE, CALL_NS = 2.0, 1000.0
+# One matrix of more multiplications is left to the threads of the library.
+WORTH_THREADS = 5e7
 NOT_FINITE = -4
 """What info is for a matrix that was not handed on, as JAX has it."""
 
@@ -91,7 +94,8 @@ class _Call:
         for array, buffer in zip(self.results, arguments.results, strict=True):
             self.buffers[array.name] = (Value(buffer), self.elements(array))
         routine = FortranFunction(self.kernel, self.name, len(self.tokens))
-        with self._memory():
+        large = self.routine.cost(self.sizes) >= WORTH_THREADS
+        with one_thread_each(self.kernel, self.batch > 1 or not large), self._memory():
             addresses = [self._address(token) for token in self.tokens]
             with loop(Value(arguments.lo), Value(arguments.hi)) as item:
                 with self._if_finite(item.iv):

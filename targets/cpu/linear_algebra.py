@@ -19,6 +19,7 @@ from stablexla.targets.cpu.fortran import (
     address_of_letter,
     address_of_number,
     address_of_one,
+    one_thread_each,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.lapack import LETTERS
@@ -49,7 +50,7 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         triangle = _Triangle(n, kernel.config["lower"])
         info = alloca(1, ir.IntegerType.get_signless(32))
         size, letter = address_of_number(n), address_of_letter("U" if triangle.lower else "L")
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with one_thread_each(kernel, batch > 1), loop(Value(arguments.lo), Value(arguments.hi)) as item:
             first = item.iv * (n * n)
             triangle.copy(given, made, first)
             potrf.call([letter, size, address_at(made, first), size, address_at(info)])
@@ -81,7 +82,7 @@ def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         one = address_of_one(kernel.results[0].type.element_type)
         numbers = [address_of_number(columns), address_of_number(rows), one]
         sizes = [address_of_number(n), address_of_number(columns)]
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        with one_thread_each(kernel, batch > 1), loop(Value(arguments.lo), Value(arguments.hi)) as item:
             matrix, made = _solve_in_result(arguments, item.iv, n, rows * columns)
             trsm.call([*letters, *numbers, matrix, sizes[0], made, sizes[1]])
     return Emitted(batch, grain_of(CALL_NS + work / RATE, batch), in_place=((0, 1),))

@@ -18,7 +18,6 @@ from stablexla.dialects.quantized_types import QuantizedType, is_quantized, quan
 from stablexla.lowering.bounded_values import emit
 from stablexla.targets.imports.quantized_arithmetic import centered, convert, spread
 
-
 EXACT = ("stablehlo.dot_general", "stablehlo.convolution")
 """Operations that are summed so."""
 

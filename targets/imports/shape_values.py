@@ -100,10 +100,10 @@ def _evaluate(value: Any, known: dict[Any, Array | None]) -> Array | None:
     operands = [_value(v, known) for v in op.operands]
     if any(o is None for o in operands):
         return None
+    type_ = tensor_type(value.type)
     with np.errstate(all="ignore"):
         found = RULES[op.name](op, *operands)
-    type_ = tensor_type(value.type)
-    return None if found is None else np.asarray(found).astype(type_.element.dtype).reshape(type_.shape)
+        return None if found is None else np.asarray(found).astype(type_.element.dtype).reshape(type_.shape)
 
 
 def _slice(op: Any, x: Array) -> Array:

@@ -202,7 +202,7 @@ def _foreign(module: ir.Module) -> Iterator[Any]:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(look)
-    return reversed(found)
+    yield from reversed(found)
 
 
 def _has_foreign(module: ir.Module) -> bool:

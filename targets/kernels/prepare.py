@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import mlir.ir as ir
 from mlir.dialects import arith, linalg, scf
 
@@ -33,7 +35,7 @@ def prepare_groups(module: ir.Module) -> None:
                 element = op.results[0].type.element_type
                 _write_out(op, arith.ConstantOp(element, op.attributes["value"].get_splat_value()).result)
     operations = list(walk(main))
-    order = {op: float(number) for number, op in enumerate(operations)}
+    order = {_address(op): float(number) for number, op in enumerate(operations)}
     for op in operations:
         if is_generic(op) and _is_generator(op):
             _repeat_for_readers(op, order)
@@ -123,18 +125,26 @@ def _is_generator(op: ir.Operation) -> bool:
     return len(op.results) == 1 and not any(is_tensor(v) for v in list(op.operands)[: num_inputs(op)])
 
 
-def _repeat_for_readers(op: ir.Operation, order: dict[ir.Operation, float]) -> None:
+def _repeat_for_readers(op: ir.Operation, order: dict[int, float]) -> None:
     """`order` numbers the operations: a module that was read from its text has other lists of uses."""
-    users = sorted({_loop_nest_of(use.owner.operation) for use in op.results[0].uses}, key=order.__getitem__)
-    for user in users:
-        if user == users[0] and user.block == op.block:
+    users = {_address(user): user for user in (_loop_nest_of(use.owner.operation) for use in op.results[0].uses)}
+    places = sorted(users, key=order.__getitem__)
+    for place in places:
+        user = users[place]
+        if place == places[0] and user.block == op.block:
             continue
         with op.context, op.location, ir.InsertionPoint(user):
             copy = op.clone()
-        place = order[user]
         remap(user, {op.results[0]: copy.operation.results[0]})
-        # An operation's hash is that of its operands: with others it is another key.
-        order[user], order[copy.operation] = place, place - 0.5
+        order[_address(copy.operation)] = order[place] - 0.5
+
+
+def _address(op: ir.Operation) -> int:
+    """What an operation is known by: its hash is that of its operands, which change."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address: int = get(op._CAPIPtr, b"mlir.ir.Operation._CAPIPtr")
+    return address
 
 
 def _loop_nest_of(op: ir.Operation) -> ir.Operation:

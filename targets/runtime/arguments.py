@@ -206,3 +206,8 @@ def _dtype_hint(array: Array, spec: ArraySpec) -> str:
 
 def _shape_hint(array: Array, spec: ArraySpec) -> str:
     return f".reshape({spec.shape})" if array.size == int(np.prod(spec.shape, dtype=np.int64)) else ""
+
+
+def raise_ffi_failure(name: str, message: str) -> None:
+    """For a handler of XLA's foreign function interface that says that it failed."""
+    raise ExecutionError(f"custom call {name!r} failed: {message}")

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "arrays.h"
+#include "ffi_call.h"
 #include "float_mode.h"
 #include "hosted_run.h"
 #include "random_key.h"
@@ -213,7 +214,8 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
     seed_ = std::uint64_t(device()) << 32 | device();
     for (nb::handle each : host.attr("callbacks"))
       callbacks.push_back({nb::borrow(each[0]), nb::cast<std::vector<ArraySpec>>(each[1]),
-                           nb::cast<std::vector<ArraySpec>>(each[2])});
+                           nb::cast<std::vector<ArraySpec>>(each[2]),
+                           nb::isinstance<FfiCall>(each[0]) ? nb::cast<const FfiCall*>(each[0]) : nullptr});
   }
   try {
     copy_constants(std::move(constants));

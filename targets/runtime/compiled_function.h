@@ -38,12 +38,14 @@ class ArraySpec {
 using Entry = void (*)(void** packed);
 
 class Arena;
+class FfiCall;
 class HostedRun;
 
 // A function of the host that a program calls: handler(inputs, outputs), two tuples of arrays.
 struct Callback {
   nb::object handler;
   std::vector<ArraySpec> inputs, outputs;
+  const FfiCall* ffi = nullptr;  // the handler itself when it is one that is called without Python
 };
 
 class CompiledFunction {

@@ -43,6 +43,7 @@ class Host:
         self._sent: dict[int, ItemQueue] = {}
         self._awaited: dict[int, ItemQueue] = {}
         self._wanted: dict[int | None, list[tuple[ArraySpec, ...]]] = {}
+        self._kept: list[object] = []
         self._feeds_out = any(call["call"] == "outfeed" for call in calls)
         self.callbacks = [self._callback(call) for call in calls]
 
@@ -103,6 +104,16 @@ class Host:
             raise CompileError(f"custom_call: {call['target']!r} has become a C function since it was lowered")
         return _calling(function, _keywords(call), f"custom call {call['target']!r}", outputs)
 
+    def _ffi(self, call: Call, outputs: list[ArraySpec]) -> Any:
+        """A handler of XLA's foreign function interface, which the runtime calls without Python."""
+        from stablexla.targets.runtime.ffi import ffi_call  # few programs have any
+
+        target = find_custom_call(call["target"])
+        if not target.stages:
+            raise CompileError(f"custom_call: {call['target']!r} has become another function since it was lowered")
+        self._kept.append(target)
+        return ffi_call(target, call)
+
     def _composite(self, call: Call, outputs: list[ArraySpec]) -> Handler:
         """A composite's function."""
         from stablexla.dialects.composites import REGISTERED  # it brings an MLIR along
@@ -155,6 +166,7 @@ class Host:
 
 HANDLERS: dict[str, Callable[[Host, Call, list[ArraySpec]], Handler]] = {
     "function": Host._function,
+    "ffi": Host._ffi,
     "composite": Host._composite,
     "infeed": Host._infeed_handler,
     "outfeed": Host._outfeed_handler,

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "ffi_call.h"
 #include "float_mode.h"
 
 namespace stablexla {
@@ -60,7 +61,23 @@ nb::object HostedRun::views(const std::vector<ArraySpec>& specs, void** data, bo
   return tuple;
 }
 
+bool HostedRun::call_ffi(const FfiCall& call, void** outputs, void** inputs) noexcept {
+  const std::string said = call.execute(outputs, inputs);
+  if (said.empty()) return true;
+  gil_->take();
+  try {
+    cold_path("raise_ffi_failure")(nb::str(call.name.c_str()), nb::str(said.c_str(), said.size()));
+  } catch (nb::python_error& error) {
+    error.restore();
+  }
+  PyErr_Fetch(&type_, &value_, &trace_);
+  gil_->release();
+  return false;
+}
+
 bool HostedRun::call(std::size_t number, void** outputs, void** inputs) noexcept {
+  const FfiCall* ffi = function_.callbacks.at(number).ffi;
+  if (ffi != nullptr) return call_ffi(*ffi, outputs, inputs);
   gil_->take();
   bool done = false;
   try {

@@ -54,6 +54,7 @@ class HostedRun {
   const CompiledFunction& function() const { return function_; }
 
  private:
+  bool call_ffi(const FfiCall& call, void** outputs, void** inputs) noexcept;
   nb::object views(const std::vector<ArraySpec>& specs, void** data, bool writable);
   nb::object owner();
 

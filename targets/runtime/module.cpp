@@ -1,11 +1,14 @@
 // The Python face of the native runtime: what is bound here is declared in _runtime.pyi.
 #include <nanobind/nanobind.h>
 #include <nanobind/operators.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "blas_threads.h"
 #include "compiled_function.h"
+#include "ffi_call.h"
 #include "memory_pool.h"
 #include "profile.h"
 #include "object_code.h"
@@ -175,6 +178,18 @@ NB_MODULE(_runtime, m) {
   m.def("find_symbol", &stablexla::find_symbol, "name"_a,
         "The address of a function of this library or of what the process has loaded; 0 when there is none.");
 
+  nb::class_<stablexla::FfiCall>(
+      m, "FfiCall",
+      "A call of a handler of XLA's typed foreign function interface.\n\n"
+      "`stages` are the addresses of the handlers that instantiate, prepare, initialise and execute, or 0; `inputs` and\n"
+      "`outputs` the element types (XLA's numbers) and extents of the arrays; `attributes` rows (name, kind, element\n"
+      "type, size, value), sorted by name. Raises RuntimeError with what a handler says when it is instantiated.")
+      .def(nb::init<std::string, std::array<std::uintptr_t, 4>, nb::sequence, nb::sequence, nb::sequence>(), "name"_a,
+           "stages"_a, "inputs"_a, "outputs"_a, "attributes"_a)
+      .def_ro("name", &stablexla::FfiCall::name);
+
+  m.def("set_blas_functions", &stablexla::set_blas_functions, "get_num_threads"_a, "set_num_threads"_a,
+        "Tells by which functions BLAS's own threads are counted and set; 0 where there are none.");
   m.def("array_of_dlpack", &stablexla::make_array_of_dlpack, "value"_a,
         "The elements of any CPU object with DLPack, as unsigned integers of their width, and DLPack's type code.");
   m.def("dlpack_of_array", &stablexla::make_dlpack_of_array, "array"_a, "type_code"_a,

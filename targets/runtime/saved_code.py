@@ -76,7 +76,7 @@ def describe(function: CompiledFunction) -> tuple[dict[str, Any], dict[str, Part
         "constants": [constant.nbytes for constant in constants],
         "host_calls": None if host is None else list(host.calls),
     }
-    padded = [part for c in constants for part in (memoryview(c), bytes(-c.nbytes % ALIGNMENT))]
+    padded = [part for c in constants for part in (c.data, bytes(-c.nbytes % ALIGNMENT))]
     return description, {"code": function.keep_alive.object_file(), "constants": padded}
 
 

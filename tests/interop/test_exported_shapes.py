@@ -1,7 +1,8 @@
-"""Functions that `jax.export` wrote for shapes with symbols: run on arrays of several shapes, as JAX runs them itself."""
+"""Functions that `jax.export` wrote for shapes with symbols, run on arrays of several shapes, as JAX runs them."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,7 @@ def edges(x: Any) -> Any:
     return jnp.pad(x, ((1, x.shape[0]), (0, 2))), x[: x.shape[0] - 1, ::2], jnp.flip(x, 0)
 
 
-# A function, the shapes of its parameters, and shapes to call it with. Which oracle: JAX's own call, which is XLA:CPU's.
+# A function, the shapes of its parameters, and shapes to call it with. The oracle is JAX's own call, on XLA:CPU.
 CASES: list[tuple[Callable[..., Any], list[str], list[list[tuple[int, ...]]]]] = [
     (lambda x, y: jnp.concatenate([x, y], 0).reshape(-1), ["b, 3", "c, 3"], [[(2, 3), (1, 3)], [(4, 3), (2, 3)]]),
     (lambda x, w: jax.nn.relu(x @ w), ["b, 8", "8, 4"], [[(1, 8), (8, 4)], [(5, 8), (8, 4)]]),
@@ -96,6 +97,25 @@ def test_as_jax_calls_it(number: int) -> None:
         expected = jax.tree.leaves(program.call(*arrays))
         for actual, wanted in zip(executable.execute(arrays), expected, strict=True):
             assert_same(actual, np.asarray(wanted), scale=1e-5)
+
+
+# Programs that JAX keeps, of the years 2023 and 2024, with what they gave then.
+KEPT = {
+    "stablehlo_dynamic_approx_top_k": ["data_2024_05_30"],
+    "stablehlo_dynamic_rng_bit_generator": ["data_2023_06_17"],
+    "stablehlo_dynamic_top_k": ["data_2023_07_16", "data_2023_08_11"],
+    "tpu_stablehlo_dynamic_reduce_window": ["data_unary_2023_06_17"],
+}
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in KEPT.items() for name in names])
+def test_programs_of_older_releases(module: str, name: str) -> None:
+    kept = getattr(importlib.import_module(f"jax._src.internal_test_util.export_back_compat_test_data.{module}"), name)
+    arguments = [np.asarray(a) for a in kept["inputs"]]
+    expected = kept["expected_outputs"]
+    results = sx.compile(kept["mlir_module_serialized"]).execute(arguments)
+    for actual, wanted in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        assert_same(actual, np.asarray(wanted), scale=1e-6)
 
 
 def test_a_constraint_that_does_not_hold_is_told_with_its_numbers() -> None:

@@ -245,6 +245,37 @@ class TestCalls:
         assert float(jit(lambda x: x * 3)(np.float32(1e-40))) > 0.0
 
 
+class TestReferences:
+    """Arrays that a function changes in place."""
+
+    def test_arguments_and_captured_ones(self) -> None:
+        def outcome(compiler: Any) -> Any:
+            state, captured = jax.new_ref(jnp.arange(3.0)), jax.new_ref(jnp.ones(2))
+
+            def function(state: Any, x: Any) -> Any:
+                state[0] = x
+                captured[...] += state[1]
+                return state[...] * 2
+
+            compiled = compiler(function)
+            results = [compiled(state, 5.0), compiled(state, 6.0)]
+            return results, state[...], captured[...]
+
+        assert_same_trees(outcome(jit), outcome(jax.jit))
+
+    def test_inside(self) -> None:
+        def function(x: Any) -> Any:
+            total = jax.new_ref(jnp.zeros_like(x[0]))
+
+            def body(i: Any, _: Any) -> None:
+                total[...] += x[i]
+
+            jax.lax.fori_loop(0, 2, body, None)
+            return total[...]
+
+        assert_as_jax(function, X)
+
+
 class TestDonation:
     def test_donated_arrays_are_deleted(self) -> None:
         step = jit(lambda state, x: (state + x, x.sum()), donate_argnums=0)
@@ -265,6 +296,18 @@ class TestDonation:
         assert {key: leaf.unsafe_buffer_pointer() for key, leaf in tree.items()} == places
         np.testing.assert_array_equal(tree["a"], np.full((16, 16), 32.0))
         np.testing.assert_array_equal(tree["b"], np.arange(64.0) * 32)
+
+    def test_keys_are_donated_too(self) -> None:
+        def function(state: Any) -> Any:
+            key, used = jax.random.split(state["key"])
+            return {"key": key, "sum": state["sum"] + jax.random.bits(used, (32,))}
+
+        ours, theirs = jit(function, donate_argnums=0), jax.jit(function, donate_argnums=0)
+        first = {"key": jax.random.key(0), "sum": jnp.zeros(32, "uint32")}
+        a, b = jax.tree.map(jnp.copy, first), jax.tree.map(jnp.copy, first)
+        for _ in range(4):
+            a, b = ours(a), theirs(b)
+        assert_same_trees(a, b)
 
     def test_views_and_readers_keep_what_they_see(self) -> None:
         step = jit(lambda x: x + 1, donate_argnums=0)

@@ -176,10 +176,10 @@ class TestCall:
 class TestCompositeCall:
     def test_text(self):
         def make(x):
-            return sx.composite_call(x, "my.swish", {"beta": 1, "kind": "fast", "axes": (0, 1)}, swish, version=2)
+            return sx.composite_call(x, "my.swish", {"beta": 1, "kind": "fast", "axes": (0, 1), "e": 0.5}, swish, version=2)
 
         text = str(build(make, sx.f32[2]))
-        attributes = 'composite_attributes = {axes = array<i64: 0, 1>, beta = 1 : i64, kind = "fast"}'
+        attributes = 'composite_attributes = {axes = array<i64: 0, 1>, beta = 1 : i64, e = 5.000000e-01 : f64, kind = "fast"}'
         assert (
             f'stablehlo.composite "my.swish" %arg0 {{{attributes}, decomposition = @swish, version = 2 : i32}}' in text
         )

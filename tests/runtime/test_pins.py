@@ -80,14 +80,15 @@ SCRIPT = """
 from importlib import metadata
 real = metadata.version
 metadata.version = lambda name: "0.9.0" if name == "jaxlib" else real(name)
+import stablexla
 try:
-    import stablexla
+    stablexla.compile
 except ImportError as error:
     print(type(error).__name__, error)
 """
 
 
-def test_import_of_the_package_checks():
+def test_the_first_use_of_the_package_checks():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.startswith("WrongBuildError an installed package")
     assert "0.9.0" in done.stdout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
@@ -28,8 +28,10 @@ def signature_of(leaf: Any) -> object:
 
 def to_host(leaf: Any, dtype: np.dtype[Any]) -> Array:
     """An argument as a numpy array; of the program's element type when JAX would take it for that."""
+    if isinstance(leaf, internals().Ref):
+        leaf = contents_of(leaf)
     if is_key(leaf):
-        leaf = jax().random.key_data(leaf)
+        leaf = base_of_keys(leaf)
     if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
         return np.asarray(leaf, dtype)
     array: Array = np.asarray(leaf)
@@ -46,17 +48,23 @@ def is_key(value: Any) -> bool:
     return dtype is not None and not isinstance(dtype, np.dtype) and is_key_type(dtype)
 
 
+def base_of_keys(keys: Any) -> Any:
+    """The array of numbers that random keys are made of, itself where `jax.random.key_data` gives a copy."""
+    return keys._base_array
+
+
 def is_key_type(dtype: Any) -> bool:
     """Whether an element type of JAX is that of random keys."""
     return bool(jax().dtypes.issubdtype(dtype, jax().dtypes.prng_key))
 
 
-def makers(avals: Sequence[Any], returns: Returns) -> list[Maker]:
-    """For each result what makes of a numpy array what the caller gets."""
-    return [_maker(aval, returns) for aval in avals]
+def contents_of(reference: Any) -> Any:
+    """The array that a `jax.Ref` holds now."""
+    return reference._refs._buf
 
 
-def _maker(aval: Any, returns: Returns) -> Maker:
+def maker(aval: Any, returns: Returns) -> Maker:
+    """What makes of a result's numpy array what the caller gets."""
     if aval.dtype == jax().dtypes.float0:
         return lambda array: np.zeros(array.shape, jax().dtypes.float0)
     if is_key_type(aval.dtype):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stablexla.interop.jax.arrays import Array
+from stablexla.interop.jax.arrays import Array, base_of_keys, is_key
 from stablexla.interop.jax.required import internals
 
 # What holds an array that nobody else holds: a name here, and the argument of getrefcount.
@@ -36,9 +36,11 @@ def _forget(gone: weakref.ref[Array]) -> None:
 
 
 def note(made: Any, array: Array) -> None:
-    """Remembers a result of which a JAX array was made, which may come back as a donated argument."""
+    """Remembers a result, and what the caller gets of it, which may come back as a donated argument."""
+    if is_key(made):
+        made = base_of_keys(made)
     result = _Result(array, _forget)
-    result.address = made.unsafe_buffer_pointer()
+    result.address = made.unsafe_buffer_pointer() if type(made) is internals().Array else array.ctypes.data
     _given_out[result.address] = result
 
 
@@ -48,6 +50,8 @@ def give_up(leaf: Any) -> tuple[Any, bool]:
     Raises:
         RuntimeError: the array is deleted already; it is JAX's error.
     """
+    if is_key(leaf):
+        leaf = base_of_keys(leaf)
     if type(leaf) is not internals().Array:
         return leaf, False
     found = _given_out.get(leaf.unsafe_buffer_pointer())

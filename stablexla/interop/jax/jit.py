@@ -75,38 +75,39 @@ class JitFunction:
         self._static = static if static else None
         # For each state of JAX's settings the programs by signature; and those of the state of the last call.
         self._programs: dict[object, dict[object, JaxProgram]] = {}
-        self._settings: object = None
-        self._current: dict[object, JaxProgram] = {}
+        self._last: tuple[object, dict[object, JaxProgram]] = (None, {})
         inside = internals()
         self._array_type, self._no_trace_under_way = inside.Array, inside.no_trace_under_way
         self._settings_now, self._flatten_tree = inside.settings, jax().tree_util.tree_flatten
         self._name = getattr(function, "__name__", type(function).__name__)
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program for these arguments; `executable` tells what it is."""
         if not self._no_trace_under_way():
             return self._traced(*args, **kwargs)
-        if self._settings != self._settings_now():
-            self._change_settings()
+        settings, programs = self._last
+        if settings != (now := self._settings_now()):
+            programs = self._programs_for(now)
+        types = None
         if not kwargs and self._static is None:
             array_type = self._array_type
             # Arrays of JAX alone need no tree.
             types = tuple([a.aval if type(a) is array_type else None for a in args])
-            if (program := self._current.get(types)) is not None:
+            if (program := programs.get(types)) is not None:
                 return program.call_arrays(args)
-            leaves, key = self._signature(args, kwargs)
-            program = self._current.get(key) or self._compile(key, leaves, args, kwargs)
-            if program is not None and None not in types:
-                self._current[types] = program
-        else:
-            leaves, key = self._signature(args, kwargs)
-            program = self._current.get(key) or self._compile(key, leaves, args, kwargs)
-        return self._traced(*args, **kwargs) if program is None else program.call_flat(leaves)
+        leaves, key = self._signature(args, kwargs)
+        found = programs.get(key) or self._compile(programs, key, leaves, args, kwargs)
+        if found is None:
+            return self._traced(*args, **kwargs)
+        if types is not None and None not in types:
+            programs[types] = found
+        return found.call_flat(leaves)
 
-    def _change_settings(self) -> None:
-        self._settings = self._settings_now()
-        self._current = self._programs.setdefault(self._settings, {})
+    def _programs_for(self, settings: object) -> dict[object, JaxProgram]:
+        programs = self._programs.setdefault(settings, {})
+        self._last = settings, programs
+        return programs
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], object]:
         """The leaves of the arguments that are not static, and what their program is kept under."""
@@ -119,13 +120,18 @@ class JitFunction:
         return leaves, (tree, static, tuple(types))
 
     def _compile(
-        self, key: object, leaves: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        programs: dict[object, JaxProgram],
+        key: object,
+        leaves: list[Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> JaxProgram | None:
         """A new program; None where JAX is to do without one."""
         if jax().config.jax_disable_jit or any(isinstance(leaf, internals().Tracer) for leaf in leaves):
             return None
         program = from_lowered(self.lower(*args, **kwargs), options=self._options, returns=self._returns)
-        return self._current.setdefault(key, program)
+        return programs.setdefault(key, program)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """What JAX makes of the function for these arguments, a `jax.stages.Lowered` for the CPU."""
@@ -133,9 +139,9 @@ class JitFunction:
 
     def program(self, *args: Any, **kwargs: Any) -> JaxProgram:
         """The compiled program for these arguments."""
-        self._change_settings()
+        programs = self._programs_for(self._settings_now())
         leaves, key = self._signature(args, kwargs)
-        found = self._current.get(key) or self._compile(key, leaves, args, kwargs)
+        found = programs.get(key) or self._compile(programs, key, leaves, args, kwargs)
         if found is None:
             raise ExecutionError(f"{self._name}: JAX's jax_disable_jit is on, or an argument stands for a traced value")
         return found
@@ -147,7 +153,7 @@ class JitFunction:
     def clear_cache(self) -> None:
         """Forgets the programs."""
         self._programs.clear()
-        self._current, self._settings = {}, None
+        self._last = None, {}
         self._traced.clear_cache()
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:

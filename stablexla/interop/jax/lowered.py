@@ -25,6 +25,8 @@ class Interface:
         kept: which leaves are parameters; the constants stand before the arguments' leaves.
         constants: arrays that the function closes over and that are no constants of the program.
         donated: which leaves the program may write over.
+        captured: arrays that the function closes over and changes (`jax.Ref`); they stand behind the arguments' leaves.
+        changed: for each result the parameter, a `jax.Ref`, whose next contents it is, or None; `()` without such.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Interface:
     kept: tuple[int, ...]
     constants: tuple[Any, ...] = ()
     donated: frozenset[int] = frozenset()
+    captured: tuple[Any, ...] = ()
+    changed: tuple[int | None, ...] = ()
 
     @property
     def has_one_result(self) -> bool:
@@ -45,7 +49,10 @@ def interface_of(lowered: Any) -> Interface:
     """Of what `jax.jit(f).lower(...)` gives."""
     lowering = lowered._lowering
     details = lowering.compile_args
-    kept = tuple(sorted(details["kept_var_idx"]))
+    mutation = details.get("mut")
+    captured = () if mutation is None else tuple(mutation.in_mut)
+    count = len(lowering.const_args) + lowered.in_tree.num_leaves
+    kept = (*sorted(details["kept_var_idx"]), *range(count, count + len(captured)))
     marked = _marked(lowering.stablehlo())
     return Interface(
         str(lowering._name).removeprefix("jit(").removesuffix(")"),
@@ -55,6 +62,8 @@ def interface_of(lowered: Any) -> Interface:
         kept,
         tuple(lowering.const_args),
         frozenset(leaf for leaf, is_donated in zip(kept, marked, strict=True) if is_donated),
+        captured,
+        () if mutation is None else tuple(mutation.out_mut),
     )
 
 

@@ -11,7 +11,7 @@ from stablexla.compiler import compile as compile_program
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable import Executable
 from stablexla.interop.jax import donation
-from stablexla.interop.jax.arrays import Array, Returns, makers, to_host
+from stablexla.interop.jax.arrays import Array, Returns, contents_of, maker, to_host
 from stablexla.interop.jax.callbacks import bind_callbacks, release_with
 from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_exported
 from stablexla.interop.jax.required import internals, jax
@@ -34,10 +34,16 @@ class JaxProgram:
         self._array_type = internals().Array
         self._takes = [(i, spec.dtype) for i, spec in zip(interface.kept, executable.parameters, strict=True)]
         self._execute = executable.execute
-        self._makers = makers(interface.out_avals, returns)
+        changed = interface.changed or (None,) * len(interface.out_avals)
+        self._makers = [
+            maker(aval, returns if place is None else "jax")
+            for aval, place in zip(interface.out_avals, changed, strict=True)
+        ]
         # Every leaf is a parameter as it is, so that a small call costs little.
-        everything = range(interface.in_tree.num_leaves)
-        self._is_plain = interface.kept == tuple(everything) and not interface.constants and not interface.donated
+        everything = tuple(range(interface.in_tree.num_leaves))
+        self._is_plain = interface.kept == everything and not (
+            interface.constants or interface.donated or interface.changed
+        )
         self._make_one = self._makers[0] if interface.has_one_result else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -56,6 +62,8 @@ class JaxProgram:
         """Runs it on the leaves of its arguments."""
         if self._interface.constants:
             leaves = [*self._interface.constants, *leaves]
+        if self._interface.changed:
+            return self._call_changing([*leaves, *self._interface.captured])
         if self._interface.donated:
             return self._call_donated(leaves)
         array_type = self._array_type
@@ -92,9 +100,24 @@ class JaxProgram:
             arguments.append(leaf if type(leaf) is np.ndarray and leaf.dtype == dtype else to_host(leaf, dtype))
         results = self.executable.execute(arguments, donate=all_free)
         made = [make(array) for make, array in zip(self._makers, results, strict=True)]
-        for number in self.executable.aliases:
-            if type(made[number]) is self._array_type:
-                donation.note(made[number], results[number])
+        if self.executable.aliases:
+            for each, array in zip(made, results, strict=True):
+                donation.note(each, array)
+        return self._interface.out_tree.unflatten(made)
+
+    def _call_changing(self, leaves: Sequence[Any]) -> Any:
+        """Some arguments are references: the last results are what they hold after the call."""
+        given = [leaves[i] for i, _ in self._takes]
+        arguments = [to_host(leaf, dtype) for leaf, (_, dtype) in zip(given, self._takes, strict=True)]
+        results = self._execute(arguments)
+        made = []
+        for array, make, place in zip(results, self._makers, self._interface.changed, strict=True):
+            if place is None:
+                made.append(make(array))
+            else:
+                contents_of(given[place])._replace_with(make(array))
+        for i in self._interface.donated:
+            donation.give_up(leaves[i])
         return self._interface.out_tree.unflatten(made)
 
     def __repr__(self) -> str:
@@ -118,8 +141,6 @@ def from_lowered(lowered: Any, *, options: CompileOptions | None = None, returns
     >>> sx.interop.jax.from_lowered(lowered)(np.array([1, 2], np.float32))
     {'half': Array([0.5, 1. ], dtype=float32)}
     """
-    if lowered._lowering.compile_args.get("mut") is not None:
-        raise UnsupportedError("arrays that a function changes in place (jax.Ref)", operation="jit")
     module, callbacks = bind_callbacks(lowered._lowering.stablehlo(), lowered._lowering.compile_args["host_callbacks"])
     # Shardings ask for several devices; but for what works on the parts of an array, one gives the same.
     executable = compile_program(module, options=options, num_partitions=1)

@@ -34,6 +34,7 @@ def internals() -> Any:
 
     return SimpleNamespace(
         Array=_jax.ArrayImpl,
+        Ref=core.Ref,
         ShapedArray=core.ShapedArray,
         Tracer=core.Tracer,
         collect_garbage=_jax.collect_garbage,

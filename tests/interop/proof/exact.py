@@ -41,14 +41,18 @@ class NotExact(Exception):
 
 
 def exact_results(function: Callable[..., Any], arrays: Sequence[Array]) -> list[Array]:
-    """The leaves of the function's results, floats among them in double precision; [] where there is no such thing."""
-    try:
-        closed = jax.make_jaxpr(function)(*arrays)
-        with jax.enable_x64(True):
-            found = jax.jit(lambda *a: _evaluate(closed, a))(*map(_wide_array, arrays))
-            return [np.asarray(leaf) for leaf in found]
-    except Exception:
-        return []
+    """The leaves of the function's results, floats among them in double precision; [] where there is no such thing.
+
+    Where the program holds what cannot be made wide, the function is traced again with double precision allowed.
+    """
+    closed = jax.make_jaxpr(function)(*arrays)
+    for wide in (lambda *a: _evaluate(closed, a), function):
+        try:
+            with jax.enable_x64(True):
+                return [np.asarray(leaf) for leaf in jax.tree.leaves(jax.jit(wide)(*map(_wide_array, arrays)))]
+        except Exception:
+            continue
+    return []
 
 
 def _evaluate(closed: Any, arguments: Sequence[Any]) -> list[Any]:
@@ -83,7 +87,7 @@ def _apply(equation: Any, operands: list[Any]) -> list[Any]:
         parameters["precision"] = None
     if any(hasattr(value, "eqns") or hasattr(value, "jaxpr") for value in parameters.values()):
         raise NotExact(name)
-    return _bind(equation, operands, parameters)
+    return [_wide(x) for x in _bind(equation, operands, parameters)]
 
 
 def _bind(equation: Any, operands: list[Any], parameters: dict[str, Any]) -> list[Any]:

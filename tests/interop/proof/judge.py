@@ -104,7 +104,7 @@ _RANK = ["bits", "ULP", "as near"]
 
 
 def _judge(a: Array, b: Array, exact: Array, whole: float, found: Verdict) -> Verdict:
-    """By the worst element first; for sums that cancel, in units of the array's largest number, then of the results'."""
+    """By the worst element; for sums that cancel, in units of the largest number of the array, then of all results."""
     if float(distances(a, b).max(initial=0.0)) <= CLOSE:
         return Verdict("equal", "ULP", found.ulp)
     dtype = real_of(a.dtype)

@@ -86,8 +86,8 @@ def page(rows: Sequence[Row], names: Sequence[Public], reasons: Mapping[str, str
     nothing = [name for name in names if name.path in reasons]
     parts = [
         "# JAX's functions and libraries on stablexla",
-        "Made by `python docs/make_interop.py`; don't edit. A line for each call is in [interop.tsv](interop.tsv). File "
-        "formats have\na page of their own: [interop_formats.md](interop_formats.md).",
+        "Made by `python docs/make_interop.py`; don't edit. [interop.tsv](interop.tsv) has a line for each call. "
+        "Formats\nof files have a page of their own: [interop_formats.md](interop_formats.md).",
         _totals(functions, programs, nothing),
         _HOW,
         "## Libraries",
@@ -110,29 +110,31 @@ def _totals(functions: Sequence[Row], programs: Sequence[Row], nothing: Sequence
         calls = sum(len(row.trials) for row in rows)
         others = ", ".join(f"{states[s]} {s}" for s in (*_ORDER[1:], "no calls") if states[s]) or "none other"
         lines.append(
-            f"- **{len(rows)} {what}** in {calls} calls: **{states['equal']} equal** ({hows['bits']} to the bit, {hows['ULP']} "
-            f"within {CLOSE:.0f} ULP, {hows['as near']} as near to the exact result), {others}."
+            f"- **{len(rows)} {what}** in {calls} calls: **{states['equal']} equal** ({hows['bits']} to the bit, "
+            f"{hows['ULP']} within {CLOSE:.0f} ULP, {hows['as near']} as near to the exact result), {others}."
         )
     lines.append(f"- {len(nothing)} public names are no computations.")
     versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     return "\n".join([*lines, "", f"With {versions}."])
 
 
-_HOW = f"""Each function is traced by JAX, compiled by `jax.jit` and by `stablexla.interop.jax.jit`, run by both on the same
-arguments, and the results are compared: types, shapes, and every number. Where there is a gradient, that is a further
-call. Arguments are small arrays of f32, bf16, s32, c64 and pred, chosen by the signature or written down in
+_HOW = f"""Each function is traced by JAX, compiled by `jax.jit` and by `stablexla.interop.jax.jit`, and run on the same
+arguments. Types, shapes and every number of the results are compared. Where there is a gradient, it is a further call.
+Arguments are small arrays of f32, bf16, s32, c64 and pred, chosen by the signature or written down in
 `tests/interop/proof/catalogue/`.
 
 - **bits**: all results are the same to the bit (bits of NaN left out).
-- **n ULP**: the largest distance in units of the last place: at most {CLOSE:.0f}, or {CLOSE_SMALL:.0f} for floats of 16 bits.
-- **as near**: they are further apart, as sums in another order and other approximations make them. Then the same program
-  is run with all floats in double precision, and the distances of both from that are given. The result here may be at
-  most {FACTOR:.0f} times as far from it as JAX's, or {SLACK:.0f} ULP; of the worst element, or in units of the largest number of the array, or of
-  the results, where sums cancel.
-- **differs**, **unsupported**: everything else. Those that are explained stand in a table.
+- **n ULP**: the largest distance in units of the last place: at most {CLOSE:.0f}, or {CLOSE_SMALL:.0f} for floats of
+  16 bits.
+- **as near**: further apart, as sums in another order and other approximations of elementary functions make them. The
+  same program is run with all floats in double precision, and the distances of both results from that are given: here,
+  and JAX's. The one here may be {FACTOR:.0f} times JAX's, or {SLACK:.0f} ULP, of the worst element; where sums cancel,
+  in units of the largest number of the array, or of the results.
+- **differs**, **unsupported**: everything else. What is explained stands in a table.
 
-`python docs/make_interop.py` runs all again; what was equal in an earlier run of the same program is taken from
-`build/interop`, unless `--fresh`. `--only PATTERN` runs some and prints them; `--check` tells what the page lacks."""
+`python docs/make_interop.py` runs all of it; what was equal in an earlier run of the same program on the same arguments
+is taken from `build/interop`, unless `--fresh`. `--only PATTERN` runs some and prints them, `--check` tells what the
+page lacks."""
 
 
 def _programs(rows: Sequence[Row], abouts: Mapping[str, str]) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tests.interop.proof.calls import Call
-from tests.interop.proof.trial import Trial, attempt, trial_of
+from tests.interop.proof.judge import Verdict
+from tests.interop.proof.trial import Trial, attempt, first_line, trial_of
 
 
 class Cache:
@@ -63,16 +64,20 @@ def serve(questions: TextIO, answers: TextIO, cache: Cache) -> None:
 
     for line in questions:
         asked = json.loads(line)
-        function, calls = subject(asked["path"])
         count = 0
-        for call in calls:
+        try:
+            function, calls = subject(asked["path"])
+            for call in calls:
+                count += 1
+                if count <= asked["skip"]:
+                    continue
+                tell(begin=str(call))
+                trial = attempt(function, call, cache.get)
+                cache.put(trial)
+                tell(trial=trial.as_dict())
+        except Exception as error:  # of making the function or its calls
             count += 1
-            if count <= asked["skip"]:
-                continue
-            tell(begin=str(call))
-            trial = attempt(function, call, cache.get)
-            cache.put(trial)
-            tell(trial=trial.as_dict())
+            tell(trial=Trial("", Verdict("JAX fails", note=first_line(error))).as_dict())
         tell(done=count)
         jax.clear_caches()
 

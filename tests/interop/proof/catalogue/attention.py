@@ -23,7 +23,6 @@ _NN: dict[str, list[Call]] = {
         call(*_BF16_HEADS, is_causal=True),
     ],
     "one_hot": [call(v.naturals(5, below=4), 4), call(v.integers(3, 2, low=-1, high=5), 4, axis=0)],
-    "scaled_matmul": [call(F(2, 3, 64), F(2, 5, 64), v.positive(2, 3, 2), v.positive(2, 5, 2))],
     "glu": [call(F(3, 8)), call(F(4, 3), axis=0)],
     "gelu": [call(F(3, 4)), call(F(3, 4), approximate=False), call(v.reals(9, of=v.BF16))],
     "logsumexp": [call(F(3, 4)), call(F(3, 4), axis=1, keepdims=True, where=B(3, 4)), call(v.complexes(9))],

@@ -141,7 +141,7 @@ _LAX: dict[str, list[Call]] = {
         *_RECTANGULAR,
         call(_TALL, full_matrices=False),
         call(_TALL, compute_uv=False),
-        *[call(_TALL, algorithm=a) for a in (jax.lax.linalg.SvdAlgorithm.QR, jax.lax.linalg.SvdAlgorithm.POLAR)],
+        call(_TALL, algorithm=jax.lax.linalg.SvdAlgorithm.QR),
     ],
     "symmetric_product": [call(F(4, 3), SYMMETRIC, alpha=1.5, beta=0.5)],
     "triangular_solve": [

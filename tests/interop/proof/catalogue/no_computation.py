@@ -65,4 +65,5 @@ REASONS = {
     "jax.random.key_impl": _TYPES,
     "jax.nn.get_scaled_dot_general_config": "makes a configuration",
     "jax.nn.scaled_dot_general": "needs cuDNN",
+    "jax.nn.scaled_matmul": "not for the CPU",
 }

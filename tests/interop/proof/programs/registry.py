@@ -45,10 +45,14 @@ def program(library: str, about: str) -> Callable[[Callable[[], Any]], Callable[
 
 
 def arrays(tree: Any) -> Any:
-    """A pytree with numpy's arrays in place of JAX's."""
+    """A pytree with numpy's arrays in place of JAX's; random keys stay, as constants of the program."""
     import jax
 
-    return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, tree)
+    def plain(leaf: Any) -> Any:
+        is_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return np.asarray(leaf) if isinstance(leaf, jax.Array) and not is_key else leaf
+
+    return jax.tree.map(plain, tree)
 
 
 def with_gradient(loss: Callable[..., Any]) -> Callable[..., Any]:

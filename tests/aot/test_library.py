@@ -1,0 +1,306 @@
+"""Programs as C libraries. The executable in this process is the oracle: every bit of the results is the same."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.ahead_of_time import Library, compile_library
+from stablexla.c_header import header, identifier
+from stablexla.targets.cpu import toolchain
+from stablexla.targets.signature import signature_of
+from stablexla.tools.compile import main
+
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
+_numbers = itertools.count()
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+
+
+def model() -> sx.XlaComputation:
+    """A constant, a contraction, parallel loops, an elementary function, a sort."""
+    b = sx.XlaBuilder("model")
+    x = b.parameter(0, sx.f32[65, 96], name="x")
+    hidden = sx.tanh(sx.dot(x, b.constant(numbers(96, 70))))
+    return b.build(sx.tuple((hidden, sx.sort(hidden, lambda a, c: a < c, 1))))
+
+
+def built(program: Any, folder: Path, **options: Any) -> tuple[ctypes.CDLL, Library]:
+    """The library, under a name that no other test has: a library stays in the process."""
+    output = folder / f"m{next(_numbers)}.so"
+    made = compile_library(program, output, **options)
+    return ctypes.CDLL(str(output)), made
+
+
+def call(library: ctypes.CDLL, name: str, given: Sequence[np.ndarray], like: Sequence[np.ndarray]) -> list[np.ndarray]:
+    results = [np.empty_like(a) for a in like]
+    code = library[name](*(ctypes.c_void_p(a.ctypes.data) for a in [*given, *results]))
+    assert code == 0
+    return results
+
+
+def same_as_here(program: Any, given: Sequence[np.ndarray], folder: Path, **options: Any) -> None:
+    wanted = sx.compile(program, options=options.get("options")).execute(list(given))
+    library, made = built(program, folder, **options)
+    for actual, want in zip(call(library, made.name, given, wanted), wanted, strict=True):
+        assert actual.tobytes() == want.tobytes()
+
+
+def test_a_c_program_calls_it(tmp_path: Path) -> None:
+    """Without Python: from four threads, with results at any address, and with wrong arguments."""
+    (tmp_path / "model.mlir").write_text(str(model()).replace("%arg0", "%x"))
+    output, head = tmp_path / "libmodel.so", tmp_path / "model.h"
+    compile_library(model(), output, header_file=head)
+    source = Path(__file__).with_name("program.c")
+    command = ["gcc", "-std=c11", *WARNINGS, f"-I{tmp_path}", str(source), "-o", str(tmp_path / "program"), str(output)]
+    subprocess.run([*command, "-pthread"], check=True, timeout=60)
+    x = numbers(65, 96)
+    (tmp_path / "x").write_bytes(x.tobytes())
+    subprocess.run([tmp_path / "program", tmp_path / "x", tmp_path / "y"], check=True, timeout=60, env={})
+    wanted = sx.compile(model()).execute([x])
+    assert (tmp_path / "y").read_bytes() == b"".join(a.tobytes() for a in wanted)
+
+
+def test_an_object_file_and_the_runtime(tmp_path: Path) -> None:
+    compile_library(model(), tmp_path / "model.o", header_file=tmp_path / "model.h")
+    (tmp_path / "main.cpp").write_text("""
+#include "model.h"
+alignas(64) static float x[65 * 96], y[65 * 70], z[65 * 70];
+int main() { x[0] = 1; return model(x, y, z) + (y[0] == 0) + (z[0] > z[1]); }
+""")
+    command = ["c++", *WARNINGS, f"-I{tmp_path}", tmp_path / "main.cpp", tmp_path / "model.o", toolchain.archive()]
+    subprocess.run([*command, "-pthread", "-o", tmp_path / "main"], check=True, timeout=60)
+    subprocess.run([tmp_path / "main"], check=True, timeout=60)
+
+
+def test_text_forms(tmp_path: Path) -> None:
+    b = sx.XlaBuilder("text")
+    computation = b.build(b.parameter(0, sx.f32[300]) + b.constant(numbers(300)))
+    for name, found in (("program.ll", "define i32 @program("), ("program.s", ".globl\tprogram_main")):
+        compile_library(computation, tmp_path / name)
+        assert found in (tmp_path / name).read_text()
+    command = ["cc", "-shared", "-o", tmp_path / "program.so", tmp_path / "program.s", toolchain.archive()]
+    subprocess.run([*command, "-lstdc++", "-pthread"], check=True, timeout=60)
+    x = numbers(300)
+    (y,) = call(ctypes.CDLL(str(tmp_path / "program.so")), "program", [x], [x])
+    assert y.tobytes() == (x + numbers(300)).tobytes()
+
+
+@pytest.mark.parametrize("element", ["pred", "s4", "u16", "s64", "bf16", "f16", "f8e4m3fn", "f64", "c64"])
+def test_element_types(element: str, tmp_path: Path) -> None:
+    b = sx.XlaBuilder("types")
+    x = b.parameter(0, sx.Shape(element, (5,)))
+    y = sx.or_(x, x) if element == "pred" else x + x
+    values = np.array([0, 1, 2, 3, 1]).astype(sx.Shape(element, ()).element_type.dtype)
+    same_as_here(b.build(y), [values], tmp_path)
+
+
+@pytest.mark.parametrize("options", [sx.CompileOptions(flush_denormals=True), sx.CompileOptions(opt_level=3)])
+def test_options(options: sx.CompileOptions, tmp_path: Path) -> None:
+    b = sx.XlaBuilder("tiny")
+    computation = b.build(sx.exp(b.parameter(0, sx.f32[64]) * 0.5))
+    same_as_here(computation, [np.full(64, 1.2e-38, np.float32)], tmp_path, options=options)
+
+
+def test_random_numbers_follow_the_seed(tmp_path: Path) -> None:
+    b = sx.XlaBuilder("random")
+    computation = b.build(sx.rng_uniform(b.constant(0.0), b.constant(1.0), sx.f32[50]))
+    here = sx.compile(computation)
+    library, made = built(computation, tmp_path)
+    here.seed(11)
+    library[f"{made.name}_seed"](ctypes.c_uint64(11))
+    for _ in range(2):
+        wanted = here.execute([])
+        assert call(library, made.name, [], wanted)[0].tobytes() == wanted[0].tobytes()
+
+
+def test_dynamic_sizes_are_arguments(tmp_path: Path) -> None:
+    b = sx.XlaBuilder("bounded")
+    x = b.parameter(0, sx.f32["<=8"], name="x")
+    computation = b.build(sx.tuple((x * 2, sx.reduce(x, b.constant(0.0), sx.add, (0,)))))
+    head = tmp_path / "model.h"
+    library, made = built(computation, tmp_path, header_file=head, name="bounded")
+    assert "const int32_t* x_size0" in head.read_text()
+    assert "int32_t* y0_size0" in head.read_text()
+    room, three = np.arange(8, dtype=np.float32), np.array(3, np.int32)
+    like = [room, np.empty((), np.float32), three]
+    doubled, total, size = call(library, made.name, [room, three], like)
+    assert (doubled[:3].tolist(), total, size) == ([0, 2, 4], 3, 3)
+
+
+# ---- functions of other libraries ------------------------------------------------------------------------------------
+
+
+def test_custom_calls_of_c_functions(tmp_path: Path) -> None:
+    (tmp_path / "mine.c").write_text("void mine(void* out, void** in) { *(float*)out = 2 * *(float*)in[0]; }")
+    subprocess.run(["cc", "-c", "-fPIC", tmp_path / "mine.c", "-o", tmp_path / "mine.o"], check=True, timeout=60)
+    b = sx.XlaBuilder("calls")
+    computation = b.build(sx.custom_call("mine", b.parameter(0, sx.f32[1]), sx.f32[1]))
+    arguments: dict[str, Any] = {"c_functions": ["mine"]}
+    library, made = built(computation, tmp_path, link_arguments=[str(tmp_path / "mine.o")], **arguments)
+    x = np.array([4], np.float32)
+    assert call(library, made.name, [x], [x])[0] == 8
+    assert made.external == ("mine",)
+    with pytest.raises(sx.UnsupportedError, match="the program calls mine, which the library must be linked with"):
+        built(computation, tmp_path, **arguments)
+    with pytest.raises(sx.CompileError, match=r"(?s)failed with exit code.*mine"):
+        built(computation, tmp_path, link_arguments=["-lm"], **arguments)
+    with pytest.raises(sx.CompileError, match="there is no target 'mine'"):
+        built(computation, tmp_path)
+
+
+def test_lapack_is_the_users(tmp_path: Path) -> None:
+    b = sx.XlaBuilder("solve")
+    computation = b.build(sx.cholesky(b.parameter(0, sx.f64[40, 40])))
+    with pytest.raises(sx.UnsupportedError, match=r"calls dpotrf_, which .*\n  try: .*-lopenblas"):
+        compile_library(computation, tmp_path / "solve.so")
+    made = compile_library(computation, tmp_path / "solve.o")
+    assert made.external == ("dpotrf_",)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda b: b.infeed(sx.f32[2]), "infeed"),
+        (lambda b: b.custom_call("python", (), sx.f32[2]), "the custom call 'python'"),
+    ],
+)
+def test_what_only_python_does_is_refused(
+    make: Any, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
+    sx.register_custom_call("python", lambda: np.zeros(2, np.float32))
+    b = sx.XlaBuilder("host")
+    with pytest.raises(
+        sx.UnsupportedError, match=rf"(?s)a library without Python cannot do this.*{what}.*test_library\.py"
+    ):
+        compile_library(b.build(make(b)), tmp_path / "host.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_shapes_must_be_known(tmp_path: Path) -> None:
+    text = "func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> { return %x : tensor<?xf32> }"
+    with pytest.raises(sx.UnsupportedError, match="the shapes of the program's parameters are not known yet"):
+        compile_library(text, tmp_path / "open.so")
+
+
+# ---- other processors ------------------------------------------------------------------------------------------------
+
+
+def test_other_processors(tmp_path: Path) -> None:
+    compile_library(model(), tmp_path / "old.o", cpu="x86-64")
+    text = subprocess.run(
+        [toolchain.llvm_tool("llvm-objdump"), "-d", tmp_path / "old.o"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "%xmm" in text
+    assert "%ymm" not in text
+    with pytest.raises(sx.CompileError, match="how wide the vectors of 'pentium' are is not known here"):
+        compile_library(model(), tmp_path / "x.o", cpu="pentium")
+    with pytest.raises(sx.CompileError, match="'nonsense' is not a recognized processor"):
+        compile_library(model(), tmp_path / "x.o", cpu="nonsense", options=sx.CompileOptions(vector_bits=128))
+
+
+def test_another_kind_of_machine(tmp_path: Path) -> None:
+    options = sx.CompileOptions(vector_bits=128)
+    compile_library(model(), tmp_path / "arm.o", cpu="generic", triple="aarch64-linux-gnu", options=options)
+    assert (tmp_path / "arm.o").read_bytes()[18] == 183  # EM_AARCH64
+
+
+# ---- the header ------------------------------------------------------------------------------------------------------
+
+
+def test_names_become_names_of_c() -> None:
+    for text, name in {"x": "x", "a.b c": "a_b_c", "int": "int_", "3d": "_3d", "": "y", "äö": "y", "x'": "x"}.items():
+        assert identifier(text, "y") == name
+
+
+def test_headers_are_c_and_cpp(tmp_path: Path) -> None:
+    text = """module @odd {
+      func.func @main(%a: tensor<2xcomplex<f32>> loc("int"), %b: tensor<i1> loc("a b"), %c: tensor<3xbf16> loc("a-b"))
+          -> (tensor<2xcomplex<f32>>, tensor<i1>, tensor<3xbf16>) {
+        return %a, %b, %c : tensor<2xcomplex<f32>>, tensor<i1>, tensor<3xbf16>
+      }
+    }"""
+    (tmp_path / "odd.h").write_text(header("odd", signature_of(sx.load(text)), is_random=True))
+    for compiler, suffix in (("cc", "c"), ("c++", "cpp")):
+        (tmp_path / f"main.{suffix}").write_text('#include "odd.h"\n#include "odd.h"\nint main(void) { return 0; }\n')
+        command = [compiler, *WARNINGS, "-fsyntax-only", tmp_path / f"main.{suffix}"]
+        subprocess.run(command, check=True, timeout=60)
+    assert (
+        "int odd(const float* int_ /* c64[2] of pairs */,\n    const uint8_t* a_b /* pred[] */,"
+        in (tmp_path / "odd.h").read_text()
+    )
+
+
+# ---- the tool --------------------------------------------------------------------------------------------------------
+
+TEXT = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n  return %x : tensor<2xf32>\n}\n"
+
+
+def test_the_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, output, head = tmp_path / "in.mlir", tmp_path / "libcopy.so", tmp_path / "copy.h"
+    program.write_text(TEXT)
+    assert main([str(program), "-o", str(output), "--header", str(head), "--num-threads=1"]) == 0
+    assert "int copy(const float*" in head.read_text()
+    x = numbers(2)
+    assert call(ctypes.CDLL(str(output)), "copy", [x], [x])[0].tobytes() == x.tobytes()
+    assert main(["--archive"]) == 0
+    assert Path(capsys.readouterr().out.strip()).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "a program and -o OUTPUT are needed"),
+        (["in.mlir"], 2, "a program and -o OUTPUT are needed"),
+        (["in.mlir", "-o", "out.xyz"], 1, "what to make does not follow from the name"),
+        (["nowhere.mlir", "-o", "out.so"], 1, "nowhere.mlir: cannot be read"),
+        (["in.mlir", "-o", "out.so", "--name=a-b"], 1, "'a-b' cannot be the name of a function in C"),
+        (["in.mlir", "-o", "out.so", "--name=main"], 1, "'main' cannot be the name of a function in C"),
+        (["in.mlir", "-o", "no/folder/out.so"], 1, "error"),
+        (["in.mlir", "-o", "out.so", "--linker=/no/linker"], 1, "/no/linker cannot be run"),
+    ],
+)
+def test_wrong_usage(
+    arguments: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.mlir").write_text(TEXT)
+    try:
+        found = main(arguments)
+    except SystemExit as end:
+        found = int(end.code or 0)
+    assert found == code
+    assert said in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.mlir"]
+
+
+def test_without_a_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(sx.CompileError, match=r"(?s)there is no linker.*try: -o program\.o"):
+        compile_library(TEXT, tmp_path / "copy.so")
+    compile_library(TEXT, tmp_path / "copy.o")
+
+
+def test_it_runs_as_a_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "stablexla.tools.compile", "-", "-o", str(tmp_path / "copy.o")]
+    subprocess.run(command, input=TEXT, text=True, check=True, timeout=60)
+    assert (tmp_path / "copy.o").exists()
