@@ -60,9 +60,9 @@ def find_custom_call(name: str, place: str = "") -> CustomCallTarget:
 
 
 # How the names of calls begin that only other devices can do, and what these are.
+GPU_LIBRARIES = ("cuda", "cusolver", "cublas", "cusparse", "cudnn", "hip", "rocm", "triton", "mosaic_gpu")
 ELSEWHERE = {
-    "GPUs": ("cu_", "cuda", "cusolver", "cublas", "cusparse", "cudnn", "hip", "rocm", "__cu", "__gpu", "__hip")
-    + ("__cublas", "__cudnn", "triton", "mosaic_gpu", "xla.gpu"),
+    "GPUs": (*GPU_LIBRARIES, "cu_", "__cu", "__gpu", "__hip", "xla.gpu"),
     "TPUs": ("tpu_", "mosaic_tpu"),
 }
 

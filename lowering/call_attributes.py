@@ -42,7 +42,7 @@ def keywords_of_call(ctx: LoweringContext) -> str:
     found = _dictionary(ctx)
     if found is not None:
         return str(found)
-    text = ctx.attributes[CONFIG] if CONFIG in ctx.attributes else None
+    text = ctx.attributes[CONFIG] if CONFIG in ctx.attributes else None  # noqa: SIM401  (no dictionary)
     return "{opaque = " + str(text) + "}" if text is not None and hlo_ir.StringAttr(text).value else "{}"
 
 

@@ -100,9 +100,7 @@ def _convention(ctx: LoweringContext, target: CustomCallTarget) -> str:
     hint = f"; sx.register_custom_call({target.name!r}, function, api_version={asked!r})" * (
         version in (ORIGINAL, TYPED_FFI)
     )
-    raise ctx.unsupported(
-        f"the C function {target.name!r} is called as {known}; this call asks for {asked}{hint}"
-    )
+    raise ctx.unsupported(f"the C function {target.name!r} is called as {known}; this call asks for {asked}{hint}")
 
 
 def _sides(ctx: LoweringContext, in_memory: bool) -> tuple[list[Layout], list[Layout]]:

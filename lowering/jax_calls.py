@@ -48,7 +48,9 @@ def approx_top_k(ctx: LoweringContext, x: ir.Value, places: ir.Value, *_: ir.Val
     source, attributes = ctx.operand_types[0], attributes_of_call(ctx)
     along = int(attributes["reduction_dim"]) % source.rank
     if not _counts(ctx.op.operands[1], along) or not has_keys(source.element):
-        raise ctx.unsupported("ApproxTopK of this element type, or with anything but the elements' places to bring along")
+        raise ctx.unsupported(
+            "ApproxTopK of this element type, or with anything but the elements' places to bring along"
+        )
     order = [d for d in range(source.rank) if d != along] + [along]
     last = [t.with_shape(tuple(t.shape[d] for d in order)) for t in (source, *ctx.result_types)]
     found = best(ctx, transposed(x, source, order), last[0], last[1:], largest=_wants_largest(ctx))
@@ -122,9 +124,7 @@ def lu_decomposition(ctx: LoweringContext, a: ir.Value) -> list[ir.Value]:
     """Both factors in one matrix, the rows' exchanges counted from 0, and the permutation that they make."""
     factors, pivots, permutation = ctx.result_types
     outputs = [in_columns(factors), row_major(pivots), row_major(TensorType(S32, factors.shape[:-2]))]
-    lu, exchanges, _ = call_routine(
-        ctx, _routine(ctx, "getrf"), [a], {}, [in_columns(ctx.operand_types[0])], outputs
-    )
+    lu, exchanges, _ = call_routine(ctx, _routine(ctx, "getrf"), [a], {}, [in_columns(ctx.operand_types[0])], outputs)
     one = constant(ir.IntegerType.get_signless(32), 1)
     (from_zero,) = elementwise([exchanges], [pivots], [pivots], lambda v: arith.subi(v, one))
     return [lu, from_zero, _permutation(ctx, from_zero, pivots, permutation)]

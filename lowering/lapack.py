@@ -112,7 +112,10 @@ class _Call:
         counts = (len(self.operands), len(self.results))
         if counts != (len(self.operand_types), len(self.result_types)):
             raise self._refused(f"takes {counts[0]} operands and gives {counts[1]} results")
-        pairs = [*zip(self.operands, self.operand_types, strict=True), *zip(self.results, self.result_types, strict=True)]
+        pairs = [
+            *zip(self.operands, self.operand_types, strict=True),
+            *zip(self.results, self.result_types, strict=True),
+        ]
         first = self.operands[0]
         dimensions = self.operand_types[0].shape[: self.operand_types[0].rank - len(first.sizes)]
         self.batch = prod(dimensions)

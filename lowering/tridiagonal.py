@@ -175,9 +175,12 @@ class _System:
             return tensor.insert(value, x, [batch, k, s])
 
         x = self._each(known, x)
-        most = count(0, self.sides, [self.real(0.0)], lambda s, most: [
-            arith.maximumf(most, self.field.absolute(tensor.extract(x, [batch, k, s])))
-        ])[0]
+        most = count(
+            0,
+            self.sides,
+            [self.real(0.0)],
+            lambda s, most: [arith.maximumf(most, self.field.absolute(tensor.extract(x, [batch, k, s])))],
+        )[0]
         pivot, factor = self._kept_from_zero(pivot, most, amount)
         inverse = self.field.divide(self.field.constant(1.0), pivot)
 

@@ -15,7 +15,7 @@ from stablexla.composite_kernels import (
     unregister_composite_kernel,
 )
 from stablexla.computation import XlaComputation
-from stablexla.custom_calls import register_custom_call
+from stablexla.custom_calls import register_custom_call, unregister_custom_call
 from stablexla.dialects.errors import (
     CompileError,
     ExecutionError,
@@ -451,6 +451,7 @@ __all__ = [
     "register_composite_kernel",
     "register_custom_call",
     "unregister_composite_kernel",
+    "unregister_custom_call",
     # tokens, data from and to the outside, channels
     "after_all",
     "infeed_with_token",

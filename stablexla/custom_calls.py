@@ -8,18 +8,18 @@ from operator import index
 from typing import Any
 
 from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
+from stablexla.targets.runtime._runtime import register_ffi_type
 
 # What all of ctypes' function pointers derive from; it has no public name.
 _FunctionPointer: Any = ctypes.CFUNCTYPE(None).__mro__[1]
 
 
 STAGES = ("instantiate", "prepare", "initialize", "execute")
+TYPE = ("type_id", "type_info")
 TYPED_FFI = "API_VERSION_TYPED_FFI"
 
 
-def register_custom_call(
-    name: str, function_or_address: object, *, api_version: str = "API_VERSION_ORIGINAL"
-) -> None:
+def register_custom_call(name: str, function_or_address: object, *, api_version: str = "API_VERSION_ORIGINAL") -> None:
     """Gives `sx.custom_call` a function to call under `name`; one that was there before is replaced.
 
     Programs keep the function that was registered when they were compiled.
@@ -34,7 +34,8 @@ def register_custom_call(
               results' addresses.
             - with `api_version="API_VERSION_TYPED_FFI"` a handler of XLA's foreign function interface, in one of the
               same forms, as `jax.ffi.pycapsule` makes them; or a mapping of stages ("instantiate", "prepare",
-              "initialize", "execute") to handlers, which needs no `api_version`.
+              "initialize", "execute") to handlers, which needs no `api_version`. The type of what a handler keeps
+              from one stage to the next stands beside them, by the addresses "type_id" and "type_info".
             - a Python function. It is called with a read-only numpy array for each operand, which is no copy, and whose
               contents it may use until it returns. It returns an array of the right type and shape, or a tuple of them.
               Attributes of typed calls arrive by keyword, another call's text as `opaque=`.
@@ -60,12 +61,23 @@ def register_custom_call(
     TARGETS[name] = _target(name, function_or_address, typed=api_version == TYPED_FFI)
 
 
+def unregister_custom_call(name: str) -> None:
+    """Takes a function for custom calls away; programs that were compiled with it keep it.
+
+    Raises:
+        KeyError: there is none under that name.
+    """
+    del TARGETS[name]
+
+
 def _target(name: str, given: object, *, typed: bool) -> CustomCallTarget:
     if isinstance(given, Mapping):
-        unknown = set(given) - set(STAGES)
+        unknown = set(given) - {*STAGES, *TYPE}
         addresses = tuple(_address(given[stage]) if stage in given else 0 for stage in STAGES)
         if unknown or not addresses[-1]:
             raise TypeError(f"handlers are those of the stages {', '.join(STAGES)}, the last at least, not {given!r}")
+        if all(key in given for key in TYPE):
+            register_ffi_type(name, *(_address(given[key]) for key in TYPE))
         return CustomCallTarget(name, stages=addresses, keep=given)
     address = _address(given)
     if address and typed:

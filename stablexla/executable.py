@@ -6,7 +6,7 @@ Stages are made again from the source when they are asked for, so that nobody pa
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ class Executable:
         self.num_replicas = num_replicas
         self.num_partitions = num_partitions
         self._tree = tree or TupleTree.of(computation)
-        self._run = function.execute
+        self._run: Callable[[Sequence[object]], list[Array]] = function.execute
         if not signature.is_static:
             self._run = BoundedFunction(function, signature.dynamic_parameters, signature.dynamic_results).execute
         self._is_plain = self._tree is None and signature.is_static  # so that a small call costs little

@@ -103,15 +103,15 @@ def _callees_first(functions: Mapping[str, Any]) -> list[str]:
         UnsupportedError: they call each other in a circle, what is called is not there, or there would be too much.
     """
     calls = {name: [_callee(call) for call in operations_of(op, "func.call")] for name, op in functions.items()}
-    for callee in {callee for called in calls.values() for callee in called}:
-        if callee not in functions or len(functions[callee].regions[0].blocks) != 1:
-            raise UnsupportedError(f"@{callee} has no body, or one of several blocks", operation="func.call")
+    for name in {name for called in calls.values() for name in called}:
+        if name not in functions or len(functions[name].regions[0].blocks) != 1:
+            raise UnsupportedError(f"@{name} has no body, or one of several blocks", operation="func.call")
     sizes: dict[str, int] = {}  # of the bodies when all is inlined
     for start in functions:
         path, waiting = [start], [iter(calls[start])]
         while path and start not in sizes:
-            callee = next((c for c in waiting[-1] if c not in sizes), "")
-            if not callee:
+            callee = next((c for c in waiting[-1] if c not in sizes), None)
+            if callee is None:
                 name = path.pop()
                 waiting.pop()
                 sizes[name] = _size(functions[name]) + sum(sizes[c] for c in calls[name])

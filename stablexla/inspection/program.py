@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -378,7 +378,11 @@ def _remember_calls(module: ir.Module) -> None:
             function = functions.get(str(ir.FlatSymbolRefAttr(call.attributes["callee"]).value))
             if function is None or len(function.regions[0].blocks) != 1:
                 raise UnsupportedError("a call of a function without a body", operation="func.call")
-            inline_call(call, function, lambda inner, call=call: within_call(inner, call.location))
+            inline_call(call, function, partial(_seen_from, call.location))
+
+
+def _seen_from(call: Any, inner: Any) -> Any:
+    return within_call(inner, call)
 
 
 MOST_LEVELS = 64

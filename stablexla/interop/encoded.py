@@ -20,6 +20,7 @@ from stablexla.interop.formats import Format
 from stablexla.interop.reader_process import NO_STABLEHLO, Kind
 from stablexla.interop.text import excerpt
 from stablexla.interop.too_new import check_header, check_operations, is_newer, of_another_version
+from stablexla.interop.tuples import flatten_tuples
 from stablexla.targets.messages import messages_of
 
 _LOOKED_THROUGH = 32 << 20
@@ -146,7 +147,7 @@ def _load_hlo(data: bytes, form: Format, file: str, trusted: bool) -> ir.Module:
     if form is Format.HLO_PROTO:
         kind, data = "hlo", protobuf.find_hlo_module(data) or data
     try:
-        return _read(kind, data, file, trusted)
+        return flatten_tuples(_read(kind, data, file, trusted))
     except reader.Refused as refused:
         raise _hlo_refused(_first(refused.messages), data, form, file) from None
 

@@ -21,6 +21,7 @@ from stablexla.interop.encoded import load_encoded, load_mhlo
 from stablexla.interop.entry import with_entry
 from stablexla.interop.formats import Format, decode, recognise
 from stablexla.interop.text import TEXT, parse_file, parse_text
+from stablexla.interop.tuples import flatten_tuples
 from stablexla.interop.vhlo import to_stablehlo
 from stablexla.targets.driver import copy_of
 
@@ -109,7 +110,8 @@ def _load_text(text: str, file: str, trusted: bool) -> ir.Module:
 def _parsed(parse: Callable[[], ir.Module], text: str, file: str, trusted: bool) -> ir.Module:
     """The module of a text, made one of StableHLO when it is one of VHLO or MHLO."""
     try:
-        return to_stablehlo(parse())
+        module = to_stablehlo(parse())
+        return flatten_tuples(module) if "tuple<" in text else module
     except ParseError as error:
         if "mhlo." not in text or not _OF_A_DIALECT.search(str(error)):
             raise

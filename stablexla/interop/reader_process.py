@@ -1,13 +1,12 @@
 """The other end of `reader.py`: a process that reads untrusted bytes with MLIR and XLA, and writes them anew.
 
-It is started by its path and loads nothing of stablexla but the file of the contexts, so that it is up soon. A request
-is the kind, seconds, bytes of memory, and the data; the answer is whether it went well, and bytecode or messages.
+It is started by its path and loads nothing of stablexla but the contexts, so that it is up soon. A request is the kind,
+seconds, bytes of memory, and the data; the answer is whether it went well, and bytecode or messages.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import resource
@@ -25,19 +24,6 @@ _PATIENCE = 20
 """How many times as long a request may take by the clock."""
 _RENEW = 16 << 20
 """Bytes read after which a context is thrown away: it keeps every constant that it ever saw."""
-
-
-def _load_contexts() -> Any:
-    path = Path(__file__).parents[1] / "dialects" / "contexts.py"
-    if not path.exists():  # installed in place, where dialects/ is beside stablexla/
-        path = Path(__file__).parents[2] / "dialects" / "contexts.py"
-    spec = importlib.util.spec_from_file_location("stablexla_contexts", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _read_bytecode(data: bytes, context: Any) -> Any:
@@ -203,7 +189,8 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    contexts = _load_contexts()
+    from stablexla.dialects import contexts
+
     with contextlib.suppress(BrokenPipeError), open(requests, "rb") as source, open(answers, "wb") as sink:
         again = True
         while again:

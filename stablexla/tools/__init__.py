@@ -1,1 +1,2 @@
-"""The command line: `stablexla-opt` runs passes on a file, `stablexla-run` runs a program."""
+"""The command line: `stablexla-opt` runs passes on a file, `stablexla-run` runs a program,
+`stablexla-translate` turns one form of a program into another."""

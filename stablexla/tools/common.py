@@ -25,6 +25,9 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--num-threads", type=int, metavar="N", help="threads that one call may use")
     group.add_argument("--flush-denormals", action="store_true", help="count denormal numbers as zero")
+    group.add_argument("--isolated", action="store_true", help="in another process, whose crash is an error here")
+    group.add_argument("--time-limit", type=seconds, metavar="S", help="seconds that this process may take")
+    group.add_argument("--cache", type=Path, metavar="DIR", help="a folder in which compiled programs are kept")
 
 
 def count(text: str) -> int:
@@ -35,6 +38,14 @@ def count(text: str) -> int:
     return number
 
 
+def seconds(text: str) -> float:
+    """An option's number of seconds."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"a number of seconds, not {text}")
+    return number
+
+
 def compile_options(arguments: argparse.Namespace) -> CompileOptions:
     """The options that were given."""
     return CompileOptions(
@@ -42,6 +53,9 @@ def compile_options(arguments: argparse.Namespace) -> CompileOptions:
         num_threads=arguments.num_threads,
         flush_denormals=arguments.flush_denormals,
         vector_bits=arguments.vector_bits,
+        isolated=arguments.isolated,
+        time_limit=arguments.time_limit,
+        cache=arguments.cache,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from stablexla.ahead_of_time import SUFFIXES, compile_library
 from stablexla.interop.load import load_bytes
 from stablexla.targets.cpu.toolchain import archive
+from stablexla.tools.apart import run_apart
 from stablexla.tools.common import add_compile_options, compile_options, read_input, run_tool
 
 EXAMPLES = """\
@@ -32,7 +33,10 @@ exit codes: 0 it was made; 1 an error; 2 wrong usage
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     given = _parser().parse_args(arguments)
+    if given.isolated:
+        return run_apart("stablexla.tools.compile", arguments)
     if given.archive:
         print(archive())
         return 0

@@ -22,6 +22,7 @@ from stablexla.targets.passes import function_of
 from stablexla.targets.pipeline import Pipeline, Step
 from stablexla.targets.printing import PassTimes
 from stablexla.targets.registry import find_target, pipeline_of
+from stablexla.tools.apart import run_apart
 from stablexla.tools.common import FAILED, USAGE, compile_options, read_input, run_tool, tell
 from stablexla.tools.opt_expected import compare
 from stablexla.tools.opt_input import Part, split_input
@@ -254,7 +255,8 @@ def _write(given: argparse.Namespace, written: Sequence[bytes], between: bytes, 
 
 
 def _run_with(argv: Sequence[str]) -> int:
-    return _run(parse(argv))
+    given = parse(argv)
+    return run_apart("stablexla.tools.opt", argv) if given.isolated else _run(given)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

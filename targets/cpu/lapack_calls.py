@@ -89,7 +89,9 @@ class _Call:
 
     def write(self, arguments: KernelArguments) -> None:
         """The body of the function on buffers."""
-        self.buffers = {a.name: (Value(b), self.elements(a)) for a, b in zip(self.operands, arguments.inputs, strict=True)}
+        self.buffers = {
+            a.name: (Value(b), self.elements(a)) for a, b in zip(self.operands, arguments.inputs, strict=True)
+        }
         self.given = dict(self.buffers)
         for array, buffer in zip(self.results, arguments.results, strict=True):
             self.buffers[array.name] = (Value(buffer), self.elements(array))
@@ -97,12 +99,11 @@ class _Call:
         large = self.routine.cost(self.sizes) >= WORTH_THREADS
         with one_thread_each(self.kernel, self.batch > 1 or not large), self._memory():
             addresses = [self._address(token) for token in self.tokens]
-            with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-                with self._if_finite(item.iv):
-                    for name, buffer in self.copies.items():
-                        self._copy(name, buffer, item.iv)
-                    routine.call([address(item.iv) for address in addresses])
-                    self._unpack(item.iv)
+            with loop(Value(arguments.lo), Value(arguments.hi)) as item, self._if_finite(item.iv):
+                for name, buffer in self.copies.items():
+                    self._copy(name, buffer, item.iv)
+                routine.call([address(item.iv) for address in addresses])
+                self._unpack(item.iv)
 
     @contextmanager
     def _memory(self) -> Iterator[None]:
@@ -113,7 +114,9 @@ class _Call:
             "rwork": (max(1, routine.rwork(self.sizes)), self.part),
             "iwork": (max(1, routine.iwork(self.sizes)), i32),
         }
-        self.work = {name: (length, _allocate(length, t)) for name, (length, t) in lengths.items() if name in self.tokens}
+        self.work = {
+            name: (length, _allocate(length, t)) for name, (length, t) in lengths.items() if name in self.tokens
+        }
         self.copies = {name: _allocate(self.buffers[name][1], self.element) for name in self._named("copy")}
         self.packed = {
             name: _allocate(self.buffers[name][1], self.part) for name in self._named("packed") if name in self.buffers
@@ -226,5 +229,3 @@ def _parts(value: Value) -> list[Value]:
 
 def _complex(x: Value, y: Value, type_: ir.Type) -> Value:
     return Value(ir.Operation.create("complex.create", results=[type_], operands=[x.ssa, y.ssa]).result)
-
-

@@ -1,4 +1,4 @@
-"""How much work space a routine of LAPACK asks for, by asking it: a call with the length -1 says so and does no more."""
+"""How much work space a routine of LAPACK asks for: a call with the length -1 says so, and does no more."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def asked_for(name: str, sizes: Mapping[str, int], words: Mapping[str, str]) -> 
     return int(np.nextafter(answer, np.inf, dtype=answer.dtype)) + 1
 
 
-def _argument(token: str, sizes: Mapping[str, int], words: Mapping[str, str]) -> ctypes._SimpleCData[int] | ctypes.Array[ctypes.c_char]:
+def _argument(
+    token: str, sizes: Mapping[str, int], words: Mapping[str, str]
+) -> ctypes._SimpleCData[int] | ctypes.Array[ctypes.c_char]:
     if token in sizes:
         return ctypes.c_int32(sizes[token])
     if token in words:

@@ -32,13 +32,13 @@ def replace_dynamic_calls(module: ir.Module) -> bool:
         if made is None:
             continue
         for old, new in zip(op.results, made, strict=True):
-            _replace(old, new)
+            replace_value(old, new)
         op.erase()
         changed = True
     return changed
 
 
-def _replace(old: Any, new: Any) -> None:
+def replace_value(old: Any, new: Any) -> None:
     """A value of known extents takes the place of one that lacked them; only functions have to be told."""
     returns = [use.owner.operation for use in old.uses if use.owner.operation.name == "func.return"]
     old.replace_all_uses_with(new)

@@ -1,12 +1,12 @@
 """Dimensions without bounds: the extents of all arrays are found from those of the parameters, once these are known.
 
-StableHLO's own passes do most of it. What they leave is evaluated in `shape_values.py`; custom calls that JAX writes
-for operations whose attributes depend on shapes become these operations in `shape_calls.py`.
+StableHLO's own passes do most of it. What they leave is evaluated in `shape_values.py`. Custom calls that JAX writes
+for operations whose attributes depend on shapes become these operations in `shape_calls.py`; sizes that are computed in
+other dialects are rewritten in `shape_dialects.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,13 +15,14 @@ import numpy as np
 
 from stablexla.dialects.composites import name_and_version
 from stablexla.dialects.contexts import diagnostics
-from stablexla.dialects.dynamic_sizes import is_unknown
+from stablexla.dialects.dynamic_sizes import extents_of, is_unknown
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.lowering.context import place_of
 from stablexla.targets.driver import parse_passes
 from stablexla.targets.imports import shardings  # noqa: F401  (a pass of it is in the step)
 from stablexla.targets.imports.shape_assertions import check_shape_assertions
 from stablexla.targets.imports.shape_calls import replace_dynamic_calls
+from stablexla.targets.imports.shape_dialects import PREFIXES, shapes_to_stablehlo
 from stablexla.targets.imports.shape_values import evaluate_shapes
 from stablexla.targets.imports.total_division import make_divisions_total
 from stablexla.targets.inlining import call_decomposition, inline_calls, note_ways, noted_ways, operations_of
@@ -46,8 +47,6 @@ _SOURCES = frozenset(
         "stablehlo.real_dynamic_slice",
     ]
 )
-_FOREIGN = ("shape.", "tensor.", "arith.")
-_SHAPES_TO_STABLEHLO = "func.func(shape-legalize-to-stablehlo)"
 _REFINE_SHAPES = "stablehlo-refine-shapes"
 _CANONICALIZE = "func.func(stablehlo-canonicalize-dynamism)"
 _ROUNDS = 64
@@ -67,6 +66,8 @@ def refine_arguments(module: ir.Module, *, types: str = "") -> None:
     for number, (old, new) in enumerate(zip(parameters, given, strict=True)):
         if not refines(new, old):
             raise VerificationError(f"parameter {number} of main is of type {old}, which {new} does not fit")
+        if new != old and is_unknown(new):
+            raise VerificationError(f"parameter {number} of main: {new} leaves extents open")
     main = main_of(module)
     for argument, new in zip(main.regions[0].blocks[0].arguments, given, strict=True):
         if argument.type != new:
@@ -112,8 +113,7 @@ def refine_shapes(module: ir.Module) -> None:
     _check_parameters(module)
     _decompose(module)
     inline_calls(module)
-    if _has_foreign(module):
-        _run(module, _SHAPES_TO_STABLEHLO)
+    shapes_to_stablehlo(module)
     for _ in range(_ROUNDS):
         make_divisions_total(module)
         try:
@@ -123,7 +123,6 @@ def refine_shapes(module: ir.Module) -> None:
             raise
         if not (replace_dynamic_calls(module) or evaluate_shapes(module)):
             break
-    _drop_foreign(module)
     check_shape_assertions(module)
     _check_static(module)
 
@@ -166,7 +165,9 @@ def _has_unknown(module: ir.Module) -> bool:
     def look(op: Any) -> Any:
         nonlocal found
         name = op.name
-        if name in _SOURCES or name.startswith(_FOREIGN):
+        if name in _SOURCES:
+            found = not any(extents_of(r.type)[1] for r in op.results)  # those with bounds are computed with
+        elif name.startswith(PREFIXES):
             found = True
         elif name == "func.func":
             found = any(map(is_unknown, outer_types(op)))
@@ -190,30 +191,6 @@ def _decompose(module: ir.Module) -> None:
             ways["{} v{}".format(*name_and_version(op))] = "decomposition"
             call_decomposition(op)
     note_ways(module, ways)
-
-
-def _foreign(module: ir.Module) -> Iterator[Any]:
-    """The operations of other dialects, the last first."""
-    found: list[Any] = []
-
-    def look(op: Any) -> Any:
-        if op.name.startswith(_FOREIGN) or op.name == "builtin.unrealized_conversion_cast":
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
-    yield from reversed(found)
-
-
-def _has_foreign(module: ir.Module) -> bool:
-    return any(True for _ in _foreign(module))
-
-
-def _drop_foreign(module: ir.Module) -> None:
-    """Erases what nobody uses any more."""
-    for op in _foreign(module):
-        if op.results and not any(True for r in op.results for _ in r.uses):
-            op.erase()
 
 
 def _run(module: ir.Module, *passes: str) -> None:

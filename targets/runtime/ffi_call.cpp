@@ -73,12 +73,17 @@ void error_destroy(ErrorDestroy* args) { delete args->error; }
 Error* handler_register(void*) { return failure("handlers are registered by sx.register_custom_call"); }
 Error* stream_get(StreamGet*) { return failure("there are no streams on a CPU"); }
 
-Error* type_register(TypeRegister* args) {
+void note_type(const std::string& name, TypeId& id, const TypeInfo* info) {
   std::lock_guard lock(types_mutex);
-  std::int64_t& number = type_numbers[std::string(args->name.ptr, args->name.len)];
-  if (number == 0) number = args->type_id->type_id != 0 ? args->type_id->type_id : 1000 + type_numbers.size();
-  args->type_id->type_id = number;
-  if (args->type_info != nullptr) type_deleters[number] = args->type_info->deleter;
+  std::int64_t& number = type_numbers[name];
+  if (id.type_id != 0) number = id.type_id;
+  if (number == 0) number = 1000 + static_cast<std::int64_t>(type_numbers.size());
+  id.type_id = number;
+  if (info != nullptr) type_deleters[number] = info->deleter;
+}
+
+Error* type_register(TypeRegister* args) {
+  note_type(std::string(args->name.ptr, args->name.len), *args->type_id, args->type_info);
   return nullptr;
 }
 
@@ -192,6 +197,10 @@ std::string taken(Error* error) {
 
 }  // namespace
 }  // namespace ffi
+
+void register_ffi_type(const std::string& name, std::uintptr_t id, std::uintptr_t info) {
+  ffi::note_type(name, *reinterpret_cast<ffi::TypeId*>(id), reinterpret_cast<const ffi::TypeInfo*>(info));
+}
 
 FfiAttributes::FfiAttributes(nb::sequence rows) {
   for (nb::handle row : rows) {

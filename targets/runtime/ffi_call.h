@@ -35,6 +35,9 @@ class FfiAttributes {
   std::vector<void*> values_;
 };
 
+// A type of objects that handlers keep: where its number is, or is to be written, and how the objects are destroyed.
+void register_ffi_type(const std::string& name, std::uintptr_t id, std::uintptr_t info);
+
 class FfiCall {
  public:
   // Addresses of the handlers for the four stages, 0 where there is none; (element type, extents) of each array.

@@ -188,6 +188,8 @@ NB_MODULE(_runtime, m) {
            "stages"_a, "inputs"_a, "outputs"_a, "attributes"_a)
       .def_ro("name", &stablexla::FfiCall::name);
 
+  m.def("register_ffi_type", &stablexla::register_ffi_type, "name"_a, "type_id"_a, "type_info"_a,
+        "Gives a type of objects that handlers keep its number, from the addresses of its id and its description.");
   m.def("set_blas_functions", &stablexla::set_blas_functions, "get_num_threads"_a, "set_num_threads"_a,
         "Tells by which functions BLAS's own threads are counted and set; 0 where there are none.");
   m.def("array_of_dlpack", &stablexla::make_array_of_dlpack, "value"_a,

@@ -6,6 +6,7 @@ Results are compared with numpy, and with StableHLO's interpreter on the program
 from __future__ import annotations
 
 import doctest
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +174,98 @@ def test_operation(name: str) -> None:
     assert "?" not in executable.specialize(arguments).ir("shapes")
     (reference,) = interpreter(executable.specialize(arguments).ir("stablehlo"), arguments)
     assert_same(result, reference)
+
+
+# As exporters from PyTorch write sizes: each takes arrays of ones, of four columns.
+OTHER_DIALECTS = {
+    "view": """func.func @main(%x: tensor<?x4xf32>) -> tensor<?xf32> {
+  %c0 = arith.constant 0 : index
+  %c4 = arith.constant 4 : i64
+  %d = tensor.dim %x, %c0 : tensor<?x4xf32>
+  %i = arith.index_cast %d : index to i64
+  %m = arith.muli %i, %c4 : i64
+  %s = tensor.from_elements %m : tensor<1xi64>
+  %r = stablehlo.dynamic_reshape %x, %s : (tensor<?x4xf32>, tensor<1xi64>) -> tensor<?xf32>
+  return %r : tensor<?xf32> }""",
+    "cast": """func.func @main(%x: tensor<?x4xf32>) -> tensor<?x?xf32> {
+  %y = stablehlo.add %x, %x : tensor<?x4xf32>
+  %r = tensor.cast %y : tensor<?x4xf32> to tensor<?x?xf32>
+  return %r : tensor<?x?xf32> }""",
+    "shape.broadcast": """func.func @main(%x: tensor<?x4xf32>, %y: tensor<?xf32>) -> tensor<?x?xf32> {
+  %a = shape.shape_of %x : tensor<?x4xf32> -> tensor<2xindex>
+  %b = shape.shape_of %y : tensor<?xf32> -> tensor<1xindex>
+  %c = shape.broadcast %a, %b : tensor<2xindex>, tensor<1xindex> -> tensor<2xindex>
+  %u = stablehlo.dynamic_broadcast_in_dim %x, %c, dims = [0, 1] : (tensor<?x4xf32>, tensor<2xindex>) -> tensor<?x?xf32>
+  %v = stablehlo.dynamic_broadcast_in_dim %y, %c, dims = [1] : (tensor<?xf32>, tensor<2xindex>) -> tensor<?x?xf32>
+  %r = stablehlo.add %u, %v : tensor<?x?xf32>
+  return %r : tensor<?x?xf32> }""",
+    "extract": """func.func @main(%x: tensor<?x4xf32>) -> tensor<?xf32> {
+  %a = shape.shape_of %x : tensor<?x4xf32> -> tensor<2xindex>
+  %c0 = arith.constant 0 : index
+  %e = tensor.extract %a[%c0] : tensor<2xindex>
+  %s = tensor.from_elements %e : tensor<1xindex>
+  %r = stablehlo.dynamic_iota %s, dim = 0 : (tensor<1xindex>) -> tensor<?xf32>
+  return %r : tensor<?xf32> }""",
+    "assuming": """func.func @main(%x: tensor<?x4xf32>, %y: tensor<?xf32>) -> tensor<?x4xf32> {
+  %a = shape.shape_of %x : tensor<?x4xf32> -> tensor<2xindex>
+  %b = shape.shape_of %y : tensor<?xf32> -> tensor<1xindex>
+  %w = shape.cstr_broadcastable %a, %b : tensor<2xindex>, tensor<1xindex>
+  %r = shape.assuming %w -> (tensor<?x4xf32>) {
+    %c = shape.broadcast %a, %b : tensor<2xindex>, tensor<1xindex> -> tensor<2xindex>
+    %v = stablehlo.dynamic_broadcast_in_dim %y, %c, dims = [1] : (tensor<?xf32>, tensor<2xindex>) -> tensor<?x4xf32>
+    %q = stablehlo.add %x, %v : tensor<?x4xf32>
+    shape.assuming_yield %q : tensor<?x4xf32>
+  }
+  return %r : tensor<?x4xf32> }""",
+    "cmp": """func.func @main(%x: tensor<?x4xf32>, %y: tensor<?x4xf32>) -> tensor<?x4xf32> {
+  %c0 = arith.constant 0 : index
+  %d = tensor.dim %x, %c0 : tensor<?x4xf32>
+  %e = tensor.dim %y, %c0 : tensor<?x4xf32>
+  %p = arith.cmpi eq, %d, %e : index
+  cf.assert %p, "mismatched size for broadcast"
+  %q = stablehlo.add %x, %y : tensor<?x4xf32>
+  return %q : tensor<?x4xf32> }""",
+    "const": """func.func @main(%x: tensor<?x4xf32>) -> tensor<?x4xf32> {
+  %c = arith.constant dense<1.0> : tensor<f32>
+  %s = shape.shape_of %x : tensor<?x4xf32> -> tensor<2xindex>
+  %v = stablehlo.dynamic_broadcast_in_dim %c, %s, dims = [] : (tensor<f32>, tensor<2xindex>) -> tensor<?x4xf32>
+  %q = stablehlo.add %x, %v : tensor<?x4xf32>
+  return %q : tensor<?x4xf32> }""",
+    "num_elements": """func.func @main(%x: tensor<?x4xf32>) -> tensor<?xf32> {
+  %s = shape.shape_of %x : tensor<?x4xf32> -> tensor<2xindex>
+  %n = shape.num_elements %s : tensor<2xindex> -> index
+  %t = tensor.from_elements %n : tensor<1xindex>
+  %q = stablehlo.dynamic_reshape %x, %t : (tensor<?x4xf32>, tensor<1xindex>) -> tensor<?xf32>
+  return %q : tensor<?xf32> }""",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_DIALECTS)
+def test_sizes_in_other_dialects(name: str) -> None:
+    text = OTHER_DIALECTS[name]
+    arguments = [np.ones((3, 4), F32)] + [np.ones((3, 4)[1 - rank :], F32) for rank in _ranks_of_y(text)]
+    executable = sx.compile(text)
+    (result,) = executable.execute(arguments)
+    (reference,) = interpreter(executable.specialize(arguments).ir("stablehlo"), arguments)
+    assert_same(result, reference)
+    assert result.size in (3, 12)
+
+
+def _ranks_of_y(text: str) -> list[int]:
+    """Whether there is a second parameter, and its rank less one."""
+    match = re.search(r"%y: tensor<((?:[?4]x)+)f32>", text)
+    return [match[1].count("x") - 1] if match else []
+
+
+def test_an_assertion_in_another_dialect() -> None:
+    with pytest.raises(sx.ExecutionError, match="mismatched size for broadcast"):
+        sx.compile(OTHER_DIALECTS["cmp"])(np.ones((3, 4), F32), np.ones((2, 4), F32))
+
+
+def test_an_operation_of_another_dialect_that_is_not_known() -> None:
+    text = f"func.func @main(%x: {V}) -> {V} {{\n  %y = tensor.empty() : tensor<4xf32>\n  return %x : {V}\n}}"
+    with pytest.raises(sx.UnsupportedError, match=r"tensor.empty: it is not known here(.|\n)*:2:8"):
+        sx.compile(text)(np.ones(3, F32))
 
 
 # What a size may be computed with; StableHLO's own pass folds the first ones, ours the others.

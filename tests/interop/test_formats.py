@@ -8,6 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,9 +21,13 @@ from stablexla.interop import reader
 from stablexla.interop.bytecode import MalformedError, read_bytecode
 from stablexla.interop.bytecode_operations import operations
 from stablexla.interop.formats import Format, recognise, to_bytecode
+from stablexla.interop.information import inform
 from stablexla.interop.versions import CURRENT, MINIMUM, resolve, serialise, targets
 from stablexla.interop.written import write
 from tests import oracles
+from tests.fuzz.damage import FAMILIES_IN_TURN
+from tests.fuzz.generate import draw
+from tests.loading import load_file
 
 # No operation in it is younger than StableHLO 0.9; tanh and the reduction have changed since.
 TEXT = """module @affine attributes {mhlo.num_partitions = 1 : i32} {
@@ -121,10 +126,39 @@ class TestEveryForm:
     def test_mhlo_becomes_stablehlo(self) -> None:
         assert "stablehlo.add" in str(sx.load(one("mhlo.add %x, %x : tensor<2xf32>")))
 
+    def test_file_of_jax_export(self, tmp_path: Path) -> None:
+        import jax
+        import jax.numpy as jnp
+        from jax import export
+
+        shape = jax.ShapeDtypeStruct((3,), jnp.float32)
+        data = bytes(export.export(jax.jit(lambda x: jnp.maximum(x, 0) * 2), platforms=["cpu"])(shape).serialize())
+        assert recognise(data) is Format.EXPORTED
+        path = tmp_path / "program.any"
+        path.write_bytes(data)
+        np.testing.assert_array_equal(sx.compile(path)(np.array([-1, 0, 3], np.float32)), [0, 0, 6])
+        found = inform(data, "x")
+        assert (found.stablehlo, found.problem) == (resolve("week-4"), "")
+        whole = str(sx.load(data))
+        for end in range(0, len(data), 13):
+            try:
+                assert str(sx.load(data[:end])) == whole  # the program does not come last
+            except sx.StablexlaError:
+                continue
+
     def test_buffers(self, module: ir.Module) -> None:
         data = to_bytecode(module)
         for form in (bytearray(data), memoryview(data)):
             assert str(sx.load(form)) == str(module)  # type: ignore[arg-type]
+
+
+def _artifacts(module: ir.Module) -> Iterator[bytes]:
+    """Of each version that has all of the program."""
+    for version in reversed(targets()):
+        try:
+            yield serialise(module, version)
+        except sx.UnsupportedError:
+            return
 
 
 class TestEveryVersion:
@@ -143,6 +177,17 @@ class TestEveryVersion:
     def test_runs(self, version: str, module: ir.Module, expected) -> None:
         # Between these nothing of the program or its encoding has changed.
         same(serialise(module, version), expected)
+
+    @pytest.mark.parametrize("number", range(len(FAMILIES_IN_TURN)))
+    def test_programs_of_every_family(self, number: int) -> None:
+        family = FAMILIES_IN_TURN[number]
+        drawn = draw(number, ["elementwise", family], statements=6)
+        module = sx.load(drawn.program.text)
+        read = {str(sx.load(artifact, trusted=True)) for artifact in _artifacts(module)}
+        assert len(read) == 1  # which may say less than the module, where that says what is so by default
+        results = [sx.compile(program).execute(list(drawn.arguments)) for program in (module, read.pop())]
+        for ours, theirs in zip(*results, strict=True):
+            assert ours.tobytes() == theirs.tobytes()
 
     def test_names(self) -> None:
         assert (resolve("minimum"), resolve("current"), resolve("1.3")) == (MINIMUM, CURRENT, "1.3.0")
@@ -311,3 +356,8 @@ class TestTables:
         data[at : at + 9] = b"\0" + b"\xff" * 8  # as many strings as there are numbers
         with pytest.raises(MalformedError, match="strings"):
             read_bytecode(bytes(data))
+
+
+def test_page_is_as_the_script_writes_it() -> None:
+    script = load_file(Path(__file__).parents[2] / "docs/make_interop_formats.py")
+    assert script.PAGE.read_text() == script.page(), "run python docs/make_interop_formats.py"

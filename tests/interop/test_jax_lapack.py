@@ -91,7 +91,7 @@ def _(given: Arrays, made: Arrays) -> None:
     k = min(a.shape[-2:])
     low = np.tril(lu[..., :k], -1) + np.eye(a.shape[-2], k, dtype=a.dtype)
     close(low @ np.triu(lu[..., :k, :]), np.take_along_axis(a, order[..., None].astype(np.int64), -2))
-    assert pivots.min() >= 0 and pivots.max() < a.shape[-2]
+    assert ((pivots >= 0) & (pivots < a.shape[-2])).all()
 
 
 @case("geqrf and orgqr", jnp.linalg.qr, tall)
@@ -261,7 +261,7 @@ def test_routine(name: str) -> None:
 
 
 def call(name: str, attributes: str, operands: str, results: str) -> sx.Executable:
-    """A program that is a call of a routine. Types are `2x3xf32`; matrices of the first operand's rank lie in columns."""
+    """A program that is a call of a routine. Types are `2x3xf32`; what has the first operand's rank lies in columns."""
     takes, gives = ([f"tensor<{t}>" for t in text.split()] for text in (operands, results))
     rank = takes[0].replace("complex", "").count("x")
 
@@ -335,7 +335,7 @@ def test_elements_that_are_not_finite(bad: float) -> None:
         close(x[0], y[0])
 
 
-@pytest.mark.parametrize("rows, columns", [(0, 3), (3, 0), (0, 0), (1, 1), (1, 3), (3, 1)])
+@pytest.mark.parametrize(("rows", "columns"), [(0, 3), (3, 0), (0, 0), (1, 1), (1, 3), (3, 1)])
 def test_degenerate_sizes(rows: int, columns: int) -> None:
     """What JAX has for matrices of few or no elements, alone and in batches of none."""
     given = [random_array(np.float64, *batch, rows, columns) for batch in ((), (2,), (0,))]

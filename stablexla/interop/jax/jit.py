@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import update_wrapper
 from types import MethodType
-from typing import Any
+from typing import Any, TypeAlias
 
 from stablexla.dialects.errors import ExecutionError
 from stablexla.executable import Executable
@@ -14,6 +14,8 @@ from stablexla.interop.jax.program import JaxProgram, from_lowered
 from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.jax.static import Names, Numbers, StaticArguments
 from stablexla.targets.options import CompileOptions
+
+Key: TypeAlias = tuple[object, object, tuple[object, ...]]
 
 
 def jit(
@@ -109,7 +111,7 @@ class JitFunction:
         self._last = settings, programs
         return programs
 
-    def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], object]:
+    def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Key]:
         """The leaves of the arguments that are not static, and what their program is kept under."""
         static: object = None
         if self._static is not None:
@@ -122,15 +124,23 @@ class JitFunction:
     def _compile(
         self,
         programs: dict[object, JaxProgram],
-        key: object,
+        key: Key,
         leaves: list[Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> JaxProgram | None:
-        """A new program; None where JAX is to do without one."""
+        """A program under a new signature; None where JAX is to do without one.
+
+        Signatures that are one to JAX, such as those of its arrays and of numpy's, have one program.
+        """
         if jax().config.jax_disable_jit or any(isinstance(leaf, internals().Tracer) for leaf in leaves):
             return None
-        program = from_lowered(self.lower(*args, **kwargs), options=self._options, returns=self._returns)
+        tree, static, _ = key
+        known = tree, static, tuple(map(jax().typeof, leaves))
+        program = programs.get(known)
+        if program is None:
+            program = from_lowered(self.lower(*args, **kwargs), options=self._options, returns=self._returns)
+            programs[known] = program
         return programs.setdefault(key, program)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:

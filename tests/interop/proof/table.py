@@ -55,7 +55,7 @@ class Row:
 def read_tsv(text: str) -> dict[str, tuple[Trial, ...]]:
     """The calls of each function that a docs/interop.tsv holds."""
     found: dict[str, list[Trial]] = {}
-    for line in text.splitlines()[1:]:
+    for line in text.splitlines()[2:]:
         path, label, state, how, ulp, ours, theirs, note = line.split("\t")
         verdict = Verdict(state, how, float(ulp), float(ours), float(theirs), note)  # type: ignore[arg-type]
         found.setdefault(path, []).append(Trial(label, verdict))
@@ -63,8 +63,8 @@ def read_tsv(text: str) -> dict[str, tuple[Trial, ...]]:
 
 
 def write_tsv(rows: Iterable[Row]) -> str:
-    """A line for each call."""
-    lines = ["\t".join(COLUMNS)]
+    """What it was run with, and a line for each call."""
+    lines = ["# " + ", ".join(f"{name} {version(name)}" for name in LIBRARIES), "\t".join(COLUMNS)]
     for row in rows:
         for trial in row.trials:
             v = trial.verdict
@@ -79,8 +79,12 @@ def _number(x: float) -> str:
     return f"{x:.3g}"
 
 
-def page(rows: Sequence[Row], names: Sequence[Public], reasons: Mapping[str, str], abouts: Mapping[str, str]) -> str:
-    """The text of docs/interop.md."""
+def page(
+    tsv: str, paths: Sequence[str], names: Sequence[Public], reasons: Mapping[str, str], abouts: Mapping[str, str]
+) -> str:
+    """The text of docs/interop.md for what docs/interop.tsv holds, in the order of `paths`."""
+    found = read_tsv(tsv)
+    rows = [Row(path, found[path]) for path in paths if path in found]
     functions = [row for row in rows if not row.path.startswith("programs.")]
     programs = [row for row in rows if row.path.startswith("programs.")]
     nothing = [name for name in names if name.path in reasons]
@@ -88,7 +92,7 @@ def page(rows: Sequence[Row], names: Sequence[Public], reasons: Mapping[str, str
         "# JAX's functions and libraries on stablexla",
         "Made by `python docs/make_interop.py`; don't edit. [interop.tsv](interop.tsv) has a line for each call. "
         "Formats\nof files have a page of their own: [interop_formats.md](interop_formats.md).",
-        _totals(functions, programs, nothing),
+        _totals(functions, programs, nothing, tsv.splitlines()[0].removeprefix("# ")),
         _HOW,
         "## Libraries",
         _programs(programs, abouts),
@@ -102,7 +106,8 @@ def page(rows: Sequence[Row], names: Sequence[Public], reasons: Mapping[str, str
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _totals(functions: Sequence[Row], programs: Sequence[Row], nothing: Sequence[Public]) -> str:
+def _totals(functions: Sequence[Row], programs: Sequence[Row], nothing: Sequence[Public], versions: str) -> str:
+    """How many there are of each state."""
     lines = []
     for what, rows in (("functions of JAX", functions), ("programs of libraries", programs)):
         states = Counter(row.state for row in rows)
@@ -114,7 +119,6 @@ def _totals(functions: Sequence[Row], programs: Sequence[Row], nothing: Sequence
             f"{hows['ULP']} within {CLOSE:.0f} ULP, {hows['as near']} as near to the exact result), {others}."
         )
     lines.append(f"- {len(nothing)} public names are no computations.")
-    versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     return "\n".join([*lines, "", f"With {versions}."])
 
 

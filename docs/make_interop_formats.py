@@ -1,0 +1,175 @@
+"""Writes `interop_formats.md`: which forms of programs are read and written here, in which versions.
+
+Every line is tried: a program is written in the form or for the version, recognised, read back and run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+
+import stablexla as sx
+from stablexla.interop.bytecode import NEWEST, read_bytecode
+from stablexla.interop.formats import Format, recognise
+from stablexla.interop.versions import CURRENT, MINIMUM, resolve, serialise, targets
+from stablexla.interop.written import FORMS, write
+from stablexla.tools.translate import ENDINGS
+
+PAGE = Path(__file__).parent / "interop_formats.md"
+# What came with a version, of what a program may use.
+NEWS = {
+    "0.9.0": "the first with promises",
+    "0.12.0": "bytecode 3",
+    "0.14.0": "bytecode 4",
+    "0.15.0": "bytecode 6",
+    "0.16.0": "`collective_broadcast`",
+    "0.18.0": "quantized types per axis",
+    "0.19.0": "`composite`",
+    "1.0.0": "read for five years, written for readers of two years before",
+    "1.1.0": "batching dimensions of `gather` and `scatter`",
+    "1.2.0": "2-bit integers",
+    "1.3.0": "dictionaries as `custom_call`'s configuration",
+    "1.4.0": "`tan`",
+    "1.5.0": "collectives of several arrays",
+    "1.6.0": "algorithms of `dot_general`",
+    "1.7.0": "`f8E4M3`, `f8E3M4`",
+    "1.8.0": "`f4E2M1FN`, `f6`, `f8E8M0FNU`",
+    "1.9.0": "`result_accuracy` of `exponential`",
+    "1.10.0": "`result_accuracy` of the other functions",
+    "1.11.0": "other dialects within artifacts",
+    "1.13.0": "buffers in `custom_call`",
+    "1.15.0": "`async_start`, `async_done`",
+    "1.16.0": "replica groups by the axes of a mesh",
+    "1.17.0": "futures in `custom_call`",
+}
+PROGRAM = """func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<f32>) {
+  %0 = stablehlo.tanh %x : tensor<4xf32>
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %1 = stablehlo.reduce(%0 init: %z) applies stablehlo.add across dimensions = [0]
+      : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+  return %0, %1 : tensor<4xf32>, tensor<f32>
+}"""
+X = np.array([-1, 0, 0.5, 2], np.float32)
+
+TOP = """# Forms and versions of programs
+
+Made by `python docs/make_interop_formats.py`, with jaxlib {jaxlib}. Every line was tried: the program was written so,
+read back, and gave the same results to the bit.
+
+`sx.load` and `sx.compile` take any of these, from a file, from `bytes`, or as text; the tools too. What it is, is seen
+by what is in it. `stablexla-translate` turns one into another, and `stablexla-translate --info FILE` tells what a file
+holds.
+
+## Forms
+
+| form | read | written | ending of `stablexla-translate -o` |
+|---|---|---|---|
+"""
+
+REST = """
+Text is UTF-8; comments and a byte order mark before it do no harm. Text and bytecode may be of StableHLO, CHLO, VHLO,
+MHLO, Shardy, func and the other dialects that jaxlib's MLIR has. HLO is what XLA reads before its optimisations; what
+these leave, such as fusions, has no StableHLO.
+
+Bytes of unknown origin are read in a process of their own ([decision 0008](decisions/0008-reading-bytes.md)); those
+that you trust are read in place by `sx.load(data, trusted=True)`. When a module has no function `main`, another one is
+run by `sx.load(program, entry="name")`.
+
+## Versions of StableHLO
+
+Artifacts of {minimum} to {current} are read and written: {count} versions, not counting patch levels. The option
+`--target-version` also takes `minimum`, `current`, `week-4` ({week4}) and `week-12` ({week12}). A program that uses
+something younger than the version is refused with the oldest version that has all of it.
+
+An artifact of a version newer than {current} is read when it uses nothing that is not known here, and is refused
+otherwise: the error says what wrote it, which operation is the first one too new, and for which version to write it.
+
+| version | bytecode | read back | new in it |
+|---|---|---|---|
+"""
+
+BYTECODE = """
+MLIR bytecode outside of artifacts is read and written in the versions 0 to {newest} of its encoding. It makes no
+promise across versions of StableHLO: write artifacts for what is to be read later.
+
+{total}
+"""
+
+
+def runs(program: bytes, expected: list[np.ndarray]) -> bool:
+    """Whether a program gives these results, to the bit."""
+    results = sx.compile(program).execute([X])
+    return all(np.array_equal(ours, theirs) for ours, theirs in zip(results, expected, strict=True))
+
+
+def form_rows(module: ir.Module, expected: list[np.ndarray]) -> Iterator[tuple[bool, str]]:
+    for form in Format:
+        endings = ", ".join(f"`{ending}`" for ending, of in ENDINGS.items() if of is form)
+        if form not in FORMS:
+            good = runs(_exported(), expected)
+            yield good, f"| {form.described} | {_yes(good)} | by JAX | |"
+            continue
+        data = write(module, form)
+        good = recognise(data) is form and runs(data, expected)
+        yield good, f"| {form.described} | {_yes(good)} | {_yes(good)} | {endings} |"
+
+
+def _exported() -> bytes:
+    """The program, written in JAX and by JAX."""
+    import jax
+    import jax.numpy as jnp
+    from jax import export
+
+    def function(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.tanh(x), jnp.tanh(x).sum()
+
+    return bytes(
+        export.export(jax.jit(function), platforms=["cpu"])(jax.ShapeDtypeStruct((4,), np.float32)).serialize()
+    )
+
+
+def version_rows(module: ir.Module, expected: list[np.ndarray]) -> Iterator[tuple[bool, str]]:
+    for version in targets():
+        data = serialise(module, version)
+        good = runs(data, expected)
+        yield good, f"| {version} | {read_bytecode(data).version} | {_yes(good)} | {NEWS.get(version, '')} |"
+
+
+def _yes(good: bool) -> str:
+    return "yes" if good else "**no**"
+
+
+def page() -> str:
+    module = sx.load(PROGRAM)
+    expected = sx.compile(module).execute([X])
+    forms, versions = list(form_rows(module, expected)), list(version_rows(module, expected))
+    weeks = {"week4": resolve("week-4"), "week12": resolve("week-12")}
+    good = sum(ok for ok, _ in forms), sum(ok for ok, _ in versions)
+    total = f"{good[0]} of {len(forms)} forms and {good[1]} of {len(versions)} versions were read back and ran."
+    return (
+        TOP.format(jaxlib=metadata.version("jaxlib"))
+        + "\n".join(row for _, row in forms)
+        + "\n"
+        + REST.format(minimum=MINIMUM, current=CURRENT, count=len(versions), **weeks)
+        + "\n".join(row for _, row in versions)
+        + "\n"
+        + BYTECODE.format(newest=NEWEST, total=total)
+    )
+
+
+def main() -> int:
+    """Writes the page, or, with --check, says whether it is as it would be written."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        return 0 if PAGE.read_text() == text else 1
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""The handlers that JAX's users have registered with `jax.ffi.register_ffi_target`, taken over for programs here."""
+
+from __future__ import annotations
+
+import difflib
+
+from stablexla.custom_calls import register_custom_call
+from stablexla.dialects.errors import StablexlaError
+from stablexla.interop.jax.required import jax as jax_package
+
+
+def use_ffi_targets(*names: str) -> tuple[str, ...]:
+    """Registers handlers for CPUs that JAX knows, under the same names; those of LAPACK need no registering.
+
+    Args:
+        names: of targets; without any, all that were registered beside jaxlib's own.
+
+    Returns:
+        The names.
+
+    Raises:
+        StablexlaError: JAX is not installed, or knows no target of that name.
+
+    >>> from stablexla.interop import jax as interop
+    >>> interop.use_ffi_targets("lapack_ssyevd_ffi")  # jaxlib's own handler instead of our call of LAPACK
+    ('lapack_ssyevd_ffi',)
+    >>> sx.unregister_custom_call("lapack_ssyevd_ffi")
+    """
+    jax = jax_package()
+    jax.local_devices(backend="cpu")  # JAX hands its targets to XLA when a device is first asked for
+    from jaxlib import xla_client
+
+    known = {name: stages for name, stages in xla_client.custom_call_targets("cpu").items() if isinstance(stages, dict)}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise StablexlaError(
+                f"JAX knows no FFI target {name!r} for CPUs",
+                hint=repr(near[0]) if near else 'jax.ffi.register_ffi_target(name, capsule, platform="cpu")',
+            )
+    wanted = names or tuple(sorted(name for name in known if not name.startswith(_OWN)))
+    for name in wanted:
+        register_custom_call(name, known[name])
+    return tuple(wanted)
+
+
+_OWN = ("lapack_", "xla_", "tridiagonal_solve_perturbed", "dce_sink")

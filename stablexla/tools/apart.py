@@ -1,0 +1,51 @@
+"""Running a tool in a process of its own, so that a crash inside of MLIR is an error of the tool."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from stablexla.isolation.worker import last_words
+from stablexla.tools.common import FAILED
+
+ISOLATED, TIME_LIMIT = "--isolated", "--time-limit"
+
+
+def run_apart(module: str, arguments: Sequence[str]) -> int:
+    """The exit code of a tool that runs in another process, with what it prints; 1 when that process is ended.
+
+    Args:
+        module: the tool's.
+        arguments: for it; those that concern the other process are taken out.
+    """
+    rest, seconds = _own_arguments(arguments)
+    with tempfile.TemporaryFile() as log:
+        try:
+            done = subprocess.run([sys.executable, "-m", module, *rest], stderr=log, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            print(f"error: it took more than {seconds:g} s", file=sys.stderr)
+            return FAILED
+        log.seek(0)
+        said = log.read().decode(errors="replace")
+    if done.returncode >= 0:
+        sys.stderr.write(said)
+        return done.returncode
+    name = signal.Signals(-done.returncode).name
+    print("\n  ".join([f"error: the process ended ({name})", *last_words(said)]), file=sys.stderr)
+    return FAILED
+
+
+def _own_arguments(arguments: Sequence[str]) -> tuple[list[str], float | None]:
+    rest, seconds, waiting = list[str](), None, False
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if waiting or (name == TIME_LIMIT and equals):
+            seconds, waiting = float(argument if waiting else value), False
+        elif name == TIME_LIMIT:
+            waiting = True
+        elif argument != ISOLATED:
+            rest.append(argument)
+    return rest, seconds
