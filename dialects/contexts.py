@@ -138,8 +138,9 @@ def diagnostics(context: Any) -> Iterator[list[Diagnostic]]:
         said += [Diagnostic("note", _text_of(n), _place_of(n)) for n in found.notes]
         seen.extend(said)
         listener = _listener.get()
-        for one in said if listener is not None else ():
-            listener(one)
+        if listener is not None:
+            for one in said:
+                listener(one)
         return True
 
     handler = context.attach_diagnostic_handler(note)

@@ -164,7 +164,7 @@ class _Call:
             raise self._refused(f"has an attribute {missing[0]!r}")
         self.words = self.routine.words({name: attributes[name] for name in rows}, self.element.is_complex)
         for name, letters in rows.items():
-            if letters and self.words[name] not in letters:
+            if letters and str(self.words[name]) not in letters:
                 raise self._refused(f"has {name} in {', '.join(letters)}, not {self.words[name]!r}")
 
     def _element(self, kind: str) -> ElementType:

@@ -114,16 +114,20 @@ def _compile(
 ) -> Executable:
     source = load(program)
     counts = _count(source, "replicas", num_replicas), _count(source, "partitions", num_partitions)
-    if needs_shapes(source):
-        from stablexla.specialization import executable_for_shapes
-
-        return executable_for_shapes(source, target, options, *counts)
-    signature = signature_of(source)
-    if isinstance(program, XlaComputation):
-        signature = replace(signature, parameter_names=leaf_names(program))
     pipeline = pipeline_of(target, options)
     if options.pipeline is not None:
         check_pipeline(pipeline)
+    known = source
+    if needs_shapes(source):
+        from stablexla.specialization import executable_for_shapes, with_known_shapes
+
+        after = with_known_shapes(source, pipeline)
+        if after is None:
+            return executable_for_shapes(source, target, options, *counts)
+        known = after
+    signature = signature_of(known)
+    if isinstance(program, XlaComputation):
+        signature = replace(signature, parameter_names=leaf_names(program))
     watcher = watch(signature.name, pipeline, source)
     lowered = run_pipeline(copy_of(source), pipeline, watcher=watcher, again=lambda: copy_of(source))
     start = perf_counter()
@@ -186,5 +190,8 @@ def _count(module: hlo_ir.Module, what: str, given: int | None) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise CompileError(f"num_{what} must be a number from 1 on, not {given!r}")
     if given != 1:
-        raise UnsupportedError(f"collectives over {what} are not there yet: num_{what} is {given}, it must be 1")
+        raise UnsupportedError(
+            f"collectives over {what} are not there yet: num_{what} is {given}, it must be 1",
+            hint=f"num_{what}=1, where the program only says which parts of its arrays lie on which device",
+        )
     return given

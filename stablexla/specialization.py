@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import jaxlib.mlir.ir as ir
@@ -24,6 +24,7 @@ from stablexla.dialects.shapes import Shape
 from stablexla.executable import Executable
 from stablexla.lowering.types import is_token
 from stablexla.targets.driver import copy_of, run_pipeline
+from stablexla.targets.imports.bounds import forget_bounds
 from stablexla.targets.imports.shapes import SHAPES as SHAPES  # it is named from here
 from stablexla.targets.imports.shapes import refining_step
 from stablexla.targets.options import CompileOptions
@@ -103,7 +104,8 @@ class ShapedExecutable(Executable):
         )
         results = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
         self._results = tuple(ArrayPattern.of(t) for t in results if not is_token(t))
-        self._made: OrderedDict[Shapes, Future[Executable]] = OrderedDict()
+        self._made: OrderedDict[Shapes, Executable] = OrderedDict()
+        self._pending: dict[Shapes, Future[Executable]] = {}
         self._lock = threading.Lock()
         self._number: int | None = None
 
@@ -126,7 +128,7 @@ class ShapedExecutable(Executable):
     def specializations(self) -> dict[Shapes, Executable]:
         """The programs that are kept, by the shapes of their parameters; the last one called is the last."""
         with self._lock:
-            return {key: made.result() for key, made in self._made.items() if made.done() and not made.exception()}
+            return dict(self._made)
 
     def specialize(self, arguments: Sequence[object]) -> Executable:
         """The program for arguments of these shapes.
@@ -145,31 +147,45 @@ class ShapedExecutable(Executable):
             raise ExecutionError(f"{self.name}: takes {wanted}, but {len(arguments)} came: {self._signature_text()}")
         shapes = tuple(_shape_of(a, self.name, i) for i, a in enumerate(arguments))
         with self._lock:
-            made = self._made.get(shapes)
-            if made is not None:
+            if shapes in self._made:
                 self._made.move_to_end(shapes)
-        return self._make(shapes) if made is None else made.result()
+                return self._made[shapes]
+        self._check(shapes)
+        return self._make(shapes)
 
     def _make(self, shapes: Shapes) -> Executable:
-        self._check(shapes)
+        """Compiles, or waits for the thread that does."""
         with self._lock:
-            made = self._made.get(shapes)
-            mine = made is None
-            if made is None:
-                made = self._made[shapes] = Future()
-        if not mine:
-            return made.result()
+            if shapes in self._made:
+                return self._made[shapes]
+            others = self._pending.get(shapes)
+            mine = self._pending.setdefault(shapes, Future())
+        if others is not None:
+            return others.result()
         try:
-            made.set_result(self._compile(shapes))
+            executable = self._compile(shapes)
         except BaseException as error:
             with self._lock:
-                self._made.pop(shapes, None)
-            made.set_exception(error)
+                del self._pending[shapes]
+            mine.set_exception(error)
             raise
         with self._lock:
+            del self._pending[shapes]
+            self._made[shapes] = executable
             while len(self._made) > max(1, self.limit):
                 self._made.popitem(last=False)
-        return made.result()
+        mine.set_result(executable)
+        return executable
+
+    def _for(self, arguments: Sequence[Any]) -> Executable:
+        """`specialize` for arrays of shapes that were there before, quickly: one call after another is such."""
+        try:
+            shapes = tuple([a.shape for a in arguments])
+            executable = self._made[shapes]
+            self._made.move_to_end(shapes)
+        except (AttributeError, KeyError, TypeError):
+            return self.specialize(arguments)
+        return executable
 
     def _check(self, shapes: Shapes) -> None:
         for i, (pattern, shape) in enumerate(zip(self._parameters, shapes, strict=True)):
@@ -183,24 +199,19 @@ class ShapedExecutable(Executable):
     def _compile(self, shapes: Shapes) -> Executable:
         from stablexla.compiler import compile
 
-        step = shapes_step(self._types, shapes)
+        steps = [shapes_step(self._types, shapes), *self.pipeline.steps]
+        pipeline = Pipeline(self.pipeline.name, steps, self.pipeline.rules)
         with self._own_contexts():
-            source = copy_of(self._source, here=True)
             try:
-                refined = run_pipeline(copy_of(source), Pipeline(self.pipeline.name, [step]))
+                executable = compile(
+                    copy_of(self._source, here=True),
+                    target=self.target,
+                    num_replicas=self.num_replicas,
+                    num_partitions=self.num_partitions,
+                    options=replace(self._options, pipeline=pipeline),
+                )
             except (VerificationError, ExecutionError) as error:
                 raise self._refused(shapes, error) from None
-            executable = compile(
-                refined,
-                target=self.target,
-                num_replicas=self.num_replicas,
-                num_partitions=self.num_partitions,
-                options=self._options,
-            )
-            # Its stages begin with the program that the user gave.
-            executable._source = source
-            steps = [step, *executable.pipeline.steps]
-            executable.pipeline = Pipeline(executable.pipeline.name, steps, executable.pipeline.rules)
         if self._number is not None:
             executable.seed(self._number)
         return executable
@@ -220,11 +231,11 @@ class ShapedExecutable(Executable):
 
     def __call__(self, *arguments: object) -> Any:
         """Runs the program; compiles it first if it was not for arguments of these shapes."""
-        return self.specialize(arguments)(*arguments)
+        return self._for(arguments)(*arguments)
 
     def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
         """As `Executable.execute`; compiles first if the program was not for arguments of these shapes."""
-        return self.specialize(arguments).execute(arguments, donate=donate)
+        return self._for(arguments).execute(arguments, donate=donate)
 
     def seed(self, number: int) -> None:
         """As `Executable.seed`, for the program of each set of shapes by itself."""
@@ -280,6 +291,36 @@ def executable_for_shapes(
     if any(None in p.shape for p in shaped.parameters):
         return shaped
     return shaped.specialize([p.shape for p in shaped.parameters])
+
+
+def executable_for_sizes(executable: Executable, arguments: Sequence[Any]) -> Executable:
+    """For a program with sizes at run time that of known extents, for arrays such as these.
+
+    Raises:
+        UnsupportedError: sizes that do not follow from those of the arguments.
+    """
+    from stablexla.compiler import compile
+
+    source = copy_of(executable._source, here=True)
+    forget_bounds(source)
+    types = [a.type for a in main_of(source).regions[0].blocks[0].arguments]
+    step = shapes_step(types, tuple(tuple(np.shape(a)) for a in arguments))
+    pipeline = Pipeline(executable.pipeline.name, [step, *executable.pipeline.steps], executable.pipeline.rules)
+    options = replace(executable._compile_options or CompileOptions(), pipeline=pipeline)
+    return compile(source, target=executable.target, options=options)
+
+
+def with_known_shapes(source: ir.Module, pipeline: Pipeline) -> ir.Module | None:
+    """What the step `shapes` makes of a program; None for a pipeline that does not begin with it.
+
+    Raises:
+        VerificationError: the shapes do not fit the program.
+        ExecutionError: a shape assertion does not hold.
+    """
+    if pipeline.names[:1] != (SHAPES,):
+        return None
+    made: ir.Module = run_pipeline(copy_of(source), pipeline.up_to(SHAPES))
+    return made
 
 
 def shapes_step(types: Sequence[Any], shapes: Shapes) -> Step:

@@ -6,6 +6,7 @@ case for each.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -81,14 +82,19 @@ def check_elements(elements: Iterable[Element], anchor: str = "builtin.module") 
         CompileError: the pass, the option and what it has to be.
     """
     for element in elements:
-        name, inside = element.name, element.text[len(element.name) :].strip()
-        if inside.startswith("("):
-            check_elements(split(inside[1:-1]), name)
-            continue
-        if name in ON_MODULES and anchor != "builtin.module":
-            raise CompileError(f"{name} runs on whole modules, not on {anchor}", hint=f"builtin.module({element.text})")
-        if inside:
-            _check_options(name, inside)
+        _check(element.text, anchor)
+
+
+@functools.lru_cache(maxsize=512)
+def _check(text: str, anchor: str) -> None:
+    name = Element(text).name
+    inside = text[len(name) :].strip()
+    if inside.startswith("("):
+        check_elements(split(inside[1:-1]), name)
+    elif name in ON_MODULES and anchor != "builtin.module":
+        raise CompileError(f"{name} runs on whole modules, not on {anchor}", hint=f"builtin.module({text})")
+    elif inside:
+        _check_options(name, inside)
 
 
 def _check_options(name: str, inside: str) -> None:

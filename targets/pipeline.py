@@ -303,7 +303,8 @@ class Pipeline:
     def with_step(self, name: str, passes: Passes, *, leaves: frozenset[str] | None = None) -> Pipeline:
         """The pipeline with other passes in one step; what the step leaves stays unless it is given."""
         at = self.index(name)
-        return self._changed(at, replace(self.steps[at], passes=passes, leaves=leaves or self.steps[at].leaves))
+        step = self.steps[at]
+        return self._changed(at, Step(step.name, passes, leaves or step.leaves, step.functions))
 
     def inserting(self, step: Step | Rewrite, *, after: str | None = None, before: str | None = None) -> Pipeline:
         """The pipeline with one more step after, or before, that of the given name.
@@ -376,7 +377,8 @@ class Pipeline:
         step = self.steps[at]
         given = passes if isinstance(passes, Sequence) and not isinstance(passes, str) else [passes]
         texts = [e.text for e in step.elements]
-        return self._changed(at, replace(step, passes=[*texts[:start], *given, *texts[stop:]]))
+        passes = [*texts[:start], *given, *texts[stop:]]
+        return self._changed(at, Step(step.name, passes, step.leaves, step.functions))
 
     def _place(self, after: str | None, before: str | None, index: Callable[[str], int]) -> int:
         if (after is None) == (before is None):
@@ -411,7 +413,7 @@ class Pipeline:
         Raises:
             CompileError: a line that is not of this form.
         """
-        name, steps = "pipeline", []
+        name, steps = "pipeline", list[Step]()
         for line in filter(None, map(str.strip, text.splitlines())):
             if line.startswith("//"):
                 name = line.removeprefix("//").strip() or name if not steps else name

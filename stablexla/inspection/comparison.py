@@ -20,7 +20,7 @@ class Comparison:
         finding: the first wrong operation; None when there is none.
         results: for each result that differs its number and how; those that agree are left out.
         result_count: how many results the program has.
-        operations: how many operations it has, those of called functions where they are called.
+        operations: how many operations it has but for constants, those of called functions where they are called.
         judged: how many of them were judged, with those inside loops and branches that were looked into.
         not_judged: the others, and why.
         excused: known faults of the other side that were met, and what the standard leaves open, with how often.

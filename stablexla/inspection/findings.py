@@ -61,7 +61,7 @@ class Difference:
         index = tuple(int(i) for i in np.unravel_index(at, ours.shape)) if ours.shape else ()
         last = index[-1] if index else 0
         low, high = (max(0, last - EXCERPT), min(ours.shape[-1], last + EXCERPT + 1)) if index else (0, 0)
-        row = (*index[:-1], slice(low, high))
+        row: Any = (*index[:-1], slice(low, high))
         shown = [tuple(map(text_of, a[row])) if index else () for a in (ours, theirs)]
         same = [o for o in operands if o.shape == ours.shape or not o.shape]
         elements = tuple(text_of(o[index] if o.shape else o[()]) for o in same) if len(same) == len(operands) else ()

@@ -229,17 +229,18 @@ def distance_in_ulp(actual: Array, wanted: Array) -> Array:
     if BY_DTYPE[actual.dtype].is_float:
         return ulp_distance(actual, wanted)
     if actual.dtype == np.bool_:
-        return (actual != wanted).reshape(-1).astype(np.float64)
-    return np.abs(actual.reshape(-1).astype(np.float64) - wanted.reshape(-1).astype(np.float64)) + (
-        (actual != wanted).reshape(-1) * 2.0**-60
-    )
+        return np.asarray(actual != wanted).reshape(-1).astype(np.float64)
+    ours, theirs = (a.reshape(-1).astype(np.float64) for a in (actual, wanted))
+    # Integers beyond 2**53 may be different and have equal nearest floats.
+    return np.asarray(np.abs(ours - theirs) + np.asarray(actual != wanted).reshape(-1) * 2.0**-60)
 
 
 _PARTS = (np.real, np.imag)
 
 
 def _wide(array: Array) -> Array:
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    with np.errstate(all="ignore"):
+        return np.asarray(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
 
 
 def _distance(one: Array, other: Array) -> Array:
@@ -253,6 +254,6 @@ def _distance(one: Array, other: Array) -> Array:
 
 def _unit(element: ElementType) -> tuple[float, float]:
     """The unit roundoff of a float type, and its least number."""
-    info: Any = (np if element.dtype.kind == "f" else ml_dtypes).finfo  # type: ignore[attr-defined]
-    found = info(element.dtype)
+    finfo: Any = np.finfo if element.dtype.kind == "f" else ml_dtypes.finfo
+    found = finfo(element.dtype)
     return float(found.eps) / 2, float(found.smallest_subnormal)

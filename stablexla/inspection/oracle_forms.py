@@ -43,6 +43,10 @@ def form_for(oracle: str, module: ir.Module) -> Form:
     inline_calls(copy)
     with diagnostics(copy.context), copy.context:
         passmanager.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(copy.operation)
+    for op in operations_of(copy, "stablehlo.custom_call"):
+        for name in [n.name if hasattr(n, "name") else n for n in op.attributes]:
+            if name.startswith("sdy."):  # artifacts cannot hold Shardy's attributes
+                del op.attributes[name]
     if oracle == "interpreter":
         for op in operations_of(copy, "stablehlo.scatter"):
             _copy_operands(op)

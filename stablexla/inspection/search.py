@@ -192,8 +192,8 @@ def apart(ours: Array, theirs: Array, tolerance: float | None = None) -> Array:
         return np.asarray((ours != theirs).reshape(-1))
     part = TOLERANCES[element.part.bits] if tolerance is None else tolerance
     kind = np.complex128 if element.is_complex else np.float64
-    a, b = ours.astype(kind).reshape(-1), theirs.astype(kind).reshape(-1)
     with np.errstate(all="ignore"):
+        a, b = ours.astype(kind).reshape(-1), theirs.astype(kind).reshape(-1)
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
         near = np.abs(a - b) <= part * scale

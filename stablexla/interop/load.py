@@ -70,11 +70,10 @@ def _load(program: Program, trusted: bool) -> ir.Module:
         return load_bytes(bytes(program), _BYTES, trusted=trusted)
     if isinstance(program, ir.Module):
         return _copy(program)
-    raise ParseError(
-        f"a {type(program).__name__} is no program",
-        file="<object>",
-        hint="an XlaComputation, MLIR or HLO text (str), bytecode (bytes), a pathlib.Path, or a jaxlib.mlir.ir.Module",
-    )
+    hint = "an XlaComputation, MLIR or HLO text (str), bytecode (bytes), a pathlib.Path, or a jaxlib.mlir.ir.Module"
+    if type(program).__module__.split(".")[0] == "jax":
+        hint = "jit, from_lowered or from_exported of stablexla.interop.jax"
+    raise ParseError(f"a {type(program).__name__} is no program", file="<object>", hint=hint)
 
 
 def _load_file(path: Path, trusted: bool) -> ir.Module:

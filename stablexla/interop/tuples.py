@@ -9,7 +9,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import UnsupportedError
 
-CALL, ELEMENT = "stablehlo.custom_call", "stablehlo.get_tuple_element"
+CALL, TUPLE, ELEMENT = "stablehlo.custom_call", "stablehlo.tuple", "stablehlo.get_tuple_element"
 
 
 def flatten_tuples(module: ir.Module) -> ir.Module:
@@ -19,15 +19,21 @@ def flatten_tuples(module: ir.Module) -> ir.Module:
         UnsupportedError: such a tuple goes elsewhere than apart.
     """
     calls: list[Any] = []
+    tuples: list[Any] = []
 
     def note(op: Any) -> ir.WalkResult:
         if op.name == CALL and any(isinstance(result.type, ir.TupleType) for result in op.results):
             calls.append(op.operation)
+        elif op.name == TUPLE:
+            tuples.append(op.operation)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(note)
     for call in calls:
         _flatten(call)
+    for op in reversed(tuples):  # those that nobody uses; one may be in another
+        if not list(op.results[0].uses):
+            op.erase()
     return module
 
 

@@ -40,8 +40,10 @@ def _import_all() -> None:
     """So that nothing of it counts as time of a program."""
     from stablexla import compiler, saved  # noqa: F401
     from stablexla.targets.registry import find_target
+    from stablexla.targets.standard_error import leave_for_others
 
     find_target("cpu")
+    leave_for_others()
 
 
 def _end_with(lifeline: int) -> None:
@@ -107,7 +109,7 @@ def _program(values: Mapping[str, Any], data: bytes) -> Any:
         return data
     if kind == "path":
         return Path(values["path"])
-    module = load_bytes(data)
+    module = load_bytes(data, trusted=True)  # the asking process wrote it
     if kind == "module":
         return module
     shapes = [Shape.parse(text) for text in values["parameter_shapes"]]
@@ -142,12 +144,16 @@ def _register(custom_calls: Mapping[str, str], composites: list[list[Any]]) -> N
     from stablexla.composite_kernels import register_composite_kernel
     from stablexla.dialects.composites import REGISTERED
     from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
+    from stablexla.targets.runtime.host import HANDLERS
 
+    stands_for: dict[str, dict[str, Any]] = {
+        "c": {"address": 1},
+        "ffi": {"stages": (1, 1, 1, 1)},
+        "python": {"function": _elsewhere},
+    }
     TARGETS.clear()
-    for name, kind in custom_calls.items():
-        TARGETS[name] = (
-            CustomCallTarget(name, address=1) if kind == "c" else CustomCallTarget(name, function=_elsewhere)
-        )
+    TARGETS.update({name: CustomCallTarget(name, **stands_for[kind]) for name, kind in custom_calls.items()})
+    HANDLERS["ffi"] = lambda host, call, outputs: _elsewhere
     REGISTERED.clear()
     for name, version in composites:
         register_composite_kernel(name, version, _elsewhere)

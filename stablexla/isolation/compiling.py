@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stablexla.dialects import composites, custom_calls
+from stablexla.dialects.custom_calls import CustomCallTarget
 from stablexla.dialects.errors import CompileError
 from stablexla.executable import Executable
 from stablexla.interop.load import Program, load_bytes
@@ -48,7 +49,7 @@ def compile_isolated(
         "knobs": {name: _text(getattr(knobs, name)) for name in knobs.table() if name != "cache"},
         "modules": modules_of(pipeline),
         "rules": rules_of(pipeline),
-        "custom_calls": {n: "c" if t.address else "python" for n, t in custom_calls.TARGETS.items()},
+        "custom_calls": {n: _kind(t) for n, t in custom_calls.TARGETS.items()},
         "composites": sendable_composites(composites.REGISTERED, lambda: data or contents_of_file(kind)),
     }
     folder = Path(tempfile.mkdtemp(prefix="stablexla-"))
@@ -59,7 +60,7 @@ def compile_isolated(
     if "waits" not in answer.values:
         return executable_of(container.parse(answer.data, "the compiled program"), "the compiled program")
     counts = answer.values["num_replicas"], answer.values["num_partitions"]
-    return executable_for_shapes(load_bytes(answer.data), find_target(target), options, *counts)
+    return executable_for_shapes(load_bytes(answer.data, trusted=True), find_target(target), options, *counts)
 
 
 def _run(request: dict[str, Any], data: bytes, folder: Path, seconds: float | None) -> Message:
@@ -112,6 +113,11 @@ def _error(what: str, progress: _Progress, folder: Path, words: tuple[str, ...] 
 
 
 # ---- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def _kind(target: CustomCallTarget) -> str:
+    """What kind of function a custom call's target is."""
+    return "c" if target.address else "ffi" if target.stages else "python"
 
 
 def _plain(options: CompileOptions) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from stablexla.dialects.composites import COMPOSITES
 from stablexla.targets import bounded, inlining, lowering_passes, ruled, transform  # noqa: F401  (they register passes)
 from stablexla.targets.cpu import assign, bf16_as_bits, emit, entry, parallel, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
-from stablexla.targets.imports import quantized, shapes, shardings  # noqa: F401
+from stablexla.targets.imports import bounds, quantized, shapes, shardings  # noqa: F401
 from stablexla.targets.kernels import group, outline, prepare  # noqa: F401
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import LOWER, Pipeline, Step

@@ -93,7 +93,8 @@ def _refusal(calls: Iterable[Any]) -> str:
     found = []
     for call in calls:
         target = call.get("target")
-        what = {"function": f"the custom call {target!r}", "composite": f"the kernel of {target!r}"}
+        custom_call = f"the custom call {target!r}"
+        what = {"function": custom_call, "ffi": custom_call, "composite": f"the kernel of {target!r}"}
         found.append(what.get(call["call"], call["call"]) + call["place"])
     return "a library without Python cannot do this, which Python does: " + "; ".join(dict.fromkeys(found))
 

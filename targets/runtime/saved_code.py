@@ -185,10 +185,13 @@ def _custom_calls(names: Iterable[str]) -> dict[str, CustomCallTarget]:
 
 
 def _check_functions(calls: Iterable[Mapping[str, Any]]) -> None:
-    """The Python functions that the host calls must be there."""
-    targets = dict.fromkeys(call["target"] for call in calls if call["call"] == "function")
+    """The functions that the host calls must be there."""
     known = custom_calls.TARGETS
-    _check_registered([t for t in targets if t not in known or known[t].function is None], "a Python function")
+    wanted = {kind: {c["target"]: None for c in calls if c["call"] == kind} for kind in ("function", "ffi")}
+    missing = [t for t in wanted["function"] if t not in known or known[t].function is None]
+    _check_registered(missing, "a Python function")
+    missing = [t for t in wanted["ffi"] if t not in known or not known[t].stages]
+    _check_registered(missing, "a handler of XLA's foreign function interface")
 
 
 def _check_registered(missing: Sequence[str], what: str) -> None:

@@ -18,7 +18,7 @@ func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
 
 // -----
 
-// MIXED: // -----
+// CHECK-LABEL: // -----
 // MIXED: linalg.generic
 // MIXED-NOT: linalg.generic
 // MIXED-NOT: chlo

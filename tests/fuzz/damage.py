@@ -16,7 +16,7 @@ from tests.fuzz.writer import FAMILIES
 
 FORMS = (
     *(Format.BYTECODE, Format.ARTIFACT, Format.BYTECODE, Format.ARTIFACT),
-    *(Format.BYTECODE, Format.ARTIFACT, Format.HLO_PROTO, Format.ARTIFACT, Format.BYTECODE, Format.HLO_TEXT),
+    *(Format.BYTECODE, Format.ARTIFACT, Format.HLO_PROTO, Format.ARTIFACT, Format.TEXT, Format.HLO_TEXT),
 )
 """The forms of files, in turn: mostly the two that MLIR's own reader takes."""
 

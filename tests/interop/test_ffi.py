@@ -253,3 +253,18 @@ def test_the_layout_of_the_interface(tmp_path: Path) -> None:
     abi = HERE.parent.parent / "targets" / "runtime" / "ffi_abi.h"
     source.write_text(f'#include "xla/ffi/api/c_api.h"\n#include "{abi}"\n' + "\n".join(checks))
     compile_cpp(["-fsyntax-only", source])
+
+
+def test_saved_and_compiled_in_another_process(handlers: ctypes.CDLL, tmp_path: Path) -> None:
+    """A handler is bound where the program is loaded; the process that compiles never calls it."""
+    sx.register_custom_call("scaled", handlers.scaled, api_version=TYPED_FFI)
+    text = scaled().ir("source")
+    scaled().save(tmp_path / "scaled.sxe")
+    wanted = scaled().execute([X])
+    apart = sx.compile(text, options=sx.CompileOptions(isolated=True))
+    for made in (sx.load_executable(tmp_path / "scaled.sxe"), apart):
+        for actual, want in zip(made.execute([X]), wanted, strict=True):
+            assert_same(actual, want)
+    sx.register_custom_call("scaled", lambda x: x)
+    with pytest.raises(sx.LoadError, match="'scaled', for which a handler of XLA's foreign function interface must be"):
+        sx.load_executable(tmp_path / "scaled.sxe")

@@ -8,9 +8,10 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import jaxlib.mlir.ir as ir
 import numpy as np
@@ -261,7 +262,53 @@ class TestAnotherTime:
             sx.load(data)
 
 
+def _programs_of_jax() -> dict[str, Callable[..., Any]]:
+    import jax
+    import jax.numpy as jnp
+    from jax import lax
+
+    return {
+        "loop": lambda x: lax.fori_loop(0, 5, lambda i, c: c * 0.5 + 1, x),
+        "branch": lambda x: lax.cond(x[0, 0] > 0.5, lambda y: y + 1, lambda y: y * 2, x),
+        "order": lambda x: lax.top_k(x, 2),
+        "window": lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (2, 2), (1, 1), "VALID"),
+        "index": lambda x: x.at[jnp.array([0, 2])].add(x[jnp.array([3, 1])]),
+        "bits": lambda x: jax.random.normal(jax.random.PRNGKey(0), (4, 4)) * x,
+        "results": lambda x: (x, (x.astype(jnp.bfloat16), {"a": x > 0.5})),
+        "LAPACK": lambda x: jnp.linalg.cholesky(x @ x.T + jnp.eye(4)),
+    }
+
+
 class TestHlo:
+    @pytest.mark.parametrize("name", ["loop", "branch", "order", "window", "index", "bits", "results", "LAPACK"])
+    def test_what_jax_writes(self, name: str) -> None:
+        import jax
+
+        function = jax.jit(_programs_of_jax()[name])
+        x = np.linspace(0.125, 1, 16, dtype=np.float32).reshape(4, 4)
+        ours = sx.compile(function.lower(x).as_text(dialect="hlo")).execute([x])
+        for result, theirs in zip(ours, jax.tree.leaves(function(x)), strict=True):
+            np.testing.assert_allclose(result.astype(np.float64), np.asarray(theirs, np.float64), rtol=2e-6)
+
+    def test_tuples_within_tuples(self) -> None:
+        text = """HloModule m
+ENTRY e {
+  p = (f32[2], (s32[3])) parameter(0)
+  x = f32[2] get-tuple-element(p), index=0
+  ROOT r = ((f32[2], (f32[3])), f32[4]) custom-call(x), custom_call_target="outside"
+}"""
+        module = str(sx.load(text))
+        assert "tuple" not in module.replace("output_tuple_indices", "")
+        assert "-> (tensor<2xf32>, tensor<3xf32>, tensor<4xf32>)" in module
+
+    def test_a_tuple_that_is_not_taken_apart(self) -> None:
+        tuple_ = "tuple<tensor<2xf32>>"
+        text = (
+            f"func.func @main() -> {tuple_} {{ %0 = stablehlo.custom_call @f() : () -> {tuple_} return %0 : {tuple_} }}"
+        )
+        with pytest.raises(sx.UnsupportedError, match=r"a tuple that func\.return takes whole"):
+            sx.load(text)
+
     def test_error_has_its_place(self) -> None:
         with pytest.raises(sx.ParseError) as caught:
             sx.load("HloModule m\n\nENTRY e {\n  x = f32[2] parameter(0)\n  ROOT y = f32[2] nonsense(x)\n}")

@@ -6,6 +6,8 @@ The oracle is `jax.jit` (XLA:CPU), and numpy where a line of it says the same.
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.custom_calls import TARGETS
-from stablexla.interop.jax import from_exported, from_lowered, jit
+from stablexla.interop.jax import from_exported, from_lowered, jit, required
 from tests.interop.jax_comparison import assert_as_jax, assert_same_trees
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -377,6 +379,11 @@ class TestLoweredAndExported:
         np.testing.assert_array_equal(double, X * 2)
         assert total == X.sum()
 
+    def test_objects_of_jax_are_no_programs(self) -> None:
+        for program in (jax.jit(lambda x: x).lower(X), jax.export.export(jax.jit(lambda x: x))(X)):
+            with pytest.raises(sx.ParseError, match="from_lowered or from_exported"):
+                sx.compile(program)
+
     def test_errors_name_the_users_line(self) -> None:
         def function(x: Any) -> Any:
             return jax.ffi.ffi_call("no_such_target", jax.ShapeDtypeStruct((), "float32"))(x)  # here
@@ -385,6 +392,35 @@ class TestLoweredAndExported:
             jit(function)(X)
         assert "test_jax.py" in str(caught.value)
         assert "# here" in str(caught.value)
+
+
+def test_threads_compile_and_run() -> None:
+    """Also with settings of their own."""
+    function = jit(lambda x: (x * 2).sum() + jnp.arange(3).sum())
+    results: dict[int, Any] = {}
+
+    def run(i: int) -> None:
+        with jax.enable_x64(i % 2 == 1):
+            results[i] = [function(np.full(4 + i, k, np.float64)) for k in range(5)]
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, values in results.items():
+        assert [value.dtype for value in values] == [np.float64 if i % 2 else np.float32] * 5
+        assert [float(value) for value in values] == [2.0 * k * (4 + i) + 3 for k in range(5)]
+    assert len(results) == 4
+
+
+def test_without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    required.jax.cache_clear()
+    with pytest.raises(sx.StablexlaError, match=r"(?s)jax cannot be imported.*pip install 'stablexla\[jax\]'"):
+        jit(lambda x: x)
+    monkeypatch.undo()
+    assert isinstance(jit(lambda x: x)(1), jax.Array)
 
 
 def test_nothing_is_left_behind() -> None:

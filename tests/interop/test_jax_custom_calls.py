@@ -47,7 +47,7 @@ def test_approximate_top_k_of_half_precision() -> None:
         assert_same(x, y)
 
 
-# ---- linear algebra as it is exported for TPUs -------------------------------------------------------------------------
+# ---- linear algebra as it is exported for TPUs -----------------------------------------------------------------------
 
 FUNCTIONS = {"Qr": jnp.linalg.qr, "Eigh": jnp.linalg.eigh, "LuDecomposition": jax.lax.linalg.lu}
 
@@ -64,7 +64,7 @@ def test_linear_algebra_of_tpus(name: str, batch: tuple[int, ...]) -> None:
         assert_same(x, np.asarray(y))
 
 
-# ---- functions under older names ---------------------------------------------------------------------------------------
+# ---- functions under older names -------------------------------------------------------------------------------------
 
 OLDER = {
     "mhlo.acos": np.arccos,
@@ -106,7 +106,7 @@ def test_functions_under_older_names_of_integers() -> None:
         sx.compile(unary("mhlo.tan", "i32"))
 
 
-# ---- what there is no target for ---------------------------------------------------------------------------------------
+# ---- what there is no target for -------------------------------------------------------------------------------------
 
 
 def message(name: str) -> str:

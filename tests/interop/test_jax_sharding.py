@@ -80,6 +80,9 @@ class TestSeveralDevices:
         exported = artifact(function)
         assert exported.nr_devices == 2
         np.testing.assert_array_equal(from_exported(exported)(X), X @ X.T)
+        with pytest.raises(sx.UnsupportedError, match="try: num_partitions=1"):
+            sx.compile(str(exported.mlir_module()))
+        np.testing.assert_array_equal(sx.compile(str(exported.mlir_module()), num_partitions=1)(X), X @ X.T)
 
     def test_parts_are_refused(self) -> None:
         per_device = jax.shard_map(lambda x: lax.psum(x, "x"), mesh=TWO, in_specs=P("x"), out_specs=P())

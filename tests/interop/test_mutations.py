@@ -29,6 +29,6 @@ def test_damage_is_the_same_for_the_same_number() -> None:
 
 def test_files_are_of_all_forms_and_good() -> None:
     files = [make_file(number) for number in range(FILES)]
-    assert len({file.form for file in files}) == 4
+    assert len({file.form for file in files}) == 5
     assert len({file.data for file in files}) == FILES
     assert all(outcome_of(file.data, in_process=True, compiling=False) == "program" for file in files)

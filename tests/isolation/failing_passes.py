@@ -7,6 +7,8 @@ import os
 import time
 from typing import Any
 
+import mlir.ir as ir
+
 import stablexla as sx
 
 
@@ -58,3 +60,15 @@ def slow(module: Any, *, seconds: float = 0.3) -> None:
 @sx.module_pass("test-print", "writes on standard error")
 def say(module: Any) -> None:
     os.write(2, b"a word from the pass\n")
+
+
+@sx.module_pass("test-unselectable", "calls an instruction of another processor, for which LLVM ends the process")
+def unselectable(module: Any) -> None:
+    text = """llvm.func @unselectable() {
+      %0 = llvm.mlir.constant(1 : i32) : i32
+      llvm.call_intrinsic "llvm.aarch64.hint"(%0) : (i32) -> ()
+      llvm.return
+    }"""
+    parsed = ir.Module.parse(text)
+    with ir.InsertionPoint(module.body):
+        parsed.body.operations[0].operation.clone()

@@ -353,3 +353,107 @@ def test_programs_keep_what_was_registered() -> None:
     sx.register_custom_call("f", lambda x: x + 2)
     assert_same(run(X4), X4 + 1)
     assert_same(executable(lambda x: sx.custom_call("f", x, sx.f32[4]), sx.f32[4])(X4), X4 + 2)
+
+
+# ---- layouts and aliases ---------------------------------------------------------------------------------------------
+
+
+def with_layouts(operand: str, result: str, alias: str = "", version: int = 1) -> sx.Executable:
+    """A call of `f` with an array of 2 by 3 by 4 floats in a layout, which gives one in another."""
+    order = "tensor<3xindex>"
+    aliases = (
+        "#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 0, operand_tuple_indices = []>"
+    )
+    return sx.compile(f"""
+      func.func @main(%x: tensor<2x3x4xf32>) -> tensor<2x3x4xf32> {{
+        %r = stablehlo.custom_call @f(%x) {{
+          api_version = {version} : i32,
+          operand_layouts = [dense<{operand}> : {order}], result_layouts = [dense<{result}> : {order}],
+          output_operand_aliases = [{aliases if alias else ""}]
+        }} : (tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
+        return %r : tensor<2x3x4xf32>
+      }}""")
+
+
+X234 = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+# A layout lists the fastest dimension first: numpy's order of the dimensions in memory is the reverse.
+LAYOUTS = {"[2, 1, 0]": (0, 1, 2), "[0, 1, 2]": (2, 1, 0), "[1, 2, 0]": (0, 2, 1), "[0, 2, 1]": (1, 2, 0)}
+
+
+@pytest.mark.parametrize("result", LAYOUTS)
+@pytest.mark.parametrize("operand", LAYOUTS)
+def test_c_functions_find_the_layouts_that_are_asked_for(operand: str, result: str) -> None:
+    """The function copies memory; numpy says what that does to arrays of the two layouts."""
+
+    @TARGET
+    def copy(out: Any, operands: Any) -> None:
+        floats(out, 24)[:] = floats(operands[0], 24)
+
+    sx.register_custom_call("f", copy)
+    memory = X234.transpose(LAYOUTS[operand]).reshape(-1)
+    axes = LAYOUTS[result]
+    wanted = memory.reshape([X234.shape[d] for d in axes]).transpose(np.argsort(axes))
+    assert_same(with_layouts(operand, result)(X234), np.ascontiguousarray(wanted))
+
+
+def test_python_functions_see_the_same_array_in_any_layout() -> None:
+    seen = []
+    sx.register_custom_call("f", lambda x: (seen.append(x.copy()), x + 1)[1])
+    assert_same(with_layouts("[0, 1, 2]", "[1, 2, 0]")(X234), X234 + 1)
+    assert_same(seen[0], X234)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_aliases_in_a_layout(layout: str) -> None:
+    @TARGET
+    def first(out: Any, operands: Any) -> None:
+        floats(out, 24)[0] += 100
+
+    sx.register_custom_call("f", first)
+    wanted = X234.copy()
+    wanted[0, 0, 0] += 100
+    run = with_layouts(layout, layout, alias="yes")
+    assert_same(run(X234), wanted)
+    assert_same(run(X234), wanted)
+
+
+def test_aliases_of_two_layouts_are_refused() -> None:
+    sx.register_custom_call("f", increase)
+    with pytest.raises(sx.UnsupportedError, match="result 0 lies in memory in another order"):
+        with_layouts("[0, 1, 2]", "[2, 1, 0]", alias="yes")
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_c_functions_of_other_conventions(version: int) -> None:
+    sx.register_custom_call("f", increase)
+    with pytest.raises(sx.UnsupportedError, match="which is API_VERSION_ORIGINAL; this call asks for API_VERSION"):
+        with_layouts("[2, 1, 0]", "[2, 1, 0]", version=version)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_python_functions_are_called_by_any_convention(version: int) -> None:
+    sx.register_custom_call("f", lambda x: x + 1)
+    assert_same(with_layouts("[2, 1, 0]", "[2, 1, 0]", version=version)(X234), X234 + 1)
+
+
+def test_attributes_beside_the_operations_own() -> None:
+    """JAX writes those of typed calls as `mhlo.backend_config`."""
+    got = {}
+    sx.register_custom_call("f", lambda x, **attributes: (got.update(attributes), x)[1])
+    run = sx.compile("""
+      func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+        %r = stablehlo.custom_call @f(%x) {backend_config = "", mhlo.backend_config = {k = 3 : ui8, of = "rows"}}
+          : (tensor<4xf32>) -> tensor<4xf32>
+        return %r : tensor<4xf32>
+      }""")
+    assert_same(run(X4), X4)
+    assert got == {"k": 3, "of": "rows"}
+
+
+def test_what_is_unregistered_is_unknown() -> None:
+    sx.register_custom_call("f", lambda x: x)
+    sx.unregister_custom_call("f")
+    with pytest.raises(sx.CompileError, match="there is no target 'f'"):
+        with_layouts("[2, 1, 0]", "[2, 1, 0]")
+    with pytest.raises(KeyError):
+        sx.unregister_custom_call("f")
