@@ -30,7 +30,7 @@ from stablexla.targets.imports.shapes import refining_step
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Pipeline, Step
 from stablexla.targets.registry import Target, pipeline_of
-from stablexla.targets.signature import argument_name, element_type_of, main_of, module_name
+from stablexla.targets.signature import argument_name, body_of, element_type_of, main_of, module_name
 
 Array = npt.NDArray[Any]
 Shapes = tuple[tuple[int, ...], ...]
@@ -96,11 +96,9 @@ class ShapedExecutable(Executable):
         self.pipeline = pipeline_of(target, options)
         self.target, self.num_replicas, self.num_partitions = target.name, num_replicas, num_partitions
         main = main_of(source)
-        self._types = [a.type for a in main.regions[0].blocks[0].arguments]
+        self._types = [a.type for a in body_of(source).arguments]
         self._parameters = tuple(
-            ArrayPattern.of(a.type, argument_name(a))
-            for a in main.regions[0].blocks[0].arguments
-            if not is_token(a.type)
+            ArrayPattern.of(a.type, argument_name(a)) for a in body_of(source).arguments if not is_token(a.type)
         )
         results = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
         self._results = tuple(ArrayPattern.of(t) for t in results if not is_token(t))
@@ -303,7 +301,7 @@ def executable_for_sizes(executable: Executable, arguments: Sequence[Any]) -> Ex
 
     source = copy_of(executable._source, here=True)
     forget_bounds(source)
-    types = [a.type for a in main_of(source).regions[0].blocks[0].arguments]
+    types = [a.type for a in body_of(source).arguments]
     step = shapes_step(types, tuple(tuple(np.shape(a)) for a in arguments))
     pipeline = Pipeline(executable.pipeline.name, [step, *executable.pipeline.steps], executable.pipeline.rules)
     options = replace(executable._compile_options or CompileOptions(), pipeline=pipeline)

@@ -68,6 +68,7 @@ CHECKS = (
 )
 ON_MODULES = (
     *("convert-to-llvm", "convert-to-emitc", "strip-func-quant-types"),
+    *("convert-func-to-spirv", "convert-scf-to-spirv", "convert-tensor-to-spirv"),
     *("sdy-import-pipeline", "sdy-export-pipeline", "sdy-propagation-pipeline"),
 )
 """Passes that run on a whole module alone; MLIR does not see that before it is too late."""

@@ -25,13 +25,7 @@ def signature_of(module: hlo_ir.Module) -> Signature:
         VerificationError: there is no function `main`, or it has no body.
         UnsupportedError: several blocks, or a parameter or result that is no array of known extents.
     """
-    main = main_of(module)
-    blocks = list(main.regions[0].blocks)
-    if not blocks:
-        raise VerificationError("the function @main has no body")
-    if len(blocks) > 1:
-        raise UnsupportedError("branches between the blocks of a function have no lowering", operation="@main")
-    block = blocks[0]
+    block = body_of(module)
     terminator = block.operations[len(block.operations) - 1].operation
     return Signature(
         module_name(module),
@@ -105,6 +99,21 @@ def outer_types(function: Any) -> list[Any]:
     """The types of the parameters and results of a function."""
     type_ = hlo_ir.FunctionType(hlo_ir.TypeAttr(function.attributes["function_type"]).value)
     return [*type_.inputs, *type_.results]
+
+
+def body_of(module: hlo_ir.Module) -> Any:
+    """The only block of the function `main`.
+
+    Raises:
+        VerificationError: there is no function `main`, or it has no body.
+        UnsupportedError: several blocks.
+    """
+    blocks = list(main_of(module).regions[0].blocks)
+    if not blocks:
+        raise VerificationError("the function @main has no body")
+    if len(blocks) > 1:
+        raise UnsupportedError("branches between the blocks of a function have no lowering", operation="@main")
+    return blocks[0]
 
 
 def needs_shapes(module: hlo_ir.Module) -> bool:

@@ -13,7 +13,7 @@ _is_read_by_others = False
 
 
 def leave_for_others() -> None:
-    """Standard error is a file that another process reads when this one ends: what is captured stays in it till then."""
+    """Standard error is a file that another process reads when this one ends: what is captured is there till then."""
     global _is_read_by_others
     _is_read_by_others = True
 

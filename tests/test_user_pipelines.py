@@ -6,6 +6,8 @@ Results are compared with numpy.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -377,3 +379,28 @@ class TestRules:
         rules = [sx.lowering_rule("stablehlo.tanh", doubled)]
         executable = sx.compile(text, options=sx.CompileOptions(rules=rules))
         np.testing.assert_allclose(executable(X, np.float32(0)), np.sum(2 * X))
+
+
+def test_a_reproducers_command_runs_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a pass and a rule that stand in a file of the user's."""
+    script = tmp_path / "my_work.py"
+    script.write_text(
+        "def fails(module):\n    raise KeyError('on purpose')\n\n"
+        "def rule(ctx, x):\n    print('the rule is used')\n    return x\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import my_work  # type: ignore[import-not-found]
+
+    passes = ["stablexla-lower-to-tensor", my_work.fails]
+    pipeline = sx.pipeline().with_step("tensor", passes).with_rules(sx.lowering_rule("stablehlo.tanh", my_work.rule))
+    with pytest.raises(sx.CompileError, match="KeyError: 'on purpose'") as caught:
+        compiled(pipeline)
+    monkeypatch.delitem(sys.modules, "my_work")
+    command = Path(caught.value.reproducer).read_text().splitlines()[0].split(": ", 1)[1]
+    tool = f"{sys.executable} -m stablexla.tools.opt"
+    done = subprocess.run(
+        ["bash", "-c", command.replace("stablexla-opt", tool, 1)], cwd="/", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "failed in stablexla-python{function=my_work:fails}" in done.stderr
+    assert "the rule is used" in done.stdout

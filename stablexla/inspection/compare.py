@@ -17,28 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.contexts import contexts_of_their_own
-from stablexla.dialects.errors import CompileError, ExecutionError
+from stablexla.dialects.errors import ExecutionError
 from stablexla.executable import Executable
-from stablexla.inspection.changes import GoesWrong, cause_of, plain, up_to_stage
+from stablexla.inspection.changes import GoesWrong, cause_of, plain
 from stablexla.inspection.comparison import Comparison
 from stablexla.inspection.findings import Cause, Difference, Finding, NotJudged, SmallProgram
 from stablexla.inspection.judge import Judge
-from stablexla.inspection.oracles import NAMES, Oracle, Refusal, shared_oracle
+from stablexla.inspection.oracles import Oracle, Refusal
 from stablexla.inspection.prefixes import Prefixes, text_of_module
 from stablexla.inspection.program import SOURCES, FlatProgram, Unit
 from stablexla.inspection.search import Found, Progress, Search, apart, no_progress
+from stablexla.inspection.sides import Against, arrays_of, imported, other_way, way_of
 from stablexla.inspection.ways import Compiled, Way
-from stablexla.specialization import SHAPES, ShapedExecutable, executable_for_sizes
-from stablexla.targets.driver import copy_of, run_pipeline
-from stablexla.targets.options import CompileOptions
-from stablexla.targets.pipeline import Pipeline, Step
+from stablexla.specialization import ShapedExecutable, executable_for_sizes
+from stablexla.targets.driver import copy_of
 from stablexla.targets.registry import find_target, pipeline_of
-from stablexla.targets.runtime.arguments import fit_at
 
 Array = npt.NDArray[Any]
-IMPORTS = ("stablexla-drop-shardings", "stablexla-refine-shapes", "stablexla-legalize-quantized")
-Against = Any
-"""An oracle's name, a stage, a `Pipeline`, `CompileOptions` or another `Executable`."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +73,12 @@ def compare(
             return replace(made, notes=("it gives other results than the program for these sizes",))
         executable = known
     with contexts_of_their_own():
-        given = _arrays(executable, arguments)
-        ours, source = _imported(way_of(executable), copy_of(executable._source, here=True))
+        given = arrays_of(executable, arguments)
+        ours, source = imported(way_of(executable), copy_of(executable._source, here=True))
         if isinstance(against, Executable) and _text(against._source) != _text(executable._source):
             made = _results_only(executable, against, given, options)
         else:
-            made = _Comparing(executable.name, ours, _other_way(ours, against), source, given, options).run()
+            made = _Comparing(executable.name, ours, other_way(ours, against), source, given, options).run()
     return replace(made, seconds=round(perf_counter() - start, 3), notes=(*made.notes, *notes))
 
 
@@ -105,74 +100,6 @@ def _differences(actual: list[Array], wanted: list[Array], tolerance: float | No
     """Which arrays differ, and how."""
     masks = [apart(a, w, tolerance) for a, w in zip(actual, wanted, strict=True)]
     return {i: Difference.of(actual[i], wanted[i], mask) for i, mask in enumerate(masks) if mask.any()}
-
-
-def way_of(executable: Executable) -> Compiled:
-    """How an executable was made, for other programs."""
-    options = executable._compile_options or CompileOptions()
-    return Compiled(executable.pipeline, replace(options, pipeline=None, rules=()), executable.target)
-
-
-def _arrays(executable: Executable, arguments: Sequence[Any]) -> list[Array]:
-    """The arguments as arrays, the leaves of tuples one by one.
-
-    Raises:
-        ExecutionError: they do not fit, or their sizes are known only at run time.
-    """
-    if not executable._signature.is_static:
-        raise ExecutionError(f"{executable.name}: programs with sizes at run time are not compared")
-    leaves = list(arguments) if executable._tree is None else executable._tree.arguments(list(arguments))
-    specs = executable.parameters
-    if len(leaves) != len(specs):
-        raise ExecutionError(f"{executable.name}: takes {len(specs)} argument(s), but {len(leaves)} came")
-    fitted = (fit_at(a, spec, f"{executable.name}: parameter {i}") for i, (a, spec) in enumerate(zip(leaves, specs)))
-    return [np.asarray(a) for a in fitted]
-
-
-def _imported(way: Compiled, source: ir.Module) -> tuple[Compiled, ir.Module]:
-    """The program with static shapes and plain types, as both sides get it, and the way from there."""
-    steps = list(way.pipeline.steps)
-    first = [steps.pop(0)] if steps[0].name == SHAPES else []
-    passes = [e.text for s in steps[:1] for e in s.elements if e.name in IMPORTS]
-    imports = [*first, *([Step("imports", passes)] if passes else [])]
-    made: ir.Module = run_pipeline(source, Pipeline("imports", imports))
-    return replace(way, pipeline=Pipeline(way.pipeline.name, steps, way.pipeline.rules)), made
-
-
-def _other_way(ours: Compiled, against: Against) -> Way:
-    """What is meant by `against`.
-
-    Raises:
-        CompileError: there is no such thing.
-    """
-    if isinstance(against, str) and against in NAMES:
-        oracle = shared_oracle(NAMES[against])
-        oracle.start()  # it does so while we compile
-        return oracle
-    return _way_of_ours(ours, against)
-
-
-def _way_of_ours(ours: Compiled, against: Against) -> Compiled:
-    if isinstance(against, Executable):
-        return replace(way_of(against), name=_name(against.pipeline, ours, "the other executable"))
-    if isinstance(against, CompileOptions):
-        pipeline = pipeline_of(find_target(ours.target), against)
-        return Compiled(pipeline, replace(against, pipeline=None), ours.target, _name(pipeline, ours, repr(against)))
-    if isinstance(against, Pipeline):
-        return replace(ours, pipeline=against, name=_name(against, ours, "the other pipeline"))
-    base = plain(ours)
-    if base is not None and against == "plain":
-        return base
-    if base is not None and (against == "source" or against in ours.pipeline):
-        return up_to_stage(ours, str(against))
-    stages = ["source", *ours.pipeline.names] if base is not None else []
-    raise CompileError(
-        f"nothing can be compared with {against!r}", hint=" or ".join(["interpreter", "xla", "plain", *stages])
-    )
-
-
-def _name(pipeline: Pipeline, ours: Compiled, otherwise: str) -> str:
-    return f"pipeline '{pipeline.name}'" if pipeline.name != ours.pipeline.name else otherwise
 
 
 @dataclass

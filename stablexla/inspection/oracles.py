@@ -208,6 +208,10 @@ def _xla_executable(data: bytes) -> Any:
 
     module = ir.Module.parse(data, stablehlo_context())
     artifact = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+    with suppress(ImportError, AttributeError):
+        from jaxlib.cpu import _lapack
+
+        _lapack.initialize()  # jax does so where it lowers a call of LAPACK
     client = jax.devices("cpu")[0].client
     devices = xla_client.DeviceList(tuple(client.local_devices()))
     return client.compile_and_load(artifact, devices, xla_client.CompileOptions())

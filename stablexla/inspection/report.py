@@ -123,11 +123,12 @@ def _worst(difference: Difference, against: str) -> str:
 
 
 def _counted(difference: Difference) -> str:
-    apart = f"{difference.ulp:.0f} ulp" if np.isfinite(difference.ulp) else "not comparable: NaN"
+    of = f"{difference.type}, {difference.count} of {difference.size} elements differ"
+    if not np.isfinite(difference.ulp):
+        return f"{of}, the worst is NaN on one side only"
     if difference.type.startswith(("s", "u", "p")):
-        apart = f"{difference.largest:g}"
-    of = f"{difference.count} of {difference.size} elements differ"
-    return f"{difference.type}, {of}, the worst by {apart}, at most by {difference.largest:.6g}"
+        return f"{of}, the worst by {difference.largest:g}"
+    return f"{of}, the worst by {difference.ulp:.0f} ulp, at most by {difference.largest:.6g}"
 
 
 def _cause_rows(cause: Cause) -> list[Row]:

@@ -13,11 +13,12 @@ import jaxlib.mlir.ir as ir
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
 from stablexla.dialects.errors import ParseError, StablexlaError, UnsupportedError, VerificationError
 from stablexla.interop import protobuf, reader
-from stablexla.interop.bytecode import OPERATIONS, Bytecode, MalformedError, read_bytecode, read_header
+from stablexla.interop.bytecode import OPERATIONS, RESOURCES, Bytecode, MalformedError, read_bytecode, read_header
 from stablexla.interop.bytecode_operations import operations
 from stablexla.interop.exported import find_exported
 from stablexla.interop.formats import Format
 from stablexla.interop.reader_process import NO_STABLEHLO, Kind
+from stablexla.interop.resources import inline_resources
 from stablexla.interop.text import excerpt
 from stablexla.interop.too_new import check_header, check_operations, is_newer, of_another_version
 from stablexla.interop.tuples import flatten_tuples
@@ -66,7 +67,8 @@ def _load_bytecode(data: bytes, file: str, trusted: bool) -> ir.Module:
     check_operations(found, names, file)
     kind = _kind(found)
     try:
-        return _read(kind, data, file, trusted)
+        module = _read(kind, data, file, trusted)
+        return inline_resources(module, file) if RESOURCES in found.sections else module
     except reader.Refused as refused:
         raise _bytecode_refused(refused, found, file) from None
 

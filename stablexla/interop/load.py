@@ -20,6 +20,7 @@ from stablexla.interop import bytecode
 from stablexla.interop.encoded import load_encoded, load_mhlo
 from stablexla.interop.entry import with_entry
 from stablexla.interop.formats import Format, decode, recognise
+from stablexla.interop.resources import MARK, inline_resources
 from stablexla.interop.text import TEXT, parse_file, parse_text
 from stablexla.interop.tuples import flatten_tuples
 from stablexla.interop.vhlo import to_stablehlo
@@ -110,6 +111,8 @@ def _parsed(parse: Callable[[], ir.Module], text: str, file: str, trusted: bool)
     """The module of a text, made one of StableHLO when it is one of VHLO or MHLO."""
     try:
         module = to_stablehlo(parse())
+        if MARK in text:
+            inline_resources(module, file)
         return flatten_tuples(module) if "tuple<" in text else module
     except ParseError as error:
         if "mhlo." not in text or not _OF_A_DIALECT.search(str(error)):

@@ -11,8 +11,8 @@ DEEPEST = 1000
 """How deep brackets may be nested; some ten times that overflow the stack."""
 
 _STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
-_CHUNK = 1 << 22
 _OPENING, _CLOSING = b"([{<", b")]}>"
+_OTHERS = bytes(set(range(256)) - {*_OPENING, *_CLOSING})
 
 
 def too_deep(text: str) -> tuple[int, int] | None:
@@ -28,19 +28,11 @@ def too_deep(text: str) -> tuple[int, int] | None:
 
 def _bound(data: bytes) -> int:
     """At least the depth: brackets in strings count, and what closes there too much does not."""
+    brackets = np.frombuffer(data.replace(b"->", b"").translate(None, _OTHERS), np.uint8)
     step = np.zeros(256, np.int8)
     step[list(_OPENING)], step[list(_CLOSING)] = 1, -1
-    depth, lowest, deepest = 0, 0, 0
-    for start in range(0, len(data), _CHUNK):
-        part = np.frombuffer(data, np.uint8, min(_CHUNK, len(data) - start), start)
-        steps = step[part]
-        arrows = (part[1:] == ord(">")) & (part[:-1] == ord("-"))
-        steps[1:][arrows] = 0
-        depths = np.cumsum(steps, dtype=np.int64) + depth
-        floor = np.minimum(np.minimum.accumulate(depths), lowest)
-        deepest = max(deepest, int((depths - floor).max()))
-        depth, lowest = int(depths[-1]), int(floor[-1])
-    return deepest
+    depths = np.cumsum(step[brackets], dtype=np.int32)
+    return int((depths - np.minimum(np.minimum.accumulate(depths), 0)).max(initial=0))
 
 
 def _first_too_deep(text: str) -> tuple[int, int] | None:

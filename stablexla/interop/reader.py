@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import json
 import os
 import select
@@ -51,6 +52,8 @@ class ReaderProcess:
     """One process, for one request at a time."""
 
     def __init__(self) -> None:
+        if not sys.executable:
+            raise OSError(errno.ENOENT, "this Python does not know where it is")
         self.owner = os.getpid()
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
@@ -199,6 +202,15 @@ def read_here(kind: Kind, data: bytes) -> ir.Module:
         return module
     except ValueError as error:
         raise Refused(*(str(a) for a in error.args)) from None
+
+
+def _after_fork() -> None:
+    """Another thread may have held the lock, and is not there to give it back."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

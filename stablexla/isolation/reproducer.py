@@ -37,7 +37,7 @@ def keep_reproducer(bytecode: Path, number: int, before: str, name: str, passes:
         return ""
     file = f"{number:02}.{re.sub(r'[^A-Za-z0-9]+', '_', name)}.repro.mlir"
     path = Path(tempfile.mkdtemp(prefix="stablexla-")) / file
-    header = Header(before, command(file, Step("step", passes)))
+    header = Header(before, command(str(path), Step("step", passes)))
     path.write_text(f"{header}\n{text}")
     return str(path)
 

@@ -17,7 +17,7 @@ from stablexla.lowering.types import is_token
 from stablexla.specialization import ArrayPattern, shapes_step
 from stablexla.targets.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline import Pipeline
-from stablexla.targets.signature import argument_name, main_of, needs_shapes
+from stablexla.targets.signature import argument_name, body_of, needs_shapes
 
 Shape = tuple[int, ...]
 
@@ -32,7 +32,7 @@ def known_shapes(module: ir.Module, arguments: argparse.Namespace) -> ir.Module:
         if arguments.shapes:
             raise ExecutionError("--shapes: all shapes of the program are known")
         return module
-    parameters = [a for a in main_of(module).regions[0].blocks[0].arguments if not is_token(a.type)]
+    parameters = [a for a in body_of(module).arguments if not is_token(a.type)]
     open_ = [i for i, a in enumerate(parameters) if is_unknown(a.type)]
     patterns = [ArrayPattern.of(a.type, argument_name(a)) for a in parameters]
     given = _given(arguments, open_, patterns)
@@ -42,7 +42,7 @@ def known_shapes(module: ir.Module, arguments: argparse.Namespace) -> ir.Module:
         if not pattern.takes(shape):
             raise ExecutionError(f"{_place(i, pattern)} takes {pattern}, but its shape is given as {_text(shape)}")
         shapes.append(shape)
-    types = [a.type for a in main_of(module).regions[0].blocks[0].arguments]
+    types = [a.type for a in body_of(module).arguments]
     made: ir.Module = run_pipeline(copy_of(module), Pipeline("shapes", [shapes_step(types, tuple(shapes))]))
     return made
 

@@ -15,7 +15,7 @@ from stablexla.targets.cpu.entry import take_entry
 from stablexla.targets.cpu.foreign_load import addresses as addresses_of
 from stablexla.targets.cpu.foreign_load import c_functions, take_host
 from stablexla.targets.cpu.options import CpuOptions
-from stablexla.targets.cpu.symbols import addresses
+from stablexla.targets.cpu.symbol_table import addresses
 from stablexla.targets.knobs import knobs
 from stablexla.targets.messages import messages_of
 from stablexla.targets.options import CompileOptions

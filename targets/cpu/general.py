@@ -65,11 +65,15 @@ def _separate_empties(module: ir.Module) -> None:
     """Gives each use of a tensor without contents, or with one number everywhere, one of its own: two arrays that begin
     as the same one would be taken for one buffer."""
     for name in ("linalg.fill", "tensor.empty"):
-        for op in walk(module.operation):
+        operations = walk(module.operation)
+        order = {op: number for number, op in enumerate(operations)}  # lists of uses are no part of a module's text
+        for op in operations:
             if op.name == name:
-                for use in list(op.results[0].uses)[1:]:
+                uses = [(order[use.owner.operation], use.operand_number, use.owner) for use in op.results[0].uses]
+                for place, operand, owner in sorted(uses, key=lambda use: use[:2])[1:]:
                     with ir.InsertionPoint(op):
-                        use.owner.operands[use.operand_number] = op.clone().results[0]
+                        owner.operands[operand] = op.clone().results[0]
+                    order[owner.operation] = place  # its hash is that of its operands
 
 
 def _move_before(op: ir.Operation, place: ir.Operation) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stablexla.lowering.lapack_routines import ROUTINES
-from stablexla.targets.cpu.symbols import symbol
+from stablexla.targets.cpu.symbol_table import symbol
 from stablexla.targets.runtime._runtime import set_blas_functions
 
 PREFIX = "stablexla_lapack_"

@@ -1,35 +1,15 @@
-"""C functions that generated code calls by name: where they are found, how they are declared, how arrays are passed.
+"""C functions that generated code calls by name: how they are declared, and how arrays are passed.
 
-Functions of the native runtime need no entry here: the execution engine finds them in its shared library.
+Where they are found is in `symbol_table.py`. Functions of the native runtime need no entry there: the execution engine
+finds them in its shared library.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import mlir.ir as ir
 from mlir.dialects import arith, func, llvm, memref
-
-Address = Callable[[], int]
-
-SYMBOLS: dict[str, Address] = {}
-
-
-def symbol(name: str) -> Callable[[Address], Address]:
-    """Registers a function that gives the address of a C function; it is asked when code that calls it is loaded."""
-
-    def register(address: Address) -> Address:
-        assert name not in SYMBOLS, f"two C functions are called {name}"
-        SYMBOLS[name] = address
-        return address
-
-    return register
-
-
-def addresses(names: Sequence[str]) -> dict[str, ctypes.c_void_p]:
-    """The addresses of those names that are registered."""
-    return {name: ctypes.c_void_p(SYMBOLS[name]()) for name in names if name in SYMBOLS}
 
 
 def declare(

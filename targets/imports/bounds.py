@@ -1,4 +1,4 @@
-"""Bounds of sizes at run time, taken off: the program is then one of unknown extents, which arguments can make known."""
+"""Bounds of sizes at run time, taken off: what is left are unknown extents, which arguments can make known."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from stablexla.targets.inlining import call_decomposition, inline_calls, note_wa
 from stablexla.targets.messages import messages_of
 from stablexla.targets.passes import module_pass
 from stablexla.targets.pipeline import Step, split
-from stablexla.targets.signature import main_of, outer_types
+from stablexla.targets.signature import body_of, main_of, outer_types
 
 REFINE = "stablexla-refine-arguments"
 SHAPES = "shapes"
@@ -59,7 +59,7 @@ def refine_arguments(module: ir.Module, *, types: str = "") -> None:
     Raises:
         VerificationError: types that do not fit those of the parameters.
     """
-    parameters = [a.type for a in main_of(module).regions[0].blocks[0].arguments]
+    parameters = [a.type for a in body_of(module).arguments]
     given = [_parse_type(e.text, module.context) for e in split(types)]
     if len(given) != len(parameters):
         raise VerificationError(f"main has {len(parameters)} parameters, but {len(given)} types are given for them")
@@ -69,7 +69,7 @@ def refine_arguments(module: ir.Module, *, types: str = "") -> None:
         if new != old and is_unknown(new):
             raise VerificationError(f"parameter {number} of main: {new} leaves extents open")
     main = main_of(module)
-    for argument, new in zip(main.regions[0].blocks[0].arguments, given, strict=True):
+    for argument, new in zip(body_of(module).arguments, given, strict=True):
         if argument.type != new:
             _refine(argument, new)
     type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
@@ -134,7 +134,7 @@ def refining_step(types: str) -> Step:
 
 
 def _check_parameters(module: ir.Module) -> None:
-    for number, argument in enumerate(main_of(module).regions[0].blocks[0].arguments):
+    for number, argument in enumerate(body_of(module).arguments):
         if is_unknown(argument.type):
             raise UnsupportedError(
                 f"parameter {number} of main is {argument.type}: its extents must be known first",

@@ -162,8 +162,8 @@ def _registered(names: Sequence[str]) -> dict[str, int]:
     if "memrefCopy" in names:
         found["memrefCopy"] = _address_in_mlir("memrefCopy")
     if set(names) - set(found):
-        from stablexla.targets.cpu import pipeline  # noqa: F401  (all of the target, which registers them)
-        from stablexla.targets.cpu.symbols import addresses
+        from stablexla.targets.cpu import lapack  # noqa: F401  (it registers them)
+        from stablexla.targets.cpu.symbol_table import addresses
 
         found |= {name: address.value or 0 for name, address in addresses(names).items()}
     return found

@@ -7,10 +7,17 @@
 #include <random>
 #include <vector>
 
+#include "blas_threads.h"
 #include "float_mode.h"
 #include "memory_pool.h"
 #include "random_key.h"
 #include "thread_pool.h"
+
+// Of OpenBLAS, when that is what the library was linked with.
+extern "C" {
+__attribute__((weak)) int openblas_get_num_threads();
+__attribute__((weak)) void openblas_set_num_threads(int count);
+}
 
 namespace stablexla {
 namespace {
@@ -46,9 +53,12 @@ std::atomic<std::uint64_t>& seed() {
 }
 std::atomic<std::uint64_t> drawn{0};
 
-void read_environment() {
+void prepare() {
   static std::once_flag once;
   std::call_once(once, [] {
+    if (openblas_get_num_threads != nullptr && openblas_set_num_threads != nullptr)
+      set_blas_functions(reinterpret_cast<std::uintptr_t>(&openblas_get_num_threads),
+                         reinterpret_cast<std::uintptr_t>(&openblas_set_num_threads));
     const char* text = std::getenv("STABLEXLA_NUM_THREADS");
     const int count = text != nullptr ? std::atoi(text) : 0;
     if (count >= 1 && count <= 1024) set_num_threads(count);
@@ -111,7 +121,7 @@ void copy_strided(std::int64_t rank, const std::int64_t* sizes, const std::int64
 
 extern "C" int stablexla_run_program(const stablexla_program* program, const void* const* arguments,
                                      void* const* results) {
-  stablexla::read_environment();
+  stablexla::prepare();
   try {
     return stablexla::run(*program, arguments, results);
   } catch (const std::bad_alloc&) {
@@ -125,7 +135,7 @@ extern "C" void stablexla_seed_programs(std::uint64_t number) {
 }
 
 extern "C" int stablexla_use_threads(int count) {
-  stablexla::read_environment();
+  stablexla::prepare();
   return count >= 1 && count <= 1024 && stablexla::set_num_threads(count) ? 0 : 1;
 }
 

@@ -170,6 +170,35 @@ def test_lapack_is_the_users(tmp_path: Path) -> None:
     assert made.external == ("dpotrf_",)
 
 
+POTRF = """
+#include <math.h>
+void dpotrf_(const char* uplo, const int* n, double* a, const int* lda, int* info) {
+  for (int j = 0; j < *n; ++j) {
+    for (int i = j; i < *n; ++i) {
+      double *x = *uplo == 'L' ? &a[i + j * *lda] : &a[j + i * *lda];
+      for (int k = 0; k < j; ++k)
+        *x -= *uplo == 'L' ? a[i + k * *lda] * a[j + k * *lda] : a[k + i * *lda] * a[k + j * *lda];
+      *x = i == j ? sqrt(*x) : *x / a[j + j * *lda];
+    }
+  }
+  *info = 0;
+}
+"""
+
+
+def test_lapack_of_a_library(tmp_path: Path) -> None:
+    """The library is one of a single function, which counts as an oracle as well as any."""
+    (tmp_path / "lapack.c").write_text(POTRF)
+    subprocess.run(["cc", "-O1", "-c", "-fPIC", "-o", tmp_path / "lapack.o", tmp_path / "lapack.c"], check=True)
+    b = sx.XlaBuilder("solve")
+    computation = b.build(sx.cholesky(b.parameter(0, sx.f64[3, 150, 150]), True))
+    library, made = built(computation, tmp_path, link_arguments=[str(tmp_path / "lapack.o")])
+    x = np.random.default_rng(1).standard_normal((3, 150, 150))
+    x = x @ x.transpose(0, 2, 1) + 150 * np.eye(150)
+    (factor,) = call(library, made.name, [x], [x])
+    np.testing.assert_allclose(factor, np.linalg.cholesky(x), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("make", "what"),
     [

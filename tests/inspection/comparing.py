@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.lowering import families
 from stablexla.lowering.registry import RULES
 from stablexla.targets.cpu import emit
 from stablexla.targets.cpu.emitters import EMITTERS
@@ -36,6 +37,7 @@ AFFINE_ARGUMENTS = [normal(4, 37), normal(37)]
 
 def break_rule(monkeypatch: pytest.MonkeyPatch, name: str, rule: Callable[..., Any]) -> None:
     """Lowers an operation by another rule."""
+    assert families  # which registers them
     monkeypatch.setitem(RULES, name, replace(RULES[name], rule=rule))
 
 

@@ -5,16 +5,19 @@ The oracles are what programs are compared with; what is tested is that nothing 
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import stablexla as sx
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.inspection.compare import CompareOptions, compare
+from stablexla.inspection.report import show
 from tests.inspection.comparing import (
     AFFINE_ARGUMENTS,
     affine,
@@ -403,6 +406,17 @@ class TestWhatItIs:
             monkeypatch.undo()
             assert np.allclose(sx.compile(path)(inputs["arr_0"]), expected["arr_0"])
         assert "--compare=interpreter" in (path.parent / "README.txt").read_text()
+
+    def test_on_a_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        break_rule(monkeypatch, "stablehlo.tanh", lambda ctx, x: x)
+        found = sx.compile(affine()).compare(AFFINE_ARGUMENTS, "interpreter", cause=False)
+        console = Console(file=io.StringIO(), force_terminal=True, width=100)
+        show(found, console)
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert "DIFFERS" in text
+        assert "\x1b[" in text
+        assert found.finding is not None
+        assert found.finding.cause is None
 
     def test_nothing_to_save(self, tmp_path: Path) -> None:
         assert sx.compile(affine()).compare(AFFINE_ARGUMENTS, "plain").save(tmp_path) is None

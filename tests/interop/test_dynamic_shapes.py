@@ -433,10 +433,39 @@ def test_arguments_that_do_not_fit(name: str) -> None:
         sx.compile(text)(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("func.func private @main(tensor<?xf32>) -> tensor<?xf32>", "has no body"),
+        (f"func.func @main(%x: tuple<{V}>, %y: {V}) -> {V} {{ return %y : {V} }}", "a value of type tuple"),
+        (f"func.func @main(%x: index, %y: {V}) -> {V} {{ return %y : {V} }}", "a value of type index"),
+        (f"func.func @main(%y: {V}) -> {V} {{ cf.br ^bb1\n ^bb1: return %y : {V} }}", "between the blocks"),
+    ],
+)
+def test_programs_that_are_refused(text: str, message: str) -> None:
+    with pytest.raises((sx.UnsupportedError, sx.VerificationError), match=message):
+        sx.compile(text)
+
+
+@pytest.mark.parametrize("shape", [(-1,), (2**62,), (2**70,)])
+def test_extents_that_no_array_has(shape: tuple[int, ...]) -> None:
+    with pytest.raises((sx.ExecutionError, sx.UnsupportedError)):
+        sx.compile(f"func.func @main(%x: {V}) -> {V} {{ return %x : {V} }}").specialize([shape])
+
+
 def test_an_extent_that_depends_on_data() -> None:
     text = vector(f"%r = stablehlo.dynamic_iota %m, dim = 0 : ({I1}) -> {V}", parameters=f"%x: {V}, %m: {I1}")
     with pytest.raises(sx.UnsupportedError, match=r"dynamic_iota: the size of dimension 0 of the result(.|\n)*:8:8"):
         sx.compile(text)(np.zeros(2, F32), np.zeros(1, np.int32))
+
+
+def test_in_a_process_of_its_own() -> None:
+    """Shapes are found there too, and what is refused is told as it is here."""
+    add = sx.compile(ADD, options=sx.CompileOptions(isolated=True))
+    assert_same(add(np.ones((2, 3), F32), np.ones(3, F32)), np.full((2, 3), 2, F32))
+    pairs = sx.compile(OPERATIONS["dynamic_reshape"][0], options=sx.CompileOptions(isolated=True))
+    with pytest.raises(sx.ExecutionError, match=r"do not fit the program(.|\n)*parameter 0  f32\[3\]"):
+        pairs(np.ones(3, F32))
 
 
 def test_bounded_and_unknown_dimensions_together() -> None:

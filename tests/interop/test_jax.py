@@ -176,7 +176,7 @@ class TestCalls:
         np.testing.assert_array_equal(jax.grad(lambda x: square(x).sum())(X), 2 * X)
         np.testing.assert_array_equal(jax.vmap(square)(X), X**2)
         np.testing.assert_array_equal(jax.jit(square)(X), X**2)
-        assert jax.eval_shape(square, X).shape == (2, 3)
+        assert jax.eval_shape(square, X).shape == square.eval_shape(X).shape == (2, 3)
         np.testing.assert_array_equal(jax.linearize(square, X)[1](np.ones_like(X)), 2 * X)
 
     def test_programs_by_signature(self) -> None:

@@ -76,9 +76,9 @@ class TestJudge:
         assert compare([x], [y]).state == "differs"
         assert with_exact(compare([y], [x]), [y], [x], [x.astype(np.float64)]).state == "differs"
 
-    @pytest.mark.parametrize(("ours", "state"), [(1.00002, "equal"), (1.0002, "differs")])
+    @pytest.mark.parametrize(("ours", "state"), [(1.00004, "equal"), (1.0002, "differs")])
     def test_the_exact_result_decides(self, ours: float, state: str) -> None:
-        """JAX's is 1e-5 from the exact result; twice as much is allowed."""
+        """JAX's is 1e-5 from the exact result; four times as much is allowed."""
         a, b, exact = (np.array([v]) for v in (ours, 1.00001, 1.0))
         a, b = a.astype(np.float32), b.astype(np.float32)
         found = with_exact(compare([a], [b]), [a], [b], [exact])

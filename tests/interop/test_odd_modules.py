@@ -9,7 +9,10 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.errors import ParseError, UnsupportedError, VerificationError
+from stablexla.interop.formats import Format
+from stablexla.interop.load import parse_text
 from stablexla.interop.nesting import DEEPEST, too_deep
+from stablexla.interop.written import write
 from stablexla.targets.knobs import knobs
 
 X = np.array([1.0, 2.0], np.float32)
@@ -223,6 +226,50 @@ class TestNesting:
         assert sx.compile(ifs(40))(np.array(True))
         with pytest.raises(UnsupportedError, match="nested too deep"):
             sx.compile(ifs(400))
+
+
+class TestResources:
+    """Constants whose elements stand behind the program, as some producers write their weights."""
+
+    TEXT = """func.func @main(%x: tensor<2xf32>) -> (tensor<2xf32>, tensor<2x2xbf16>, tensor<3xi1>) {
+  %a = stablehlo.constant dense_resource<weights> : tensor<2xf32>
+  %b = stablehlo.constant dense_resource<"odd: name"> : tensor<2x2xbf16>
+  %c = stablehlo.constant dense_resource<flags> : tensor<3xi1>
+  %0 = stablehlo.add %x, %a : tensor<2xf32>
+  return %0, %b, %c : tensor<2xf32>, tensor<2x2xbf16>, tensor<3xi1>
+}
+{-#
+  dialect_resources: {
+    builtin: {
+      weights: "0x040000000000803F0000C0BF",
+      "odd: name": "0x02000000803F0040403F8040",
+      flags: "0x01000000010001"
+    }
+  }
+#-}
+"""
+
+    @pytest.mark.parametrize("form", [Format.TEXT, Format.BYTECODE])
+    def test_are_put_in_their_places(self, form: Format) -> None:
+        text = parse_text(self.TEXT)
+        assert "dense_resource" in str(text)
+        first, second, third = sx.compile(write(text, form)).execute([X])
+        np.testing.assert_array_equal(first, [2.0, 0.5])
+        np.testing.assert_array_equal(second.astype(np.float32), [[1.0, 2.0], [0.75, 4.0]])
+        np.testing.assert_array_equal(third, [True, False, True])
+
+    def test_left_out(self) -> None:
+        text = write(sx.load(self.TEXT), Format.TEXT, elide=1).decode()
+        with pytest.raises(UnsupportedError, match="left out when the program was printed"):
+            sx.load(text)
+
+    def test_of_another_size(self) -> None:
+        with pytest.raises(ParseError, match=r"'weights\w*' has 4 bytes"):
+            sx.load(self.TEXT.replace("0000803F0000C0BF", "0000803F"))
+
+    def test_missing(self) -> None:
+        with pytest.raises(ParseError, match="no elements of the name 'weights"):
+            sx.load(self.TEXT.replace("      weights:", "      waits:"))
 
 
 class TestSize:

@@ -177,7 +177,7 @@ def test_a_crash_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     # the file shows the crash again, and nothing else is left
     reproducer = Path(error.value.reproducer)
     header, text = reproducer.read_text().split("\n", 1)
-    assert header.startswith("// stage tensor: stablexla-opt 02.kernels.repro.mlir --pass-pipeline=")
+    assert header.startswith(f"// stage tensor: stablexla-opt {reproducer} --pass-pipeline=")
     assert "linalg.generic" in text
     passes = sx.Step("again", header.split("--pass-pipeline=")[1].strip("'"))
     assert [e.text for e in passes.elements][-1] == "test-abort"

@@ -19,7 +19,8 @@ from stablexla.lowering.registry import RULES, Registration
 from stablexla.lowering.storage import constant
 from stablexla.targets.cpu.emitters import EMITTERS
 from stablexla.targets.cpu.kernel import Emitted, Kernel
-from stablexla.targets.cpu.symbols import SYMBOLS, declare, pointer_to, pointer_type
+from stablexla.targets.cpu.symbol_table import SYMBOLS
+from stablexla.targets.cpu.symbols import declare, pointer_to, pointer_type
 from stablexla.targets.cpu.target import CpuTarget
 from tests.kernels.stages import outlined
 

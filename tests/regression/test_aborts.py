@@ -29,14 +29,24 @@ PACK = """func.func @main(%x: tensor<8x16xf32>, %y: tensor<2x4x4x4xf32>) -> tens
 """
 
 
-def test_a_schedule_with_another_number_of_vector_sizes(tmp_path: Path) -> None:
-    (tmp_path / "pack.mlir").write_text(PACK)
-    (tmp_path / "schedule.mlir").write_text(SCHEDULE)
-    command = ["-m", "stablexla.tools.opt", "pack.mlir", "--transform-script=schedule.mlir", "--isolated"]
-    done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+def opt(folder: Path, text: str, *arguments: str) -> str:
+    """What `stablexla-opt --isolated` says of a program that ends it."""
+    (folder / "in.mlir").write_text(text)
+    command = [sys.executable, "-m", "stablexla.tools.opt", "in.mlir", *arguments, "--isolated"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("error: the process ended (SIGABRT)\n")
-    assert "Invalid number of input vector sizes" in done.stderr
+    return done.stderr
+
+
+def test_a_schedule_with_another_number_of_vector_sizes(tmp_path: Path) -> None:
+    (tmp_path / "schedule.mlir").write_text(SCHEDULE)
+    assert "Invalid number of input vector sizes" in opt(tmp_path, PACK, "--transform-script=schedule.mlir")
+
+
+def test_a_pass_for_gpus_on_functions_of_another_dialect(tmp_path: Path) -> None:
+    text = "llvm.func @main(%x: !llvm.ptr) { llvm.return }"
+    assert "Assertion" in opt(tmp_path, text, "-xegpu-propagate-layout", "--context=upstream")
 
 
 def test_an_instruction_that_the_processor_does_not_have() -> None:

@@ -29,6 +29,9 @@ UPSTREAM = [
     ("func.func(convert-to-llvm)", "runs on whole modules, not on func.func"),
     ("any(func.func(convert-to-emitc{filter-dialects=arith}))", "runs on whole modules, not on func.func"),
     ("func.func(strip-func-quant-types)", "runs on whole modules, not on func.func"),
+    ("func.func(convert-func-to-spirv)", "runs on whole modules, not on func.func"),
+    ("func.func(convert-scf-to-spirv)", "runs on whole modules, not on func.func"),
+    ("func.func(convert-tensor-to-spirv)", "runs on whole modules, not on func.func"),
 ]
 STABLEHLO = [
     ("composite-fixed-point-pass{max-iterations=-1}", "a number from 1 on"),

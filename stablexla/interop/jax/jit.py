@@ -145,7 +145,15 @@ class JitFunction:
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """What JAX makes of the function for these arguments, a `jax.stages.Lowered` for the CPU."""
-        return self._traced.trace(*args, **kwargs).lower(lowering_platforms=("cpu",))
+        return self.trace(*args, **kwargs).lower(lowering_platforms=("cpu",))
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """What JAX traces of the function for these arguments, a `jax.stages.Traced`."""
+        return self._traced.trace(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and types of the results, as `jax.eval_shape` tells them."""
+        return self._traced.eval_shape(*args, **kwargs)
 
     def program(self, *args: Any, **kwargs: Any) -> JaxProgram:
         """The compiled program for these arguments."""

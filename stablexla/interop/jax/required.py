@@ -27,8 +27,21 @@ def jax() -> Any:
 
 @cache
 def internals() -> Any:
-    """What a call of a compiled function costs little with, and what a lowered function knows of its callbacks."""
-    jax()
+    """What a call of a compiled function costs little with, and what a lowered function knows of its callbacks.
+
+    Raises:
+        StablexlaError: this version of JAX has it elsewhere.
+    """
+    version = jax().__version__
+    try:
+        return _internals()
+    except (AttributeError, ImportError) as error:
+        raise StablexlaError(
+            f"jax {version} is not one that stablexla was made for: {error}", hint="pip install 'stablexla[jax]'"
+        ) from error
+
+
+def _internals() -> SimpleNamespace:
     from jax._src import config, core
     from jaxlib import _jax
 

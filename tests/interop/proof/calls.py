@@ -74,3 +74,14 @@ def short(array: Array) -> str:
     name = str(array.dtype)
     name = _SHORT.get(name, name.replace("uint", "u").replace("int", "s"))
     return f"{name}[{','.join(map(str, array.shape))}]"
+
+
+def leaves_of(results: Any) -> list[Array]:
+    """The arrays of a pytree; of random keys, their bits."""
+    import jax
+
+    found = []
+    for leaf in jax.tree.leaves(results):
+        is_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        found.append(np.asarray(jax.random.key_data(leaf) if is_key else leaf))
+    return found

@@ -18,7 +18,7 @@ from tests.interop.proof.judge import Verdict
 from tests.interop.proof.trial import Trial, trial_of
 
 ROOT = Path(__file__).resolve().parents[3]
-TIMEOUT = 120.0
+TIMEOUT = 300.0
 
 Done = Callable[[str, list[Trial]], None]
 

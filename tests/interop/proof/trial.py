@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from tests.interop.proof.calls import Call
+from tests.interop.proof.calls import Call, leaves_of
 from tests.interop.proof.exact import exact_results
 from tests.interop.proof.judge import Verdict, compare, with_exact
 from tests.interop.proof.values import Array
@@ -76,17 +74,6 @@ def _ours(of_arrays: Callable[..., Any], arrays: Sequence[Array], theirs: list[A
     if found.state == "differs":
         found = with_exact(found, ours, theirs, exact_results(of_arrays, arrays))
     return Trial(label, found, key, round(seconds, 3))
-
-
-def leaves_of(results: Any) -> list[Array]:
-    """The arrays of a pytree; of random keys, their bits."""
-    import jax
-
-    found = []
-    for leaf in jax.tree.leaves(results):
-        is_key = isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        found.append(np.asarray(jax.random.key_data(leaf) if is_key else leaf))
-    return found
 
 
 def first_line(error: BaseException) -> str:
