@@ -13,6 +13,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib import metadata
@@ -22,9 +23,11 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 import jaxlib.mlir.passmanager as passmanager
 
+from stablexla.compiler import is_big
 from stablexla.composite_kernels import accept_all
 from stablexla.computation import XlaComputation
 from stablexla.dialects import composites, custom_calls
+from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import LoadError, StablexlaError
 from stablexla.executable import Executable
 from stablexla.interop.load import Program, load
@@ -92,7 +95,8 @@ def compile_cached(
     if found is not None:
         counts.hits += 1
         if isinstance(program, (XlaComputation, ir.Module)):
-            found._source = load(program)  # with its own locations
+            with contexts_of_their_own() if is_big(program) else nullcontext():
+                found._source = load(program)  # with its own locations
     else:
         counts.misses += 1
         found = compile_now()

@@ -100,7 +100,7 @@ def compile_watched(
     watcher: type[KnobWatcher] = KnobWatcher,
 ) -> Executable:
     """`compile` in this process; `watcher` is made for the run of the pipeline, and told of it."""
-    with contexts_of_their_own() if _is_big(program) else nullcontext():
+    with contexts_of_their_own() if is_big(program) else nullcontext():
         return _compile(program, find_target(target), num_replicas, num_partitions, options, watcher)
 
 
@@ -147,7 +147,7 @@ def _compile(
     )
 
 
-def _is_big(program: Program) -> bool:
+def is_big(program: Program) -> bool:
     """Whether a program holds constants that should not stay in the thread's contexts for ever."""
     if isinstance(program, Path):
         return program.is_file() and program.stat().st_size > BIG

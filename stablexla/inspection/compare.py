@@ -66,10 +66,10 @@ def compare(
         executable = executable.specialize([np.shape(a) for a in arguments])
     notes: tuple[str, ...] = ()
     if not executable._signature.is_static:
-        arguments = list(arguments) if executable._tree is None else executable._tree.arguments(list(arguments))
-        known = executable_for_sizes(executable, arguments)
+        leaves: list[Any] = list(arguments) if executable._tree is None else executable._tree.arguments(list(arguments))
+        arguments, known = leaves, executable_for_sizes(executable, leaves)
         notes = ("its sizes are known at run time: operations are judged in the program for these sizes",)
-        if not (made := _results_only(executable, known, list(arguments), options)).equal:
+        if not (made := _results_only(executable, known, [np.asarray(a) for a in arguments], options)).equal:
             return replace(made, notes=("it gives other results than the program for these sizes",))
         executable = known
     with contexts_of_their_own():

@@ -20,6 +20,7 @@ TEXT = "<text>"
 """What a text without a file is called."""
 
 _LONGEST = 600
+_ENDINGS = (".mlir", ".mlirbc", ".stablehlo", ".hlo", ".pb", ".txt")
 _PLACE = re.compile(r'"([^"\n]*)":(\d+):(\d+)')
 _ABOUT_AN_OPERATION = re.compile(r"'[\w.]+' op ")
 
@@ -74,7 +75,7 @@ def _refusal(
         where = f"{file}:{match[2]}:{match[3]}" if match and match[1] in ("-", file) else place_of(place)
         return VerificationError(f"{where or file}: {message}" + _excerpt(text, match, file))
     hint = ""
-    if file == TEXT and "\n" not in text and text.strip().endswith((".mlir", ".mlirbc", ".txt")):
+    if file == TEXT and "\n" not in text and text.strip().endswith(_ENDINGS):
         hint = f"pathlib.Path({text.strip()!r}), if this is the name of a file"
     line, column = (int(match[2]), int(match[3])) if match else (0, 0)
     return ParseError(message + _excerpt(text, match, file), file=file, line=line, column=column, hint=hint)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from stablexla.lowering.registry import RULES
 from stablexla.targets.cpu import emit
 from stablexla.targets.cpu.emitters import EMITTERS
 from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.inlining import operations_of
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -70,6 +72,16 @@ def subtract_for_add(module: ir.Module) -> None:
     for op in found:
         with op.context, op.location, ir.InsertionPoint(op):
             made = ir.Operation.create("arith.subf", results=[op.results[0].type], operands=list(op.operands))
+        op.results[0].replace_all_uses_with(made.results[0])
+        op.erase()
+
+
+def multiply_for_add(module: hlo_ir.Module) -> None:
+    """A pass on StableHLO that is wrong."""
+    for op in operations_of(module, "stablehlo.add"):
+        with op.context, op.location, hlo_ir.InsertionPoint(op):
+            types, operands = [r.type for r in op.results], list(op.operands)
+            made = hlo_ir.Operation.create("stablehlo.multiply", results=types, operands=operands)
         op.results[0].replace_all_uses_with(made.results[0])
         op.erase()
 

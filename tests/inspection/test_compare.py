@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ import stablexla as sx
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.inspection.compare import CompareOptions, compare
 from stablexla.inspection.report import show
+from stablexla.targets.passes import PASSES
 from tests.inspection.comparing import (
     AFFINE_ARGUMENTS,
     affine,
     break_emitters,
     break_rule,
     line_of,
+    multiply_for_add,
     normal,
     subtract_for_add,
 )
@@ -268,6 +271,17 @@ class TestSteps:
         assert found.operation == "stablehlo.multiply"
         assert found.cause is not None
         assert (found.cause.step, found.cause.change) == ("", "flush_denormals=True in the place of False")
+
+    def test_a_pass_on_stablehlo_that_all_pipelines_share(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The oracle runs what the pass leaves, so that it is not taken for a mistake in lowering."""
+        name = "stablexla-expand-bounded"
+        monkeypatch.setitem(PASSES, name, replace(PASSES[name], function=multiply_for_add))
+        found = sx.compile(affine()).compare(AFFINE_ARGUMENTS, "interpreter").finding
+        assert found is not None
+        assert found.operation == "stablehlo.add"
+        assert found.cause is not None
+        assert (found.cause.step, found.cause.rule) == ("stablehlo", "")
+        assert found.cause.change == f"the pass {name} changes what the program means"
 
 
 class TestKernels:

@@ -142,6 +142,7 @@ def _(given: Arrays, made: Arrays) -> None:
     close(values, np.linalg.eigvalsh(given[0]))
 
 
+@case("syevd, singular values", lambda a: jnp.linalg.svd(a, hermitian=True), hermitian)
 @case("gesdd", lambda a: jnp.linalg.svd(a, full_matrices=True), tall)
 @case("gesdd, thin", lambda a: jnp.linalg.svd(a, full_matrices=False), tall)
 @case("gesdd, wide", lambda a: jnp.linalg.svd(a, full_matrices=False), wide)
