@@ -44,9 +44,9 @@ def compile(
     compiled it has ended.
 
     Args:
-        program: what `sx.load` takes: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO portable
-            artifact or an HLO proto (`bytes`); a `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`, which is left
-            as it is.
+        program: what `sx.load` takes: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO
+            portable artifact or an HLO proto (`bytes`); a `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`,
+            which is left as it is.
         target: what to compile for.
         num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.
         num_partitions: into how many partitions each is split; `mhlo.num_partitions`, or 1, when not given.

@@ -246,14 +246,14 @@ for _words in ((True, True, "N", False), (False, False, "T", True), (True, False
 
 @pytest.mark.parametrize("name", CASES)
 def test_routine(name: str) -> None:
-    """One program for all types of elements."""
+    """One program for all types of elements; for two of them where a case is another form of one."""
     function, arguments, check = CASES[name]
-    given = [arguments(dtype) for dtype in TYPES]
+    given = [arguments(dtype) for dtype in (TYPES[::3] if "," in name else TYPES)]
     here, there = run_both(lambda *calls: [function(*call) for call in calls], *given)
     for x, y in zip(here, there, strict=True):
         assert (x.dtype, x.shape) == (y.dtype, y.shape)
         close(x, y)
-    results = len(here) // len(TYPES)
+    results = len(here) // len(given)
     for i, call in enumerate(given):
         check(call, here[i * results : (i + 1) * results])
 
@@ -311,12 +311,12 @@ def test_info_of_tridiagonal_systems() -> None:
     assert run.execute([zero, zero + 2, zero, one])[-1] == 0
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_elements_that_are_not_finite(bad: float) -> None:
-    """As JAX has it: a program ends, and says NaN for the matrix that has them; the others are right."""
-    a = random_array(np.float32, 2, 4, 4)
+def test_elements_that_are_not_finite() -> None:
+    """As JAX has it: a program ends, and says NaN for the matrices that have them; the others are right."""
+    a = random_array(np.float32, 3, 4, 4)
     a = a + h(a)
-    a[1, 2, 1] = a[1, 1, 2] = bad
+    a[1, 2, 1] = a[1, 1, 2] = np.nan
+    a[2, 2, 1] = a[2, 1, 2] = np.inf
 
     def functions(a: Any) -> Any:
         return [

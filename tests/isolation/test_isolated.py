@@ -94,6 +94,17 @@ def test_functions_of_this_process_are_called_here() -> None:
         sx.unregister_composite_kernel("isolated.twice", 1)
 
 
+def test_rules_of_a_module_go_along() -> None:
+    b = sx.XlaBuilder("ruled")
+    computation = b.build(sx.tanh(b.parameter(0, sx.f32[2])))
+    rules = [sx.lowering_rule("stablehlo.tanh", failing_passes.unchanged)]
+    executable = sx.compile(computation, options=sx.CompileOptions(isolated=True, rules=rules))
+    assert executable(np.array([2, 3], np.float32)).tolist() == [2, 3]
+    rules = [sx.lowering_rule("stablehlo.tanh", lambda ctx, x: [x])]
+    with pytest.raises(sx.UnsupportedError, match=r"the lowering rule for stablehlo\.tanh is .* cannot import"):
+        sx.compile(computation, options=sx.CompileOptions(isolated=True, rules=rules))
+
+
 def test_processes_are_kept() -> None:
     sx.compile(TEXT, options=ISOLATED)
     before = [each._process.pid for each in worker._idle]

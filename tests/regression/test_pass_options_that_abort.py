@@ -41,7 +41,8 @@ STABLEHLO = [
     ("func.func(sdy-propagation-pipeline)", "runs on whole modules, not on func.func"),
 ]
 GOOD = (
-    "func.func(affine-loop-tile{tile-sizes=4,4}),convert-arith-to-llvm{index-bitwidth=32},nvvm-attach-target{O=3 chip=sm_90}",
+    "func.func(affine-loop-tile{tile-sizes=4,4}),convert-arith-to-llvm{index-bitwidth=32}",
+    "nvvm-attach-target{O=3 chip=sm_90},rocdl-attach-target{abi=600}",
     "one-shot-bufferize{analysis-heuristic=top-down},gpu-module-to-binary{format=isa},convert-to-llvm",
 )
 

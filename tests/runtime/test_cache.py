@@ -254,7 +254,9 @@ PROCESS = """
 import sys
 import numpy as np
 import stablexla as sx
+from stablexla import cache
 from stablexla.cache import counts
+cache._digest_of_the_package = lambda: "of this test"  # somebody may be at work on a file
 for factor in (1.25, 1.5, 1.75):
     b = sx.XlaBuilder("scaled")
     made = sx.compile(b.build(b.parameter(0, sx.f32[3]) * factor))

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from stablexla.targets.cpu.toolchain import ARCHIVE
+from stablexla.version import VERSION
+
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("packaging")  # one wheel for all
 LAYERS = ("dialects", "lowering", "targets")
@@ -45,6 +48,7 @@ def test_every_module_is_in_the_wheel(unpacked):
     assert python_files(unpacked / "stablexla") == wanted
     assert (unpacked / "stablexla/py.typed").exists()
     assert len(list(unpacked.glob("stablexla/targets/runtime/_runtime*.so"))) == 1
+    assert (unpacked / "stablexla/targets/runtime" / ARCHIVE).exists()
     assert {path.name.split("-")[0] for path in unpacked.iterdir()} == {"stablexla"}
 
 
@@ -69,9 +73,11 @@ def test_the_wheel_works_where_it_lies(unpacked):
 def test_entry_points_and_metadata(unpacked):
     [info] = unpacked.glob("*.dist-info")
     scripts = (info / "entry_points.txt").read_text()
+    assert "stablexla-compile=stablexla.tools.compile:main" in scripts.replace(" ", "")
     assert "stablexla-opt=stablexla.tools.opt:main" in scripts.replace(" ", "")
     assert "stablexla-run=stablexla.tools.run:main" in scripts.replace(" ", "")
     metadata = (info / "METADATA").read_text()
+    assert f"Version: {VERSION}\n" in metadata
     assert "License-Expression: Apache-2.0 WITH LLVM-exception" in metadata
     for extra in ("jax", "mpi", "gpu", "bench", "dev"):
         assert f"Provides-Extra: {extra}" in metadata
