@@ -113,6 +113,7 @@ class _Comparing:
     arguments: list[Array]
     options: CompareOptions
     notes: list[str] = field(default_factory=list)
+    whole: bool = True
 
     def run(self) -> Comparison:
         """Runs both ways, and looks for what is wrong."""
@@ -140,13 +141,14 @@ class _Comparing:
         return Comparison(
             self.name,
             self.other.name,
-            finding is None and not results,
+            finding is None and not results and (self.whole or self.search.judged > 0),
             finding,
             results,
             len(self.actual),
             sum(unit.op.name not in SOURCES for unit in self.program.units),
             self.search.judged,
             self._not_judged(),
+            self.whole,
             dict(judge.faults),
             tuple(self.notes),
         )
@@ -165,6 +167,7 @@ class _Comparing:
         self.options.progress(f"the program by {self.other.name}", 0, 0)
         wanted = self.other.run(self.source, self.arguments)
         if isinstance(wanted, Refusal):
+            self.whole = False
             self.notes.append(f"{self.other.name} does not run the program as a whole: {wanted}")
             return {}
         return _differences(self.actual, wanted, self.options.tolerance)

@@ -16,13 +16,15 @@ class Comparison:
     Attributes:
         name: the program's.
         against: what it was held against: "interpreter", "xla", a stage, or the name of a pipeline.
-        equal: whether no operation is wrong and the results agree.
+        equal: whether no operation is wrong and the results agree, as far as they could be compared; false when nothing
+            could be.
         finding: the first wrong operation; None when there is none.
         results: for each result that differs its number and how; those that agree are left out.
         result_count: how many results the program has.
         operations: how many operations it has but for constants, those of called functions where they are called.
         judged: how many of them were judged, with those inside loops and branches that were looked into.
         not_judged: the others, and why.
+        whole: whether the program's results could be compared.
         excused: known faults of the other side that were met, and what the standard leaves open, with how often.
         notes: what else is worth knowing.
         seconds: how long it took.
@@ -37,6 +39,7 @@ class Comparison:
     operations: int
     judged: int
     not_judged: tuple[NotJudged, ...] = ()
+    whole: bool = True
     excused: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     seconds: float = 0.0

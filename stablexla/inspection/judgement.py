@@ -154,7 +154,7 @@ def allowed(case: Case) -> tuple[float, float]:
         return 1, _sum_bound(case, eps)
     for algorithm, units in ALGORITHMS.items():
         if algorithm in case.statement.operations:
-            return units, units * eps * _largest([case.wanted])
+            return units, units * eps * largest([case.wanted])
     return 0, 0.0
 
 
@@ -174,16 +174,16 @@ def _adds_up(case: Case) -> bool:
 def _sum_bound(case: Case, eps: float) -> float:
     """n terms of magnitude m: any order of summation is within n * n * m * eps of any other."""
     product = case.statement.operation in ("dot_general", "dot", "convolution")
-    terms = _terms(case)
+    count = terms(case)
     magnitude = (
-        prod(_largest([o]) for o in case.operands)
+        prod(largest([o]) for o in case.operands)
         if product
-        else max(map(_largest, ([o] for o in case.operands)), default=0.0)
+        else max(map(largest, ([o] for o in case.operands)), default=0.0)
     )
-    return 2 * terms * (terms + 2) * eps * magnitude
+    return 2 * count * (count + 2) * eps * magnitude
 
 
-def _terms(case: Case) -> int:
+def terms(case: Case) -> int:
     """How many numbers at most are added up for one result."""
     shapes = [o.size for o in case.operands]
     if case.statement.operation in ("dot_general", "dot"):
@@ -194,7 +194,7 @@ def _terms(case: Case) -> int:
     return max(1, *shapes)
 
 
-def _largest(arrays: Sequence[Array]) -> float:
+def largest(arrays: Sequence[Array]) -> float:
     found = 0.0
     for array in arrays:
         if BY_DTYPE[array.dtype].is_pred or array.dtype.kind in "iu":
@@ -219,10 +219,10 @@ def overflows(case: Case) -> bool:
     """Whether sums may leave the type's range: then the order decides between a number and an infinity."""
     if not (case.is_inexact and _adds_up(case)):
         return False
-    largest = float(np.finfo(case.actual.dtype).max) if case.actual.dtype.kind in "fc" else _top(case.actual.dtype)
-    terms, m = _terms(case), [_largest([o]) for o in case.operands]
+    top = float(np.finfo(case.actual.dtype).max) if case.actual.dtype.kind in "fc" else _top(case.actual.dtype)
+    m = [largest([o]) for o in case.operands]
     size = prod(m) if case.statement.operation in ("dot_general", "dot", "convolution") else max(m, default=0.0)
-    return terms * size * 2 > largest
+    return terms(case) * size * 2 > top
 
 
 def _top(dtype: np.dtype[Any]) -> float:

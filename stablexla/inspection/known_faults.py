@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stablexla.dialects.element_types import BY_DTYPE
-from stablexla.inspection.judgement import Array, Case, overflows
+from stablexla.inspection.judgement import Array, Case, largest, overflows, terms
 
 # What a fault explains of the elements (flat) that differ: which of them, or all or none.
 Excuse = Callable[[Case, Array], "Array | bool"]
@@ -219,3 +219,14 @@ def windows_partly_outside(case: Case, wrong: Array) -> bool:
 )
 def scatters_in_regions(case: Case, wrong: Array) -> bool:
     return case.statement.operation in ("while", "if", "case") and "scatter" in case.statement.operations
+
+
+@fault("algorithms of products", "does not round the operands to the precision types of the algorithm", "interpreter")
+def algorithms_of_products(case: Case, wrong: Array) -> Array | bool:
+    """Only as far as the rounding of the operands, to bf16 at the least, explains it."""
+    if case.statement.operation != "dot_general" or "algorithm = <" not in case.statement.text:
+        return False
+    size = largest([case.operands[0]]) * largest([case.operands[1]])
+    with np.errstate(all="ignore"):
+        apart = np.abs(case.actual.astype(np.float64) - case.wanted.astype(np.float64)).reshape(-1)
+    return np.asarray(apart <= 2.0**-7 * terms(case) * size)

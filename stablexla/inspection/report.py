@@ -64,7 +64,10 @@ def show(comparison: Comparison, console: Console, folder: Path | None = None) -
 def _headline(comparison: Comparison) -> str:
     what = f"{comparison.name} against {comparison.against}"
     if comparison.equal:
-        return f"{what}: equal ({_judged(comparison)})"
+        verdict = "equal" if comparison.whole else "no difference found"
+        return f"{what}: {verdict} ({_judged(comparison)})"
+    if not comparison.whole and not comparison.judged:
+        return f"{what}: NOTHING COULD BE COMPARED"
     if comparison.finding is None:
         return f"{what}: DIFFERS, and no operation was found that is wrong ({_judged(comparison)})"
     return f"{what}: DIFFERS"

@@ -368,6 +368,27 @@ class TestOtherSide:
         assert found.finding is None
         assert "not judged" in str(found)
 
+    def test_nothing_that_could_be_compared_is_not_equal(self) -> None:
+        b = sx.XlaBuilder("waves")
+        found = sx.compile(b.build(sx.fft(b.parameter(0, sx.c64[8]), "FFT", (8,)))).compare(
+            [np.zeros(8, np.complex64)], "interpreter"
+        )
+        if not found.judged:  # as long as the interpreter has no transforms
+            assert not found
+            assert "NOTHING COULD BE COMPARED" in str(found)
+
+    def test_algorithms_that_the_interpreter_does_not_follow(self) -> None:
+        text = """func.func @main(%x: tensor<4x8xf32>, %y: tensor<8x6xf32>) -> tensor<4x6xf32> {
+          %0 = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0], algorithm = <lhs_precision_type = bf16,
+            rhs_precision_type = bf16, accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1,
+            num_primitive_operations = 1, allow_imprecise_accumulation = false>
+            : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+          return %0 : tensor<4x6xf32>
+        }"""
+        found = sx.compile(text).compare([normal(4, 8), normal(8, 6)], "interpreter")
+        assert found.finding is None
+        assert found.excused == {"interpreter: algorithms of products": 1}
+
     def test_complex_numbers(self) -> None:
         """The interpreter aborts on complex results; their parts are asked for."""
         b = sx.XlaBuilder("complex")
