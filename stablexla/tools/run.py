@@ -26,6 +26,7 @@ from stablexla.targets.options import CompileOptions
 from stablexla.targets.signature import Signature, signature_of
 from stablexla.tools.common import add_compile_options, compile_options, count, read_input, run_tool
 from stablexla.tools.comparing import HELP, add_compare_options, compare, read_pipeline
+from stablexla.tools.explaining import add_explain_options, explain, profile
 from stablexla.tools.inputs import FORMS, load_inputs, make_input
 from stablexla.tools.open_shapes import known_shapes
 from stablexla.tools.opt_options import load_python
@@ -45,6 +46,9 @@ examples:
   stablexla-run model.mlir --compare=interpreter            the first operation that StableHLO's interpreter does not
                                                             agree with
   stablexla-run model.mlir --compare=tensor --json          whether what comes after the stage 'tensor' breaks it
+  stablexla-run model.mlir --explain                        what became of each operation: kernels, bytes, flops
+  stablexla-run model.mlir --explain=page.html              the same as a page, with the stages side by side
+  stablexla-run model.mlir --profile=100 --trace=t.json     time by kernel; the file is for https://ui.perfetto.dev
   stablexla-run model.mlir --dump dump                      write the IR of every stage
 
 exit codes: 0 it ran, and agreed if it was compared; 1 an error, or results that disagree; 2 wrong usage
@@ -73,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--dump", type=Path, metavar="DIR", help="write the IR after every step below this folder")
     add("--pipeline", type=Path, metavar="FILE", help="compile by these steps, as str(pipeline) writes them")
     add("--load", action="append", default=[], metavar="FILE.py", help="run this first: it registers passes")
+    add_explain_options(parser)
     add_compare_options(parser)
     add_compile_options(parser)
     return parser
@@ -159,6 +164,8 @@ def _run(arguments: argparse.Namespace) -> int:
     with knobs.scoped(**dump):
         executable = compile(module, target=arguments.target, options=_options(arguments))
     compiling = perf_counter() - start
+    if not explain(executable, arguments):
+        return 0
     results = executable.execute(inputs)
     console = Console()
     if arguments.print:
@@ -169,6 +176,7 @@ def _run(arguments: argparse.Namespace) -> int:
         _save(results, arguments.output_dir)
     if arguments.time:
         _time(executable, inputs, arguments.time, compiling, console)
+    profile(executable, inputs, arguments)
     if arguments.compare:
         return compare(executable, inputs, arguments, console)
     return 0

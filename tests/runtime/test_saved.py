@@ -405,6 +405,8 @@ import numpy as np
 from stablexla import load_executable
 executable = load_executable(sys.argv[1])
 np.save(sys.argv[2], executable(np.load(sys.argv[3])))
+print({"jaxlib", "mlir", "scipy"} & set(sys.modules))
+executable.ir("source")
 """
 
 
@@ -412,5 +414,7 @@ def test_another_process_starts_it(model: sx.Executable, file: Path) -> None:
     model.save(file)
     given, result = file.with_name("given.npy"), file.with_name("result.npy")
     np.save(given, numbers(65, 96))
-    subprocess.run([sys.executable, "-c", START, file, result, given], check=True, timeout=60)
+    command = [sys.executable, "-c", START, str(file), str(result), str(given)]
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout == "set()\n", "to start a program takes no MLIR"
     same(np.load(result), model(numbers(65, 96)))
