@@ -112,11 +112,6 @@ def seconds(code: str, base: Path, runs: int) -> float:
     return min(float(_output(command)) for _ in range(runs))
 
 
-def seconds_of_numpy(runs: int) -> float:
-    code = "import time; start = time.perf_counter(); import numpy; print(time.perf_counter() - start)"
-    return min(float(_output([sys.executable, "-c", code])) for _ in range(runs))
-
-
 def _output(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -142,8 +137,7 @@ def table(runs: int) -> str:
             cells.append(f"{base.with_suffix('.sxe').stat().st_size / 1e6:.2f} MB")
             rows.append(f"| {name} | {' | '.join(cells)} |")
     python, cores = sys.version.split()[0], os.cpu_count()
-    rows += ["", f"`import numpy` alone takes {seconds_of_numpy(runs):.2f} s of each but the last two columns."]
-    return "\n".join([*rows, f"CPython {python}, {cores} cores, the least of {runs} processes."])
+    return "\n".join([*rows, "", f"CPython {python}, {cores} cores, the least of {runs} processes."])
 
 
 def main() -> None:

@@ -139,7 +139,7 @@ def _source(explanation: Explanation) -> str:
             by_file.setdefault(op.place.file, {}).setdefault(op.place.line, []).append(op.number)
     if not by_file:
         return ""
-    parts = []
+    parts: list[tuple[Sequence[int], str]] = []
     for file, lines in by_file.items():
         parts.append(((), f"# {file}"))
         first, last = max(1, min(lines) - 3), max(lines) + 3

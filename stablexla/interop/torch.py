@@ -8,7 +8,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -206,11 +207,10 @@ def _inputs(program: Any) -> list[Callable[[Sequence[Any]], Any]]:
     count = 0
     for spec in program.graph_signature.input_specs:
         if spec.kind.name == "USER_INPUT":
-            made.append(lambda leaves, place=count: leaves[place])
+            made.append(itemgetter(count))
             count += 1
         else:
-            held = _state(program, spec)
-            made.append(lambda leaves, held=held: held)
+            made.append(partial(_held, _state(program, spec)))
     return made
 
 
@@ -231,11 +231,11 @@ def _outputs(program: Any) -> list[Callable[[npt.NDArray[Any], Sequence[Any]], A
     for spec in signature.output_specs:
         kind = spec.kind.name
         if kind == "USER_OUTPUT":
-            made.append(lambda array, given: _tensor(array))
+            made.append(_tensor)
         elif kind in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
-            made.append(lambda array, given, place=places[spec.target]: _write(array, given[place]))
+            made.append(partial(_write, places[spec.target]))
         elif kind == "USER_INPUT_MUTATION":
-            made.append(lambda array, given, place=inputs[spec.target]: _write(array, given[place]))
+            made.append(partial(_write, inputs[spec.target]))
         else:
             raise UnsupportedError(f"an exported program with a result of kind {kind}")
     return made
@@ -245,11 +245,15 @@ def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, _torch().Tensor) else value
 
 
-def _tensor(array: npt.NDArray[Any]) -> Any:
+def _held(tensor: Any, leaves: Sequence[Any]) -> Any:
+    return tensor
+
+
+def _tensor(array: npt.NDArray[Any], given: Sequence[Any] = ()) -> Any:
     return _torch().from_dlpack(to_dlpack(array))
 
 
-def _write(array: npt.NDArray[Any], target: Any) -> Any:
+def _write(place: int, array: npt.NDArray[Any], given: Sequence[Any]) -> Any:
     with _torch().no_grad():
-        target.copy_(_tensor(array))
+        given[place].copy_(_tensor(array))
     return _WRITTEN

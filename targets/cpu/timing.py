@@ -76,7 +76,7 @@ def _called(op: ir.Operation) -> str:
     if name == PARALLEL_FOR:
         task = defining(op.operands[0])
         assert task is not None
-        return ir.FlatSymbolRefAttr(task.attributes["global_name"]).value.removesuffix(TASK)
+        return str(ir.FlatSymbolRefAttr(task.attributes["global_name"]).value).removesuffix(TASK)
     return str(name)
 
 

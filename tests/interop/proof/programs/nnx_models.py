@@ -65,7 +65,7 @@ def _register(kind: Callable[[Any], Any], x: v.Array, name: str, about: str) -> 
         graph, parameters, rest = nnx.split(kind(nnx.Rngs(0)), nnx.Param, ...)
 
         def loss(parameters: Any, rest: Any, x: Any) -> Any:
-            model = nnx.merge(graph, parameters, rest)
+            model = nnx.merge(graph, parameters, rest, copy=True)
             out = model(x)
             return jnp.mean(out**2), (out, nnx.state(model))
 
