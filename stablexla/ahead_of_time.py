@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from stablexla.c_header import header, identifier, is_identifier
+from stablexla.c_header import function_name, header, is_function_name, is_identifier
 from stablexla.compiler import leaf_names
 from stablexla.computation import XlaComputation
 from stablexla.dialects import custom_calls
@@ -148,9 +148,14 @@ def _form_of(output: Path) -> Form:
 
 def _name_of(name: str, output: Path) -> str:
     if not name:
-        return identifier(output.name.split(".")[0].removeprefix("lib"), "program")
+        return function_name(output.name.split(".")[0].removeprefix("lib"), "program")
     if not is_identifier(name):
         raise CompileError(f"{name!r} cannot be the name of a function in C")
+    if not is_function_name(name):
+        raise CompileError(
+            f"{name!r} cannot be the name of the program's function: the libraries of C or the runtime have one",
+            hint=f"name={function_name(name, 'program')!r} (--name={function_name(name, 'program')})",
+        )
     return name
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import re
 from collections.abc import Sequence
 
@@ -29,7 +31,7 @@ _TEMPLATE = """\
  * The functions return 0, or
  *   1  a pointer is NULL
  *   2  an argument is not aligned to its elements
- *   3  there is no memory
+ *   3  the system gives no memory, or no threads
  * The environment variable STABLEXLA_NUM_THREADS says how many threads one call may use; as many as the process may run
  * on by default. */
 #ifndef {guard}
@@ -66,8 +68,30 @@ void {name}_seed(uint64_t number);
 
 
 def is_identifier(name: str) -> bool:
-    """Whether a C function may be called that."""
+    """Whether it is a name in C."""
     return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None and name not in _KEYWORDS
+
+
+def is_function_name(name: str) -> bool:
+    """Whether a library may have a function of that name: it is none of C's libraries, nor of the runtime."""
+    return is_identifier(name) and not name.startswith("stablexla") and not hasattr(_libraries_of_c(), name)
+
+
+def function_name(text: str, default: str) -> str:
+    """The text as the name of a function; `default` when nothing is left of it."""
+    name = identifier(text, default)
+    while not is_function_name(name):
+        name = f"program_{name}" if name.startswith("stablexla") else f"{name}_"
+    return name
+
+
+@functools.cache
+def _libraries_of_c() -> ctypes.CDLL:
+    """libm with libc, where they are called that; this process, which has them too, elsewhere."""
+    try:
+        return ctypes.CDLL("libm.so.6")
+    except OSError:
+        return ctypes.CDLL(None)
 
 
 def identifier(text: str, default: str) -> str:

@@ -254,7 +254,7 @@ class Executable:
         with self._contexts():
             module = copy_of(self._source, here=True)
             if stage != "source":
-                module = run_pipeline(module, self.pipeline.up_to(stage))
+                module = run_pipeline(module, self._pipeline_again().up_to(stage))
             text = module.operation.get_asm(enable_debug_info=debug_info, large_elements_limit=large_elements_limit)
             return str(text).rstrip("\n")
 
@@ -339,7 +339,7 @@ class Executable:
         with self._contexts():
             source = copy_of(self._source, here=True)
             return explain(
-                source, self.pipeline, name=self.name, signature=str(self._signature), target=self.target
+                source, self._pipeline_again(), name=self.name, signature=str(self._signature), target=self.target
             )
 
     def profile(self, arguments: Sequence[object], *, runs: int = 10) -> Profile:
@@ -363,11 +363,16 @@ class Executable:
 
         return profile(self, arguments, runs=runs)
 
+    def _pipeline_again(self) -> Pipeline:
+        """The steps that it was compiled with, to run them once more."""
+        return self.pipeline
+
     def _watch(self, watcher: Watcher, step: str) -> None:
         """Runs the pipeline once more, up to a step if it has that."""
         from stablexla.targets.driver import copy_of, run_pipeline
 
-        pipeline = self.pipeline.up_to(step) if step in self.pipeline else self.pipeline
+        pipeline = self._pipeline_again()
+        pipeline = pipeline.up_to(step) if step in pipeline else pipeline
         with self._contexts():
             run_pipeline(copy_of(self._source, here=True), pipeline, watcher=watcher)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS
 from stablexla.dialects.element_types import BY_NAME
-from stablexla.dialects.errors import LoadError, StablexlaError, UnsupportedError
+from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, UnsupportedError
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.executable import Executable
@@ -55,7 +55,8 @@ def load_executable(path: str | Path) -> Executable:
         path: the file.
 
     Returns:
-        An executable that does all that the saved one did.
+        An executable that does all that the saved one did; but `ir`, `kernels`, `explain`, `compare` and `profile`
+        raise CompileError where rules or passes that were given as functions took part, which no file holds.
 
     Raises:
         LoadError: no such file; it is damaged; another version wrote it; it was compiled for another processor; or a
@@ -88,6 +89,7 @@ def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
         "dynamic_results": signature.dynamic_results,
         "tree": None if tree is None else tree.texts(),
         "pipeline": str(executable.pipeline),
+        "has_functions": _has_functions(executable),
         "options": _plain_options(executable._compile_options),
         "num_replicas": executable.num_replicas,
         "num_partitions": executable.num_partitions,
@@ -96,8 +98,11 @@ def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
     return description, {**sections, "source": _bytecode(executable)}
 
 
-def executable_of(file: Container, name: str) -> Executable:
+def executable_of(file: Container, name: str, pipeline: Pipeline | None = None) -> Executable:
     """The executable that a file of that name holds.
+
+    Args:
+        pipeline: what it was compiled with, with functions that no file holds, where this process knows.
 
     Raises:
         LoadError: as `load_executable`.
@@ -109,7 +114,7 @@ def executable_of(file: Container, name: str) -> Executable:
             hint="compile it again and save it",
         )
     try:
-        return _LoadedExecutable(description, file.sections)
+        return _LoadedExecutable(description, file.sections, pipeline)
     except LoadError as error:
         raise LoadError(f"{name}: {error.summary}", hint=error.hint) from None
     except (KeyError, TypeError, ValueError, RuntimeError, StablexlaError) as error:
@@ -120,7 +125,9 @@ def executable_of(file: Container, name: str) -> Executable:
 class _LoadedExecutable(Executable):
     """An executable whose source is parsed when somebody asks for it."""
 
-    def __init__(self, description: Mapping[str, Any], sections: Mapping[str, memoryview]) -> None:
+    def __init__(
+        self, description: Mapping[str, Any], sections: Mapping[str, memoryview], pipeline: Pipeline | None
+    ) -> None:
         signature = _signature(description)
         function = restore(
             signature.name, signature.parameter_specs(), signature.result_specs(), description["function"], sections
@@ -128,17 +135,28 @@ class _LoadedExecutable(Executable):
         self._lock = threading.Lock()
         self._parsed: hlo_ir.Module | None = None
         self.source_bytes = bytes(sections["source"])
+        if pipeline is not None and str(pipeline) != description["pipeline"]:
+            pipeline = None
+        self.lost_functions = pipeline is None and bool(description["has_functions"])
         super().__init__(
             None,  # it is the property below
             signature,
             function,
-            Pipeline.parse(description["pipeline"]),
+            pipeline or Pipeline.parse(description["pipeline"]),
             target=description["target"],
             num_replicas=description["num_replicas"],
             num_partitions=description["num_partitions"],
             options=CompileOptions(**description["options"]),
             tree=None if description["tree"] is None else TupleTree.parse(*description["tree"]),
         )
+
+    def _pipeline_again(self) -> Pipeline:
+        if self.lost_functions:
+            raise CompileError(
+                f"{self.name}: rules or passes that were given as functions made this program; its file lacks them",
+                hint="compile it again and ask that executable; what the loaded one computes is as it was saved",
+            )
+        return self.pipeline
 
     @property
     def _source(self) -> hlo_ir.Module:
@@ -163,6 +181,12 @@ def _bytecode(executable: Executable) -> bytes:
     from stablexla.program_bytes import bytecode_of
 
     return bytecode_of(executable._source)
+
+
+def _has_functions(executable: Executable) -> bool:
+    """Whether the text of its pipeline says less than what made it."""
+    lost = isinstance(executable, _LoadedExecutable) and executable.lost_functions
+    return lost or not executable.pipeline.is_text
 
 
 def _plain_options(options: CompileOptions | None) -> dict[str, Any]:

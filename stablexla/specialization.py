@@ -303,7 +303,8 @@ def executable_for_sizes(executable: Executable, arguments: Sequence[Any]) -> Ex
     forget_bounds(source)
     types = [a.type for a in body_of(source).arguments]
     step = shapes_step(types, tuple(tuple(np.shape(a)) for a in arguments))
-    pipeline = Pipeline(executable.pipeline.name, [step, *executable.pipeline.steps], executable.pipeline.rules)
+    own = executable._pipeline_again()
+    pipeline = Pipeline(own.name, [step, *own.steps], own.rules)
     options = replace(executable._compile_options or CompileOptions(), pipeline=pipeline)
     return compile(source, target=executable.target, options=options)
 

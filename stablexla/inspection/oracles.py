@@ -107,6 +107,9 @@ class Oracle:
             code = process.wait(10)
             self.close()
             return Refusal("died", f"exit code {code}")
+        except BaseException:  # the answer would come to the next question
+            self.close()
+            raise
         return answer
 
     def close(self) -> None:

@@ -112,8 +112,8 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
     """
     explanation = executable.explain()
     marked, timed = _with_marks(executable)
-    marked.execute(arguments)
-    with _lock:
+    with _lock:  # also for the first run: its marks would be noted in another's profile
+        marked.execute(arguments)
         begin_profile()
         start = perf_counter_ns()
         try:
@@ -151,7 +151,7 @@ def _with_marks(executable: Executable) -> tuple[Executable, list[TimedCall]]:
     taker = _Taker()
     with executable._contexts():
         source = copy_of(executable._source, here=True)
-        pipeline = executable.pipeline.inserting(
+        pipeline = executable._pipeline_again().inserting(
             Step("profile", "stablexla-time-calls"), after=executable.pipeline.names[-1]
         )
         lowered = run_pipeline(copy_of(source), pipeline, watcher=taker)

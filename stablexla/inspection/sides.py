@@ -31,7 +31,7 @@ Against = Any
 def way_of(executable: Executable) -> Compiled:
     """How an executable was made, for other programs."""
     options = executable._compile_options or CompileOptions()
-    return Compiled(executable.pipeline, replace(options, pipeline=None, rules=()), executable.target)
+    return Compiled(executable._pipeline_again(), replace(options, pipeline=None, rules=()), executable.target)
 
 
 def arrays_of(executable: Executable, arguments: Sequence[Any]) -> list[Array]:

@@ -58,7 +58,8 @@ def compile_isolated(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if "waits" not in answer.values:
-        return executable_of(container.parse(answer.data, "the compiled program"), "the compiled program")
+        file = container.parse(answer.data, "the compiled program")
+        return executable_of(file, "the compiled program", pipeline)
     counts = answer.values["num_replicas"], answer.values["num_partitions"]
     return executable_for_shapes(load_bytes(answer.data, trusted=True), find_target(target), options, *counts)
 

@@ -13,7 +13,7 @@ import numpy as np
 from mlir.dialects import llvm
 
 from stablexla.dialects.custom_calls import C_FUNCTION
-from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.errors import CompileError, UnsupportedError
 from stablexla.targets.cpu.engine import declared_functions
 from stablexla.targets.cpu.entry import Entry, take_entry
 from stablexla.targets.cpu.foreign_load import take_host
@@ -71,6 +71,7 @@ def standalone(module: ir.Module, signature: Signature, name: str, flush_denorma
 
     Raises:
         UnsupportedError: the program calls Python, or the host that only Python has.
+        CompileError: the program has or calls a function of that name.
     """
     entry = take_entry(module)
     declared = declared_functions(module)
@@ -79,6 +80,7 @@ def standalone(module: ir.Module, signature: Signature, name: str, flush_denorma
         raise UnsupportedError(_refusal(host.calls))
     renamed = {f: _external(f) for f in declared if f.startswith((C_FUNCTION, LAPACK))}
     _rename(module, {**renamed, "main": _main(name)})
+    _check_name(name, module)
     text = llvm.translate_module_to_llvmir(module.operation)
     text = re.sub(rf"define void @{re.escape(_main(name))}\(", f"define internal void @{_main(name)}(", text)
     specs = signature.parameter_specs(), signature.result_specs()
@@ -86,6 +88,18 @@ def standalone(module: ir.Module, signature: Signature, name: str, flush_denorma
     if RANDOM_KEY in declared:
         made += _SEED.replace("NAME", name)
     return Standalone(name, made, entry.constants, tuple(renamed.values()), RANDOM_KEY in declared)
+
+
+def _check_name(name: str, module: ir.Module) -> None:
+    """Nothing that the program calls or has may be called as what is written around it."""
+    ours = {f"{name}{tail}" for tail in ("", "_main", "_use_threads", "_seed")}
+    attributes = [op.operation.attributes for op in module.body.operations]
+    taken = {ir.StringAttr(a["sym_name"]).value for a in attributes if "sym_name" in a} & ours
+    if taken:
+        raise CompileError(
+            f"the library cannot be called {name!r}: the program itself has or calls {', '.join(sorted(taken))}",
+            hint="another name for its functions: name= (--name=)",
+        )
 
 
 def _refusal(calls: Iterable[Any]) -> str:

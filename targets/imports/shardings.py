@@ -51,6 +51,9 @@ NOTES = frozenset(
         "xla.sdy.ShardingGroup",
     ]
 )
+# A mesh may also be written where it is used: mesh<["x"=2]>.
+_INLINE_MESH = re.compile(r"\bmesh<(\[[^\]]*\])")
+_INLINE_AXIS = re.compile(r'"([^"]*)"=(\d+)')
 _AXIS = re.compile(r'axis_ref<\s*name\s*=\s*"([^"]*)"')
 SUMS = frozenset(["sdy.all_reduce", "sdy.reduce_scatter"])
 
@@ -152,14 +155,15 @@ def _refuse_several(op: Any, sizes: dict[str, dict[str, int]]) -> None:
     """Refuses an operation whose axes have more than one device."""
     text = op.get_asm(skip_regions=True, large_elements_limit=4)
     axes = _axes_of(op)
-    for name, mesh in sizes.items():
-        if f"@{name}" not in text:
-            continue
+    meshes = {f"@{n}": mesh for n, mesh in sizes.items() if re.search(rf'@"?{re.escape(n)}(?![\w$.])', text)}
+    for inline in _INLINE_MESH.findall(text):
+        meshes[f"mesh<{inline}>"] = {axis: int(size) for axis, size in _INLINE_AXIS.findall(inline)}
+    for name, mesh in meshes.items():
         several = {axis: size for axis, size in mesh.items() if size > 1 and (axes is None or axis in axes)}
         if several:
             listed = ", ".join(f'"{axis}"={size}' for axis, size in several.items())
             raise UnsupportedError(
-                f"it works on the parts of arrays that {prod(several.values())} devices hold, mesh @{name} with "
+                f"it works on the parts of arrays that {prod(several.values())} devices hold, mesh {name} with "
                 f"{listed}; this program is compiled for one device{place_of(op.location)}",
                 operation=op.name,
                 hint="a mesh of one device",

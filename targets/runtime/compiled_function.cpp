@@ -205,10 +205,16 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
       host(std::move(host_)),
       hosted_(!host.is_none()) {
   if (entry == 0) throw nb::value_error("the entry address is 0: the function was not found in the machine code");
-  for (auto [result, parameter] : aliases)
+  std::vector<bool> taken(parameters.size());
+  for (auto [result, parameter] : aliases) {
     if (result < 0 || parameter < 0 || std::size_t(result) >= results.size() ||
         std::size_t(parameter) >= parameters.size())
       throw nb::value_error("an alias names a result or a parameter that is not there");
+    if (results[static_cast<std::size_t>(result)].bytes != parameters[static_cast<std::size_t>(parameter)].bytes ||
+        taken[static_cast<std::size_t>(parameter)])
+      throw nb::value_error("an alias pairs arrays of different sizes, or a parameter with two results");
+    taken[static_cast<std::size_t>(parameter)] = true;
+  }
   if (hosted_) {
     std::random_device device;
     seed_ = std::uint64_t(device()) << 32 | device();

@@ -109,9 +109,14 @@ def parse(data: Buffer, file: str) -> Container:
         raise _damaged(file, "it ends too early")
     if hashlib.sha256(text).digest() != digest:
         raise _damaged(file, "its description has another checksum")
-    description = json.loads(bytes(text))
-    table, body = description.pop("sections"), view[_START + length :]
-    return Container(description, {name: _section(file, name, place, body) for name, place in table.items()})
+    body = view[_START + length :]
+    try:
+        description = json.loads(bytes(text))
+        table = description.pop("sections")
+        return Container(description, {name: _section(file, name, place, body) for name, place in table.items()})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        # the checksum is right, so somebody wrote it by hand
+        raise _damaged(file, f"its description does not hold together: {error!r}") from None
 
 
 def _section(file: str, name: str, place: Mapping[str, Any], body: memoryview) -> memoryview:

@@ -181,9 +181,12 @@ const Api& api() {
 void destroy_states(Context& context) {
   for (State& state : context.states) {
     if (state.object == nullptr) continue;
-    std::lock_guard lock(types_mutex);
-    const auto found = type_deleters.find(state.type);
-    if (found != type_deleters.end() && found->second != nullptr) found->second(state.object);
+    void (*deleter)(void*) = nullptr;
+    {
+      std::lock_guard lock(types_mutex);
+      if (const auto found = type_deleters.find(state.type); found != type_deleters.end()) deleter = found->second;
+    }
+    if (deleter != nullptr) deleter(state.object);  // it may register a type
     state.object = nullptr;
   }
 }

@@ -13,6 +13,7 @@
 #include "profile.h"
 #include "object_code.h"
 #include "released_gil.h"
+#include "shared_blocks.h"
 #include "thread_pool.h"
 
 namespace nb = nanobind;
@@ -204,6 +205,8 @@ NB_MODULE(_runtime, m) {
         "Sets how many threads programs may use; waits for the parallel region that is running.");
   m.def("parallel_for_address", [] { return reinterpret_cast<std::uintptr_t>(&stablexla_parallel_for); },
         "The address of `stablexla_parallel_for(body, ctx, n, grain)`.");
+  m.def("is_shared_block", [](std::uintptr_t address) { return stablexla::is_shared(reinterpret_cast<void*>(address)); },
+        "address"_a, "Whether a result lies at an address, of a program that may be given it back as a donation.");
   m.def("begin_profile", &stablexla::begin_profile, "From now on the marks that programs pass are noted.");
   m.def("end_profile",
         [] {

@@ -14,8 +14,16 @@ import numpy as np
 from stablexla.dialects import custom_calls
 from stablexla.dialects.custom_calls import C_FUNCTION, CustomCallTarget
 from stablexla.dialects.errors import CompileError, LoadError
+from stablexla.targets.knobs import knobs
 from stablexla.targets.runtime import processor
-from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, ObjectCode, find_symbol, undefined_symbols
+from stablexla.targets.runtime._runtime import (
+    ArraySpec,
+    CompiledFunction,
+    ObjectCode,
+    find_symbol,
+    set_num_threads,
+    undefined_symbols,
+)
 from stablexla.targets.runtime.container import ALIGNMENT, Part
 from stablexla.targets.runtime.host import Host
 
@@ -92,6 +100,8 @@ def restore(
     Raises:
         LoadError: this machine is another one, or something that the code calls is not there.
     """
+    if knobs.num_threads is not None:
+        set_num_threads(knobs.num_threads)
     check_machine(description)
     calls = description["host_calls"]
     _check_functions(calls or ())

@@ -39,6 +39,11 @@ bool join_block(void* data, Block* block) {
   return true;
 }
 
+bool is_shared(void* data) {
+  std::lock_guard<std::mutex> lock(table().mutex);
+  return table().blocks.count(data) != 0;
+}
+
 void leave_block(Block block) {
   {
     std::lock_guard<std::mutex> lock(table().mutex);

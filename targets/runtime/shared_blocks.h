@@ -8,6 +8,7 @@ namespace stablexla {
 
 void share_block(Block block);                // begins with one owner
 bool join_block(void* data, Block* block);    // one owner more, when a shared block begins at the address
+bool is_shared(void* data);                   // whether a shared block begins at the address
 void leave_block(Block block);                // one owner less; the last gives the block back to the pool
 
 }  // namespace stablexla

@@ -1,6 +1,7 @@
 #include "standalone.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -46,8 +47,12 @@ class Scratch {
 
 std::atomic<std::uint64_t>& seed() {
   static std::atomic<std::uint64_t> number = [] {
-    std::random_device device;
-    return std::uint64_t(device()) << 32 | device();
+    try {
+      std::random_device device;
+      return std::uint64_t(device()) << 32 | device();
+    } catch (...) {  // the callers are in C
+      return std::uint64_t(std::chrono::system_clock::now().time_since_epoch().count());
+    }
   }();
   return number;
 }
@@ -121,10 +126,10 @@ void copy_strided(std::int64_t rank, const std::int64_t* sizes, const std::int64
 
 extern "C" int stablexla_run_program(const stablexla_program* program, const void* const* arguments,
                                      void* const* results) {
-  stablexla::prepare();
   try {
+    stablexla::prepare();
     return stablexla::run(*program, arguments, results);
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
     return 3;
   }
 }
@@ -135,8 +140,12 @@ extern "C" void stablexla_seed_programs(std::uint64_t number) {
 }
 
 extern "C" int stablexla_use_threads(int count) {
-  stablexla::prepare();
-  return count >= 1 && count <= 1024 && stablexla::set_num_threads(count) ? 0 : 1;
+  try {
+    stablexla::prepare();
+    return count >= 1 && count <= 1024 && stablexla::set_num_threads(count) ? 0 : 1;
+  } catch (...) {
+    return 1;
+  }
 }
 
 extern "C" std::uint64_t stablexla_next_random_key() {

@@ -14,7 +14,8 @@ struct stablexla_program {
   const void* const* constant_data;
 };
 
-// 0, or why it did not run: 1 a null pointer, 2 an argument that is not aligned to its elements, 3 no memory.
+// 0, or why it did not run: 1 a null pointer, 2 an argument that is not aligned to its elements, 3 the
+// system gives no memory or no threads. No exception reaches the caller.
 int stablexla_run_program(const stablexla_program* program, const void* const* arguments, void* const* results);
 void stablexla_seed_programs(std::uint64_t number);
 int stablexla_use_threads(int count);

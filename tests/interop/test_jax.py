@@ -299,6 +299,15 @@ class TestDonation:
         np.testing.assert_array_equal(tree["a"], np.full((16, 16), 32.0))
         np.testing.assert_array_equal(tree["b"], np.arange(64.0) * 32)
 
+    def test_a_result_that_somebody_holds_is_not_overwritten(self) -> None:
+        """JAX's array is a view of a result that the caller made it of, and still has."""
+        program = sx.compile(jax.jit(lambda x: x + 1, donate_argnums=0).lower(jnp.zeros(64)).as_text())
+        held = program.execute([np.ones(64, np.float32)])[0]
+        given = jax.dlpack.from_dlpack(sx.to_dlpack(held))
+        result = jit(lambda x: x + 1, donate_argnums=0)(given)
+        np.testing.assert_array_equal(held, np.full(64, 2))
+        np.testing.assert_array_equal(np.asarray(result), np.full(64, 3))
+
     def test_keys_are_donated_too(self) -> None:
         def function(state: Any) -> Any:
             bits = jax.random.bits(state["key"], (32,))

@@ -236,3 +236,32 @@ def test_arrays_of_named_shardings() -> None:
     """Arguments that are committed to a mesh of one device."""
     x = jax.device_put(jnp.asarray(X), NamedSharding(ONE, P("x", None)))
     np.testing.assert_array_equal(jit(lambda x: x + 1)(x), X + 1)
+
+
+def test_a_mesh_that_is_written_where_it_is_used():
+    text = """
+    func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = sdy.manual_computation(%x) in_shardings=[<mesh<["a"=2]>, [{}]>] out_shardings=[<mesh<["a"=2]>, [{}]>]
+          manual_axes={"a"} (%y: tensor<4xf32>) {
+        sdy.return %y : tensor<4xf32>
+      } : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }"""
+    with pytest.raises(sx.UnsupportedError, match=r'mesh mesh<\["a"=2\]> with "a"=2'):
+        sx.compile(text)
+    one = sx.compile(text.replace('"a"=2', '"a"=1'))
+    np.testing.assert_array_equal(one(np.ones(4, np.float32)), np.ones(4))
+
+
+def test_a_mesh_whose_name_begins_another():
+    text = """
+    sdy.mesh @mesh = <["a"=2]>
+    sdy.mesh @mesh2 = <["a"=1]>
+    func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = sdy.manual_computation(%x) in_shardings=[<@mesh2, [{}]>] out_shardings=[<@mesh2, [{}]>]
+          manual_axes={"a"} (%y: tensor<4xf32>) {
+        sdy.return %y : tensor<4xf32>
+      } : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }"""
+    np.testing.assert_array_equal(sx.compile(text)(np.ones(4, np.float32)), np.ones(4))

@@ -143,3 +143,11 @@ def test_empty_arrays(make_program):
     empty = ArraySpec("float32", (0, 3))
     program = make_program([empty], [empty], lambda *arrays: None, aliases={0: 0})
     assert program.execute([np.zeros((0, 3), np.float32)], donate=True)[0].shape == (0, 3)
+
+
+def test_pairs_that_cannot_be():
+    entry = 1
+    with pytest.raises(ValueError, match="different sizes"):
+        CompiledFunction("f", entry, [SPEC], [ArraySpec("float32", (17,))], aliases={0: 0})
+    with pytest.raises(ValueError, match="with two results"):
+        CompiledFunction("f", entry, [SPEC], [SPEC, SPEC], aliases={0: 0, 1: 0})

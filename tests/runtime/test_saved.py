@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
 import random
@@ -17,7 +18,18 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.targets.runtime import CompiledFunction, ObjectCode, container, find_symbol, processor, undefined_symbols
+from stablexla.saved import executable_of
+from stablexla.targets.knobs import knobs
+from stablexla.targets.runtime import (
+    CompiledFunction,
+    ObjectCode,
+    container,
+    find_symbol,
+    get_num_threads,
+    processor,
+    set_num_threads,
+    undefined_symbols,
+)
 from stablexla.targets.runtime.saved_code import EngineCode
 
 TARGET = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
@@ -109,6 +121,18 @@ def test_it_runs_in_many_threads(model: sx.Executable, file: Path) -> None:
         same(result, model(x))
 
 
+def test_the_number_of_threads_is_heeded(model: sx.Executable, file: Path) -> None:
+    model.save(file)
+    before = get_num_threads()
+    wanted = 3 if before != 3 else 2
+    try:
+        with knobs.scoped(num_threads=wanted):
+            sx.load_executable(file)
+        assert get_num_threads() == wanted
+    finally:
+        set_num_threads(before)
+
+
 def test_code_lives_as_long_as_somebody_holds_it(model: sx.Executable, file: Path) -> None:
     run = again(model, file).__call__
     same(run(numbers(65, 96)), model(numbers(65, 96)))
@@ -186,6 +210,53 @@ def test_flushing_of_denormals_is_kept(file: Path) -> None:
         executable = sx.compile(computation, options=sx.CompileOptions(flush_denormals=flush))
         loaded = again(executable, file)
         assert (loaded(tiny) == 0).all() == flush
+
+
+# ---- functions that no file holds ------------------------------------------------------------------------------------
+
+
+def _look(module: Any) -> None:
+    """A pass of a user."""
+
+
+def _with_functions(kind: str) -> sx.Executable:
+    b = sx.XlaBuilder("ruled")
+    computation = b.build(sx.tanh(b.parameter(0, sx.f32[4])))
+    if kind == "rule":
+        options = sx.CompileOptions(rules=[sx.lowering_rule("stablehlo.tanh", lambda ctx, x: [x])])
+    else:
+        options = sx.CompileOptions(pipeline=sx.default_pipeline().inserting(_look, before="tensor"))
+    return sx.compile(computation, options=options)
+
+
+@pytest.mark.parametrize("kind", ["rule", "pass"])
+def test_what_would_run_lost_functions_says_so(kind: str, tmp_path: Path) -> None:
+    executable, x = _with_functions(kind), numbers(4)
+    loaded = again(again(executable, tmp_path / "1.sxe"), tmp_path / "2.sxe")  # and it is not forgotten
+    same(loaded(x), executable(x))
+    assert loaded.ir("source") == executable.ir("source")
+    assert loaded.stages == executable.stages
+    for ask in (
+        lambda: loaded.ir("tensor"),
+        lambda: loaded.kernels,
+        lambda: loaded.composites,
+        lambda: loaded.explain(),
+        lambda: loaded.compare([x], "plain"),
+        lambda: executable.compare([x], loaded),
+        lambda: loaded.profile([x]),
+    ):
+        with pytest.raises(sx.CompileError, match=r"(?s)ruled: rules or passes .* its file lacks them\n  try: compile"):
+            ask()
+
+
+def test_this_process_may_have_the_functions(file: Path) -> None:
+    executable = _with_functions("rule")
+    executable.save(file)
+    loaded = executable_of(container.read(file), "it", executable.pipeline)
+    assert loaded.ir("tensor") == executable.ir("tensor")
+    assert "tanh" not in loaded.ir("tensor")
+    with pytest.raises(sx.CompileError, match="its file lacks them"):  # with another pipeline than its own
+        executable_of(container.read(file), "it", executable.pipeline.without("tensor")).ir("tensor")
 
 
 # ---- custom calls ----------------------------------------------------------------------------------------------------
@@ -287,6 +358,15 @@ def forged(file: Path, **changes: object) -> Path:
     read = container.read(file)
     container.write(file, {**read.description, **changes}, {name: bytes(s) for name, s in read.sections.items()})
     return file
+
+
+@pytest.mark.parametrize(
+    "text", [b"no json", b"[]", b"{}", b'{"sections": 3}', b'{"sections": {"a": {}}}', b'{"sections": {"a": 1}}']
+)
+def test_descriptions_of_right_checksums(text: bytes) -> None:
+    head = container._HEAD.pack(container.FORMAT, 0, len(text), hashlib.sha256(text).digest())
+    with pytest.raises(sx.LoadError, match="forged: the file is damaged: its description does not hold together"):
+        container.parse(container.MAGIC + head + text, "forged")
 
 
 def test_another_version(model: sx.Executable, file: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from stablexla.interop.jax.arrays import Array, base_of_keys, is_key
 from stablexla.interop.jax.required import internals
+from stablexla.targets.runtime._runtime import is_shared_block
 
 # What holds an array that nobody else holds: a name here, and the argument of getrefcount.
 _ALONE = 2
@@ -59,7 +60,9 @@ def give_up(leaf: Any) -> tuple[Any, bool]:
     if array is None:
         array = np.asarray(leaf)
         leaf.delete()
-        return array, True  # read-only: it is not written to
+        # JAX's own memory is read-only and not written to. Ours, under an array that somebody made of a result himself,
+        # would be, and that result may still be held.
+        return array, not is_shared_block(array.ctypes.data)
     leaf.delete()
     internals().collect_garbage()
     return array, sys.getrefcount(array) == _ALONE
