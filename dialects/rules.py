@@ -87,6 +87,11 @@ def unregister(name: str) -> None:
     _registered.pop(name, None)
 
 
+def unregister_all() -> None:
+    """Takes back all that was registered."""
+    _registered.clear()
+
+
 @contextmanager
 def scoped(rules: Iterable[LoweringRule]) -> Iterator[None]:
     """Lets rules hold for what is compiled inside a `with` block, in this thread."""

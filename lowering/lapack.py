@@ -142,7 +142,9 @@ class _Call:
     def _check_sizes(self) -> None:
         """What is said by other sizes and the words together."""
         s = self.sizes
-        if max(self.batch, *s.values()) >= 2**31:
+        rwork = self.routine.rwork(s) if self.element.is_complex else 0
+        spaces = (self.routine.work(s), rwork, self.routine.iwork(s))
+        if max(self.batch, *s.values(), *spaces) >= 2**31:
             raise self._refused("counts in 32 bits")
         if "p" in s and "vt[q,n]" in self.routine.results and self.words["mode"] != "N":
             wanted = (s["m"], s["n"]) if self.words["mode"] == "A" else (s["k"], s["k"])

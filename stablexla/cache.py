@@ -32,7 +32,7 @@ from stablexla.dialects.errors import LoadError, StablexlaError
 from stablexla.executable import Executable
 from stablexla.interop.load import Program, load
 from stablexla.lowering.composites import call_of_host
-from stablexla.program_bytes import bytecode_of, bytes_of, contents_of_file
+from stablexla.program_bytes import bytecode_of, bytes_of, contents_of_file, mentions
 from stablexla.saved import contents, executable_of
 from stablexla.targets.cpu.target import host_target
 from stablexla.targets.driver import copy_of
@@ -156,7 +156,8 @@ def _is_known_by_its_bytes(pipeline: Pipeline, data: bytes) -> bool:
         return False
     if custom_calls.OF_THIS_PROCESS.encode() in data:
         return False
-    return all(_is_called(kernel) or key[0].encode() not in data for key, kernel in composites.REGISTERED.items())
+    kernels = composites.REGISTERED.copy()
+    return all(_is_called(kernel) or not mentions(key[0], data) for key, kernel in kernels.items())
 
 
 def _is_called(kernel: composites.CompositeKernel) -> bool:
@@ -167,8 +168,9 @@ def _is_called(kernel: composites.CompositeKernel) -> bool:
 
 def _functions(data: bytes) -> list[Any]:
     """The registered functions that the program may call, by name: of what kind each is."""
-    calls = [[n, bool(t.address), bool(t.stages)] for n, t in custom_calls.TARGETS.items() if n.encode() in data]
-    return [sorted(calls), sorted([n, v] for n, v in composites.REGISTERED if n.encode() in data)]
+    targets, kernels = custom_calls.TARGETS.copy(), composites.REGISTERED.copy()  # collecting garbage may change them
+    calls = [[n, bool(t.address), bool(t.stages)] for n, t in targets.items() if mentions(n, data)]
+    return [sorted(calls), sorted([n, v] for n, v in kernels if mentions(n, data))]
 
 
 def _without_locations(program: XlaComputation | ir.Module) -> bytes:
@@ -230,6 +232,13 @@ def entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
                 with contextlib.suppress(OSError):  # another process removed it
                     found.append((Path(entry.path), entry.stat()))
     return sorted(found, key=lambda each: each[1].st_mtime_ns)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes what writers that were ended left behind; one that is at it just then warns, and keeps nothing."""
+    for path in folder.glob(f".*{SUFFIX}.*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def limit(folder: Path, size: int) -> int:

@@ -45,6 +45,17 @@ def contents_of_file(kind: dict[str, Any]) -> bytes:
         return b""
 
 
+def mentions(name: str, data: bytes) -> bool:
+    """Whether a function of that name may be used in a program: one that does use it has the name in its bytes.
+
+    Bytecode holds the names of an operation's dialect and of the operation apart.
+
+    >>> mentions("chlo.erf", b"chlo\\0erf\\0"), mentions("my.gelu", b"my.tanh")
+    (True, False)
+    """
+    return name.encode() in data or (name.startswith("chlo.") and name.removeprefix("chlo.").encode() in data)
+
+
 def bytecode_of(module: ir.Module) -> bytes:
     """A module as MLIR's bytecode, with its locations."""
     buffer = BytesIO()

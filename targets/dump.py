@@ -57,11 +57,14 @@ def command(file: str, step: Step) -> str:
 
 
 def reproducing(file: str, step: Step, pipeline: Pipeline) -> str:
-    """The command line that shows a step's failure again, in any folder: with the files of the user's passes and rules,
-    and what the step may leave."""
+    """The command line that shows a step's failure again, in any folder."""
+    return f"stablexla-opt {shlex.quote(file)} {reproducing_options(step, pipeline)}"
+
+
+def reproducing_options(step: Step, pipeline: Pipeline) -> str:
+    """Its options: the files of the user's passes and rules, the passes, and what the step may leave."""
     text = re.sub(r"(?<=[{ ]script=)[^\s}'\"]+", lambda m: str(Path(m[0]).absolute()), step.text)
-    words = [f"stablexla-opt {shlex.quote(file)}"]
-    words += [f"--load={shlex.quote(name)}" for name in _files(step, pipeline)]
+    words = [f"--load={shlex.quote(name)}" for name in _files(step, pipeline)]
     if any(element.name == LOWER for element in step.parts):
         words += [f"--rule={shlex.quote(f'{rule.name}={rule.label}')}" for rule in pipeline.rules]
     words.append(f"--pass-pipeline={shlex.quote(text)}")

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -19,13 +18,14 @@ import tempfile
 import threading
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any
+from typing import IO
 
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects import contexts
 from stablexla.dialects.errors import ParseError
 from stablexla.interop.reader_process import ANSWER, REQUEST, Kind, read
+from stablexla.polling import READ, WRITE, is_ready
 
 SECONDS, BYTES_A_SECOND = 4, 1 << 20
 """How long a reader may take of a processor: this, and a second for so many bytes."""
@@ -104,7 +104,7 @@ class ReaderProcess:
         view = memoryview(data)
         os.set_blocking(pipe.fileno(), False)
         while view:
-            self._wait([], [pipe], until)
+            self._wait(pipe, WRITE, until)
             try:
                 view = view[os.write(pipe.fileno(), view[:_CHUNK]) :]
             except BlockingIOError:
@@ -117,15 +117,15 @@ class ReaderProcess:
         assert pipe is not None
         parts: list[bytes] = []
         while size:
-            self._wait([pipe], [], until)
+            self._wait(pipe, READ, until)
             parts.append(os.read(pipe.fileno(), min(size, _CHUNK)))
             size -= len(parts[-1])
             if not parts[-1]:
                 raise _Ended
         return b"".join(parts)
 
-    def _wait(self, read: list[Any], write: list[Any], until: float) -> None:
-        if not any(select.select(read, write, [], max(0.0, until - monotonic()))):
+    def _wait(self, pipe: IO[bytes], what: int, until: float) -> None:
+        if not is_ready(pipe, what, until - monotonic()):
             self._process.kill()
             raise _Ended
 

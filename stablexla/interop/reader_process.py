@@ -169,7 +169,8 @@ def _limits(seconds: int, memory: int) -> Iterator[None]:
     """Ends the process when a request takes too long or too much memory, even when nobody waits for it any more."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + memory, hard))
+    most = pages * resource.getpagesize() + memory
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     signal.setitimer(signal.ITIMER_PROF, seconds)  # of processor time
     signal.alarm(_PATIENCE * seconds)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -26,6 +27,7 @@ _F_SETSIG = 10  # of Linux: which signal tells of a pipe
 def main(link_number: int, lifeline: int) -> None:
     """Serves the process at the other end of a socket until that is closed."""
     _end_with(lifeline)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     link = socket.socket(fileno=link_number)
     _import_all()
     wire.send(link, wire.READY, {})
@@ -79,6 +81,7 @@ def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], byt
     values = request.values
     for module in values["modules"]:
         importlib.import_module(module)
+    options = _options(values["options"], values["rules"])  # this imports modules too
     _register(values["custom_calls"], values["composites"])
     folder = Path(values["folder"])
     with knobs.scoped(**_knobs(values["knobs"]), cache=None):  # that is the business of the other process
@@ -87,7 +90,7 @@ def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], byt
             target=values["target"],
             num_replicas=values["num_replicas"],
             num_partitions=values["num_partitions"],
-            options=_options(values["options"], values["rules"]),
+            options=options,
             watcher=_watcher(link, folder),
         )
     sys.stderr.flush()
@@ -131,7 +134,7 @@ def _rule(name: str, module: str, path: str) -> Any:
     found: Any = importlib.import_module(module)
     for part in path.split("."):
         found = getattr(found, part)
-    return found if isinstance(found, LoweringRule) else LoweringRule(name, found)
+    return LoweringRule(name, found.function if isinstance(found, LoweringRule) else found)
 
 
 def _knobs(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,8 +143,12 @@ def _knobs(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _register(custom_calls: Mapping[str, str], composites: list[list[Any]]) -> None:
-    """Stands for the functions of the other process, none of which is called here."""
+    """Stands for the functions of the other process, none of which is called here.
+
+    What modules of a user's register when they are imported is not what holds there.
+    """
     from stablexla.composite_kernels import register_composite_kernel
+    from stablexla.dialects import rules
     from stablexla.dialects.composites import REGISTERED
     from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
     from stablexla.targets.runtime.host import HANDLERS
@@ -154,6 +161,7 @@ def _register(custom_calls: Mapping[str, str], composites: list[list[Any]]) -> N
     TARGETS.clear()
     TARGETS.update({name: CustomCallTarget(name, **stands_for[kind]) for name, kind in custom_calls.items()})
     HANDLERS["ffi"] = lambda host, call, outputs: _elsewhere
+    rules.unregister_all()  # those that hold come with the options
     REGISTERED.clear()
     for name, version in composites:
         register_composite_kernel(name, version, _elsewhere)
@@ -165,7 +173,8 @@ def _elsewhere(*arguments: object, **keywords: object) -> None:
 
 def _watcher(link: socket.socket, folder: Path) -> Any:
     """The class that watches a run: it tells of every pass, and leaves what a step begins with in the folder."""
-    from stablexla.targets.dump import KnobWatcher
+    from stablexla.targets.dump import KnobWatcher, reproducing_options
+    from stablexla.targets.pipeline import Step
 
     class ProgressWatcher(KnobWatcher):
         def __post_init__(self) -> None:
@@ -190,8 +199,9 @@ def _watcher(link: socket.socket, folder: Path) -> Any:
             module.operation.write_bytecode(buffer)
             (folder / "before").write_bytes(buffer.getvalue())
             before = "source" if number == 0 else names[number - 1]
-            step = self.pipeline.steps[number].text if names[number] else ""
-            where = {"stage": names[number], "number": number, "before": before, "step": step}
+            step = self.pipeline.steps[number] if names[number] else Step("rest", "")
+            options = reproducing_options(step, self.pipeline)
+            where = {"stage": names[number], "number": number, "before": before, "options": options}
             wire.send(link, wire.STAGE, {**where, "pipeline": self.pipeline.name})
 
     return ProgressWatcher

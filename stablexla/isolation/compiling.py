@@ -49,7 +49,7 @@ def compile_isolated(
         "knobs": {name: _text(getattr(knobs, name)) for name in knobs.table() if name != "cache"},
         "modules": modules_of(pipeline),
         "rules": rules_of(pipeline),
-        "custom_calls": {n: _kind(t) for n, t in custom_calls.TARGETS.items()},
+        "custom_calls": {n: _kind(t) for n, t in custom_calls.TARGETS.copy().items()},
         "composites": sendable_composites(composites.REGISTERED, lambda: data or contents_of_file(kind)),
     }
     folder = Path(tempfile.mkdtemp(prefix="stablexla-"))
@@ -101,7 +101,7 @@ class _Progress:
 def _error(what: str, progress: _Progress, folder: Path, words: tuple[str, ...] = ()) -> CompileError:
     """The error for a step that ended the process or took too long, with a file that shows it again."""
     at = progress.at
-    if "step" not in at:
+    if "options" not in at:
         return CompileError(f"reading the program {what}", stage="source", diagnostics=words)
     name = at["stage"] or "machine code"
     step = f"step {at['number'] + 1} '{name}'" if at["stage"] else name
@@ -109,7 +109,7 @@ def _error(what: str, progress: _Progress, folder: Path, words: tuple[str, ...] 
         f"{at['pipeline']}: {step} {what}" + (f" in {progress.element}" if progress.element else ""),
         stage=name,
         diagnostics=words,
-        reproducer=keep_reproducer(folder / "before", at["number"], at["before"], name, at["step"]),
+        reproducer=keep_reproducer(folder / "before", at["number"], at["before"], name, at["options"]),
     )
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from stablexla.composite_kernels import accept_all
 from stablexla.dialects.composites import CompositeKernel
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.rules import LoweringRule
 from stablexla.lowering.composites import call_of_host
+from stablexla.program_bytes import mentions
+from stablexla.targets.passes import FUNCTION
 from stablexla.targets.pipeline import Pipeline
 
 
@@ -21,7 +24,7 @@ def rules_of(pipeline: Pipeline) -> list[list[str]]:
         UnsupportedError: one of them is no function that another process can import.
     """
     return [
-        [rule.name, _module_of(rule.function, f"the lowering rule for {rule.name}"), rule.function.__qualname__]
+        [rule.name, _home_of(rule.function, f"the lowering rule for {rule.name}"), rule.function.__qualname__]
         for rule in pipeline.rules
     ]
 
@@ -38,7 +41,8 @@ def modules_of(pipeline: Pipeline) -> list[str]:
             if element.is_python:
                 run, _ = element.bound()
                 if run.is_users:
-                    found[_module_of(run.function, f"the pass {element.name}")] = None
+                    module_of = _home_of if element.name == FUNCTION else _module_of
+                    found[module_of(run.function, f"the pass {element.name}")] = None
     return list(found)
 
 
@@ -46,15 +50,30 @@ def _module_of(function: Callable[..., Any], what: str) -> str:
     module = str(getattr(function, "__module__", ""))
     name = str(getattr(function, "__qualname__", "<"))
     if module in ("", "__main__") or "<" in name or module not in sys.modules:
-        raise UnsupportedError(
-            f"compiling in another process: {what} is {module}.{name}, which that process cannot import",
-            hint="define it in a module of its own, outside of other functions, or compile with isolated=False",
-        )
+        raise _not_there(f"{what} is {module}.{name}")
     return module
 
 
+def _home_of(function: Callable[..., Any], what: str) -> str:
+    """The module in which the function's name leads to this very function, which may have become a rule."""
+    module, name = _module_of(function, what), function.__qualname__
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if (found.function if isinstance(found, LoweringRule) else found) is not function:
+        raise _not_there(f"{what} is not what {module}.{name} is now")
+    return module
+
+
+def _not_there(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"compiling in another process: {what}, which that process cannot import",
+        hint="define it in a module of its own, outside of other functions, or compile with isolated=False",
+    )
+
+
 def sendable_composites(
-    registered: Mapping[tuple[str, int], CompositeKernel], program: Callable[[], bytes]
+    registered: dict[tuple[str, int], CompositeKernel], program: Callable[[], bytes]
 ) -> list[list[Any]]:
     """Name and version of the registered kernels for composites; `program` gives the program's bytes.
 
@@ -62,11 +81,11 @@ def sendable_composites(
         UnsupportedError: the program may use one whose function has to be asked while it is compiled.
     """
     found = []
-    for (name, version), kernel in registered.items():
+    for (name, version), kernel in registered.copy().items():
         is_called = isinstance(kernel.rule, partial) and kernel.rule.func is call_of_host
         if is_called and kernel.accepts is accept_all:
             found.append([name, version])
-        elif name.encode() in program():
+        elif mentions(name, program()):
             raise UnsupportedError(
                 f"compiling in another process: the kernel that is registered for {name!r} cannot be handed over",
                 hint="compile with isolated=False",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,10 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
 from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context, upstream_context
-from stablexla.targets.dump import Header, assembly, command
-from stablexla.targets.pipeline import Step
+from stablexla.targets.dump import Header, assembly
 
 
-def keep_reproducer(bytecode: Path, number: int, before: str, name: str, passes: str) -> str:
+def keep_reproducer(bytecode: Path, number: int, before: str, name: str, options: str) -> str:
     """Writes what a step began with, as text, to a folder that stays, with the command that shows the crash.
 
     Args:
@@ -23,7 +23,7 @@ def keep_reproducer(bytecode: Path, number: int, before: str, name: str, passes:
         number: of the step.
         before: the stage that the module is in.
         name: of the step.
-        passes: its text; "" for what follows the last step.
+        options: those of the command, as `reproducing_options` gives them.
 
     Returns:
         The path of the file; "" when there is nothing to write.
@@ -37,7 +37,7 @@ def keep_reproducer(bytecode: Path, number: int, before: str, name: str, passes:
         return ""
     file = f"{number:02}.{re.sub(r'[^A-Za-z0-9]+', '_', name)}.repro.mlir"
     path = Path(tempfile.mkdtemp(prefix="stablexla-")) / file
-    header = Header(before, command(str(path), Step("step", passes)))
+    header = Header(before, f"stablexla-opt {shlex.quote(str(path))} {options}")
     path.write_text(f"{header}\n{text}")
     return str(path)
 

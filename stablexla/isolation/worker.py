@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import fcntl
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from typing import IO, Any
 from stablexla.dialects.errors import CompileError
 from stablexla.isolation import wire
 from stablexla.isolation.wire import Message
+from stablexla.polling import READ, is_ready
 
 KEPT = 2
 """How many idle processes are kept."""
@@ -122,8 +122,7 @@ class Worker:
         self._log.close()
 
     def _wait(self, until: float | None) -> None:
-        left = None if until is None else max(0.0, until - monotonic())
-        if not select.select([self._link], [], [], left)[0]:
+        if not is_ready(self._link, READ, None if until is None else until - monotonic()):
             raise TooLong
 
     def _said(self) -> str:
@@ -135,12 +134,19 @@ class Worker:
             code = self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:  # it closed the link and goes on
             return "closed its link"
-        if code >= 0:
-            return f"exit code {code}"
-        try:
-            return signal.Signals(-code).name
-        except ValueError:
-            return f"signal {-code}"
+        return f"exit code {code}" if code >= 0 else signal_name(-code)
+
+
+def signal_name(number: int) -> str:
+    """A signal's name; those for real time have none.
+
+    >>> signal_name(11), signal_name(40)
+    ('SIGSEGV', 'signal 40')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _high(link: socket.socket) -> socket.socket:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 
-from stablexla.isolation.worker import last_words
+from stablexla.isolation.worker import last_words, signal_name
 from stablexla.tools.common import FAILED
 
-ISOLATED, TIME_LIMIT = "--isolated", "--time-limit"
+ISOLATED, TIME_LIMIT, APART = "--isolated", "--time-limit", "--apart"
 
 
-def run_apart(module: str, arguments: Sequence[str]) -> int:
+def run_apart(module: str, arguments: Sequence[str], *, compiling_apart: bool = False) -> int:
     """The exit code of a tool that runs in another process, with what it prints; 1 when that process is ended.
 
     Args:
         module: the tool's.
         arguments: for it; those that concern the other process are taken out.
+        compiling_apart: the arguments stay behind `APART`: compiling has a process and a time limit of its own.
     """
-    rest, seconds = _own_arguments(arguments)
+    rest, seconds = ([APART, *arguments], None) if compiling_apart else _own_arguments(arguments)
     with tempfile.TemporaryFile() as log:
         try:
             done = subprocess.run([sys.executable, "-m", module, *rest], stderr=log, timeout=seconds, check=False)
@@ -33,7 +33,7 @@ def run_apart(module: str, arguments: Sequence[str]) -> int:
     if done.returncode >= 0:
         sys.stderr.write(said)
         return done.returncode
-    name = signal.Signals(-done.returncode).name
+    name = signal_name(-done.returncode)
     print("\n  ".join([f"error: the process ended ({name})", *last_words(said)]), file=sys.stderr)
     return FAILED
 

@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(folder: Path | None, clear: bool) -> int:
-    from stablexla.cache import entries, limit
+    from stablexla.cache import entries, limit, remove_unfinished
 
     if folder is None:
         print("error: no folder: give --folder, or set STABLEXLA_CACHE", file=sys.stderr)
@@ -46,6 +46,7 @@ def _run(folder: Path | None, clear: bool) -> int:
     found = entries(folder)
     total = sum(stat.st_size for _, stat in found)
     if clear:
+        remove_unfinished(folder)
         print(f"{folder}: removed {limit(folder, -1)} programs, {total:,} bytes")
         return 0
     for path, stat in found:

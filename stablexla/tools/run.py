@@ -24,6 +24,7 @@ from stablexla.lowering.types import TensorType
 from stablexla.targets.knobs import knobs
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.signature import Signature, signature_of
+from stablexla.tools.apart import APART, run_apart
 from stablexla.tools.common import add_compile_options, compile_options, count, read_input, run_tool
 from stablexla.tools.comparing import HELP, add_compare_options, compare, read_pipeline
 from stablexla.tools.explaining import add_explain_options, explain, profile
@@ -80,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     add_explain_options(parser)
     add_compare_options(parser)
     add_compile_options(parser)
+    add(APART, action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
@@ -184,7 +186,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The tool; returns its exit code."""
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser().parse_args(given)
+    if arguments.isolated and not arguments.apart:  # what else reads the program is not done here either
+        return run_apart("stablexla.tools.run", given, compiling_apart=True)
     return run_tool(lambda: _run(arguments))
 
 

@@ -13,6 +13,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import memref
 
+from stablexla.dialects.errors import CompileError
 from stablexla.lowering.lapack import LAPACK
 from stablexla.lowering.lapack_routines import ROUTINES, Array, arrays
 from stablexla.targets.cpu.emission import Value, branch, constant, emitting, load, loop, select, store, when
@@ -114,6 +115,8 @@ class _Call:
             "rwork": (max(1, routine.rwork(self.sizes)), self.part),
             "iwork": (max(1, routine.iwork(self.sizes)), i32),
         }
+        if max(length for length, _ in lengths.values()) >= 2**31:
+            raise CompileError(f"LAPACK's {self.name} asks for more work space than it can count in 32 bits")
         self.work = {
             name: (length, _allocate(length, t)) for name, (length, t) in lengths.items() if name in self.tokens
         }

@@ -16,7 +16,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.ahead_of_time import Library, compile_library
-from stablexla.c_header import header, identifier
+from stablexla.c_header import function_name, header, identifier, is_function_name
 from stablexla.targets.cpu import toolchain
 from stablexla.targets.signature import signature_of
 from stablexla.tools.compile import main
@@ -256,6 +256,58 @@ def test_names_become_names_of_c() -> None:
         assert identifier(text, "y") == name
 
 
+def test_functions_take_no_name_of_c() -> None:
+    for text in ("model", "predict", "my_exp", "Exp"):
+        assert function_name(text, "program") == text
+    names = {"main": "main_", "exp": "exp_", "free": "free_", "expf": "expf_", "read": "read_", "printf": "printf_"}
+    for text, name in {**names, "stablexla": "program_stablexla", "": "program"}.items():
+        assert not is_function_name(text)
+        assert function_name(text, "program") == name
+    assert identifier("exp", "x") == "exp", "a parameter may be called that"
+
+
+@pytest.mark.parametrize("name", ["mine", "a"])
+def test_names_of_what_the_program_calls(name: str, tmp_path: Path) -> None:
+    """The target is called as the library, or as one of the functions that it has besides."""
+    target = name if name == "mine" else "a_main"
+    b = sx.XlaBuilder("calls")
+    computation = b.build(sx.custom_call(target, b.parameter(0, sx.f32[1]), sx.f32[1]))
+    with pytest.raises(sx.CompileError, match=rf"the library cannot be called '{name}': .* has or calls {target}"):
+        compile_library(computation, tmp_path / "x.o", name=name, c_functions=[target])
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_fails_is_an_error_code(tmp_path: Path) -> None:
+    """No exception leaves the library, of whatever kind."""
+    compile_library(model(), tmp_path / "model.o")
+    (tmp_path / "main.cpp").write_text(FAILING)
+    command = ["c++", *WARNINGS, tmp_path / "main.cpp", tmp_path / "model.o", toolchain.archive(), "-pthread"]
+    subprocess.run([*command, "-o", tmp_path / "main"], check=True, timeout=60)
+    subprocess.run([tmp_path / "main"], check=True, timeout=60, env={"STABLEXLA_NUM_THREADS": "4"})
+
+
+FAILING = """
+#include <pthread.h>
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+extern "C" int model(const float*, float*, float*);
+static bool fails = true;
+void* operator new(std::size_t size) {
+  if (fails) throw 5;
+  return std::malloc(size);
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+alignas(64) static float x[65 * 96], y[65 * 70], z[65 * 70];
+int main() {
+  if (model(x, y, z) != 3) return 1;
+  fails = false;
+  return model(x, y, z);
+}
+"""
+
+
 def test_headers_are_c_and_cpp(tmp_path: Path) -> None:
     text = """module @odd {
       func.func @main(%a: tensor<2xcomplex<f32>> loc("int"), %b: tensor<i1> loc("a b"), %c: tensor<3xbf16> loc("a-b"))
@@ -298,6 +350,7 @@ def test_the_tool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["in.mlir", "-o", "out.xyz"], 1, "what to make does not follow from the name"),
         (["nowhere.mlir", "-o", "out.so"], 1, "nowhere.mlir: cannot be read"),
         (["in.mlir", "-o", "out.so", "--name=a-b"], 1, "'a-b' cannot be the name of a function in C"),
+        (["in.mlir", "-o", "out.so", "--name=exp"], 1, "'exp' cannot be the name of the program's function"),
         (["in.mlir", "-o", "out.so", "--name=main"], 1, "'main' cannot be the name of a function in C"),
         (["in.mlir", "-o", "no/folder/out.so"], 1, "error"),
         (["in.mlir", "-o", "out.so", "--linker=/no/linker"], 1, "/no/linker cannot be run"),

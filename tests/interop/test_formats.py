@@ -351,6 +351,21 @@ class TestReaderProcess:
         with ThreadPoolExecutor(4) as pool:
             assert set(pool.map(lambda _: str(sx.load(data)), range(12))) == {str(module)}
 
+    def test_under_limits_of_the_user(self, module: ir.Module) -> None:
+        """Less memory than a reader may take; and open files above those that `select` takes."""
+        code = """
+import os, resource, sys, stablexla as sx
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 2048), most))
+taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (1 << 30)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+print(sx.load(sys.stdin.buffer.read()), end="")
+"""
+        done = subprocess.run([sys.executable, "-c", code], input=to_bytecode(module), capture_output=True)
+        assert (done.stdout.decode().strip(), done.stderr) == (str(module).strip(), b"")
+
     def test_trusted_bytes_start_no_process(self, module: ir.Module) -> None:
         code = """
 import pickle, sys, stablexla as sx

@@ -434,6 +434,13 @@ REFUSED = {
         "reflectors as long as the side",
     ),
     "range": ("sgehrd", "low = 1 : i32, high = 4 : i32", "3x3xf32", "3x3xf32 2xf32 i32", "high <= n"),
+    "space": (
+        "ssyevd",
+        "mode = 86 : ui8, uplo = 76 : ui8",
+        "40000x40000xf32",
+        "40000x40000xf32 40000xf32 i32",
+        "counts in 32 bits",
+    ),
     "sorting": (
         "sgees",
         "mode = 86 : ui8, sort = 83 : ui8",

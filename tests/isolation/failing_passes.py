@@ -77,3 +77,9 @@ def unselectable(module: Any) -> None:
 def unchanged(ctx: Any, x: Any) -> list[Any]:
     """A lowering rule that computes nothing."""
     return [x]
+
+
+@sx.lowering_rule("stablehlo.cosine")
+def replaced(ctx: Any, x: Any) -> list[Any]:
+    """A rule from the start, and so under another name for other operations."""
+    return [x]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.rules import LoweringRule
 from stablexla.isolation import worker
 from tests.isolation import failing_passes
 
@@ -100,9 +103,81 @@ def test_rules_of_a_module_go_along() -> None:
     rules = [sx.lowering_rule("stablehlo.tanh", failing_passes.unchanged)]
     executable = sx.compile(computation, options=sx.CompileOptions(isolated=True, rules=rules))
     assert executable(np.array([2, 3], np.float32)).tolist() == [2, 3]
+    assert "tanh" not in executable.ir("tensor")  # the rules are known here
     rules = [sx.lowering_rule("stablehlo.tanh", lambda ctx, x: [x])]
     with pytest.raises(sx.UnsupportedError, match=r"the lowering rule for stablehlo\.tanh is .* cannot import"):
         sx.compile(computation, options=sx.CompileOptions(isolated=True, rules=rules))
+
+
+def test_a_rule_is_for_what_this_process_says() -> None:
+    b = sx.XlaBuilder("ruled")
+    computation = b.build(sx.exp(b.parameter(0, sx.f32[2])))
+    rules = [LoweringRule("stablehlo.exponential", failing_passes.replaced.function)]
+    executable = sx.compile(computation, options=sx.CompileOptions(isolated=True, rules=rules))
+    assert executable(np.array([2, 3], np.float32)).tolist() == [2, 3]
+
+
+def test_what_a_module_registers_there_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "registering_rules.py").write_text("""
+import stablexla as sx
+
+@sx.lowers("stablehlo.tanh")
+def nothing(ctx, x):
+    return [x]
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    worker.close_all()  # so that the next one knows of the folder
+    rule: Any = importlib.import_module("registering_rules").nothing
+    sx.unregister_lowering("stablehlo.tanh")
+    b = sx.XlaBuilder("ruled")
+    x = b.parameter(0, sx.f32[1])
+    computation = b.build(sx.tanh(x) + sx.exp(x))
+    rules = [sx.lowering_rule("stablehlo.exponential", rule)]
+    for given, wanted in ((rules, np.tanh(1) + 1), ([], np.tanh(1) + np.e)):
+        executable = sx.compile(computation, options=sx.CompileOptions(isolated=True, rules=given))
+        np.testing.assert_allclose(executable(np.ones(1, np.float32)), [wanted], rtol=1e-6)
+    # The reproducer of a crash knows of the rule.
+    with pytest.raises(sx.CompileError) as error:
+        sx.compile(computation, options=with_pass("test-abort", step="tensor", rules=rules))
+    command = Path(error.value.reproducer).read_text().split("\n", 1)[0]
+    assert f"--load={tmp_path / 'registering_rules.py'}" in command
+    assert "--rule=stablehlo.exponential=registering_rules:nothing" in command
+    assert "--leaves=" in command
+    worker.close_all()
+
+
+def test_a_name_that_leads_to_another_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = [sx.lowering_rule("stablehlo.tanh", failing_passes.unchanged)]
+    monkeypatch.setattr(failing_passes, "unchanged", failing_passes.slow)
+    with pytest.raises(sx.UnsupportedError, match=r"tanh is not what .*\.unchanged is now"):
+        sx.compile(TEXT, options=sx.CompileOptions(isolated=True, rules=rules))
+
+
+def test_a_kernel_for_an_operation_of_chlo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytecode holds `chlo` and `erf` apart."""
+    b = sx.XlaBuilder("error")
+    computation = b.build(sx.erf(b.parameter(0, sx.f32[2])))
+    sx.register_composite_kernel("chlo.erf", 0, lambda x: x, accepts=lambda shapes, attributes: True)
+    try:
+        with pytest.raises(sx.UnsupportedError, match=r"the kernel that is registered for 'chlo\.erf'"):
+            sx.compile(computation, options=ISOLATED)
+    finally:
+        sx.unregister_composite_kernel("chlo.erf", 0)
+
+
+def test_many_open_files() -> None:
+    """Those of the next process have numbers above 1023, which `select` does not take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+    worker.close_all()
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        assert sx.compile(TEXT, options=ISOLATED)(np.ones(2, np.float32)).tolist() == [1, 1]
+    finally:
+        for number in taken:
+            os.close(number)
+        worker.close_all()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_processes_are_kept() -> None:
@@ -188,9 +263,9 @@ def test_a_crash_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     # the file shows the crash again, and nothing else is left
     reproducer = Path(error.value.reproducer)
     header, text = reproducer.read_text().split("\n", 1)
-    assert header.startswith(f"// stage tensor: stablexla-opt {reproducer} --pass-pipeline=")
+    assert header.startswith(f"// stage tensor: stablexla-opt {reproducer} --load={failing_passes.__file__} ")
     assert "linalg.generic" in text
-    passes = sx.Step("again", header.split("--pass-pipeline=")[1].strip("'"))
+    passes = sx.Step("again", header.split("--pass-pipeline='")[1].split("'")[0])
     assert [e.text for e in passes.elements][-1] == "test-abort"
     assert [p.name for p in tmp_path.iterdir()] == [reproducer.parent.name]
     assert (children_of(os.getpid()), len(os.listdir("/proc/self/fd"))) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,13 @@ def test_opt_tells_of_a_crash(arguments: list[str], said: str) -> None:
     done = tool("opt", "-", f"--load={PASSES}", "--context=upstream", *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(said)
+
+
+def test_run_reads_the_program_apart(tmp_path: Path) -> None:
+    (tmp_path / "crash.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGRTMIN + 6)\n")
+    done = tool("run", "-", f"--load={tmp_path / 'crash.py'}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: the process ended (signal {signal.SIGRTMIN + 6})\n"
 
 
 def test_run_and_compile(tmp_path: Path) -> None:

@@ -176,13 +176,13 @@ class TestCall:
 class TestCompositeCall:
     def test_text(self):
         def make(x):
-            return sx.composite_call(x, "my.swish", {"beta": 1, "kind": "fast", "axes": (0, 1), "e": 0.5}, swish, version=2)
+            given = {"beta": 1, "kind": "fast", "axes": (0, 1), "e": 0.5}
+            return sx.composite_call(x, "my.swish", given, swish, version=2)
 
         text = str(build(make, sx.f32[2]))
-        attributes = 'composite_attributes = {axes = array<i64: 0, 1>, beta = 1 : i64, e = 5.000000e-01 : f64, kind = "fast"}'
-        assert (
-            f'stablehlo.composite "my.swish" %arg0 {{{attributes}, decomposition = @swish, version = 2 : i32}}' in text
-        )
+        listed = 'axes = array<i64: 0, 1>, beta = 1 : i64, e = 5.000000e-01 : f64, kind = "fast"'
+        rest = "decomposition = @swish, version = 2 : i32"
+        assert f'stablehlo.composite "my.swish" %arg0 {{composite_attributes = {{{listed}}}, {rest}}}' in text
         assert "func.func private @swish" in text
         spelled = lambda x: sx.composite_call(x, "my.swish", "{n = 1 : i32}", swish)  # noqa: E731
         assert "composite_attributes = {n = 1 : i32}" in str(build(spelled, sx.f32[2]))

@@ -16,6 +16,7 @@ import pytest
 
 import stablexla as sx
 from stablexla import cache
+from stablexla.dialects.custom_calls import CustomCallTarget
 from stablexla.targets.knobs import knobs
 from stablexla.targets.runtime import container
 from stablexla.tools.cache import main
@@ -144,6 +145,36 @@ def test_functions_are_called_by_name(folder: Path, counts: cache.Counts, monkey
         compiled()
 
 
+@pytest.mark.parametrize("lowering", [False, True])
+def test_kernels_for_operations_of_chlo(lowering: bool, folder: Path, counts: cache.Counts) -> None:
+    """Their bytecode holds `chlo` and `erf` apart."""
+    b = sx.XlaBuilder("error")
+    computation = b.build(sx.erf(b.parameter(0, sx.f32[3])))
+    plain = sx.compile(computation)(ONES)
+    sx.register_composite_kernel("chlo.erf", 0, (lambda ctx, x: [x]) if lowering else (lambda x: x), lowering=lowering)
+    try:
+        mine = sx.compile(computation)(ONES)
+    finally:
+        sx.unregister_composite_kernel("chlo.erf", 0)
+    assert counts == cache.Counts(misses=1 if lowering else 2, bypassed=int(lowering))
+    assert sx.compile(computation)(ONES).tolist() == plain.tolist() != mine.tolist() == ONES.tolist()
+
+
+class Shrinking(dict[Any, Any]):
+    """What collecting garbage does to the targets of programs that are gone, at the worst time."""
+
+    def items(self) -> Any:
+        for each in super().items():
+            self.pop("cache.gone", None)
+            yield each
+
+
+def test_targets_that_go_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = Shrinking({f"cache.{name}": CustomCallTarget(name, address=1) for name in ("first", "gone", "last")})
+    monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
+    assert cache._functions(b"cache.last") == [[["cache.last", True, False]], []]
+
+
 def test_errors_of_host_calls_name_lines_of_this_program(folder: Path, counts: cache.Counts) -> None:
     def one() -> sx.XlaComputation:
         b = sx.XlaBuilder("feed")
@@ -218,6 +249,7 @@ def test_the_tool(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sx.compile(scaled())
     (folder / f"bad{cache.SUFFIX}").write_bytes(b"bad")
     (folder / "notes.txt").write_text("not ours")
+    (folder / f".bad{cache.SUFFIX}.123.00ff00ff").write_bytes(b"its writer was ended")
     assert main(["--info"]) == 0
     out = capsys.readouterr().out
     assert "scaled(f32[3]) -> (f32[3])" in out

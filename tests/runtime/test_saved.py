@@ -215,7 +215,7 @@ def test_flushing_of_denormals_is_kept(file: Path) -> None:
 # ---- functions that no file holds ------------------------------------------------------------------------------------
 
 
-def _look(module: Any) -> None:
+def look(module: Any) -> None:
     """A pass of a user."""
 
 
@@ -225,7 +225,7 @@ def _with_functions(kind: str) -> sx.Executable:
     if kind == "rule":
         options = sx.CompileOptions(rules=[sx.lowering_rule("stablehlo.tanh", lambda ctx, x: [x])])
     else:
-        options = sx.CompileOptions(pipeline=sx.default_pipeline().inserting(_look, before="tensor"))
+        options = sx.CompileOptions(pipeline=sx.pipeline("cpu").inserting(look, before="tensor"))
     return sx.compile(computation, options=options)
 
 

@@ -113,7 +113,7 @@ def _totals(functions: Sequence[Row], programs: Sequence[Row], nothing: Sequence
         states = Counter(row.state for row in rows)
         hows = Counter(row.how for row in rows if row.state == "equal")
         calls = sum(len(row.trials) for row in rows)
-        others = ", ".join(f"{states[s]} {s}" for s in (*_ORDER[1:], "no calls") if states[s]) or "none other"
+        others = ", ".join(f"{states[s]} '{s}'" for s in (*_ORDER[1:], "no calls") if states[s]) or "none other"
         lines.append(
             f"- **{len(rows)} {what}** in {calls} calls: **{states['equal']} equal** ({hows['bits']} to the bit, "
             f"{hows['ULP']} within {CLOSE:.0f} ULP, {hows['as near']} as near to the exact result), {others}."
