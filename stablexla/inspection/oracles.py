@@ -60,20 +60,24 @@ class Oracle:
         self.name = name
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
+        self._lifeline = -1
         self._lock = threading.Lock()
 
     def start(self) -> None:
         """Starts the child, which takes a second; whoever asks later does not wait so long."""
         if self._process is None:
             environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
+            lifeline, self._lifeline = os.pipe()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, self.name],
+                [sys.executable, "-m", __name__, self.name, str(lifeline)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=environment,
                 start_new_session=True,  # the child and its forks are one group
+                pass_fds=(lifeline,),
             )
+            os.close(lifeline)
 
     def run(self, module: Any, arguments: Sequence[Array]) -> Arrays | Refusal:
         """The results of a module's `main`, which is left as it is."""
@@ -122,6 +126,7 @@ class Oracle:
                 if pipe is not None:
                     with suppress(BrokenPipeError):
                         pipe.close()
+            os.close(self._lifeline)
             self._process = None
 
     def __enter__(self) -> Oracle:
@@ -235,7 +240,11 @@ def _replace_the_dead(answers: IO[bytes]) -> None:
         _send(answers, Refusal("died", f"exit code {os.waitstatus_to_exitcode(status)}"))
 
 
-def _serve(name: str) -> None:
+def _serve(name: str, lifeline: int) -> None:
+    from stablexla.isolation.child import end_with
+
+    # It may be deep in a long computation when its parent ends.
+    end_with(lifeline, whole_group=True)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print must not mix with the answers
     questions = os.fdopen(0, "rb", buffering=0)  # a fork must not read ahead of what it answers
@@ -265,4 +274,4 @@ def _told(error: Exception) -> str:
 if __name__ == "__main__":
     sys.modules["stablexla.inspection.oracles"] = sys.modules["__main__"]  # one class Refusal for both names
     Refusal.__module__ = "stablexla.inspection.oracles"
-    _serve(sys.argv[1])
+    _serve(sys.argv[1], int(sys.argv[2]))

@@ -26,7 +26,7 @@ _F_SETSIG = 10  # of Linux: which signal tells of a pipe
 
 def main(link_number: int, lifeline: int) -> None:
     """Serves the process at the other end of a socket until that is closed."""
-    _end_with(lifeline)
+    end_with(lifeline)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     link = socket.socket(fileno=link_number)
     _import_all()
@@ -48,10 +48,10 @@ def _import_all() -> None:
     leave_for_others()
 
 
-def _end_with(lifeline: int) -> None:
-    """Ends this process when the other end of a pipe is closed, whatever it is doing then."""
+def end_with(lifeline: int, *, whole_group: bool = False) -> None:
+    """Ends this process, or its group, when the other end of a pipe is closed, whatever it is doing then."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp() if whole_group else os.getpid())
     fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGTERM)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
