@@ -10,8 +10,6 @@ import numpy as np
 
 import stablexla as sx
 
-jax.config.update("jax_enable_x64", True)
-
 Arrays = list[np.ndarray]
 
 

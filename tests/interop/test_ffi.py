@@ -24,6 +24,8 @@ from stablexla.interop.jax import use_ffi_targets
 from tests.comparison import assert_same
 from tests.interop.jax_programs import compiled, random_array
 
+pytestmark = pytest.mark.usefixtures("wide_numbers")
+
 HERE, INCLUDE = Path(__file__).parent, Path(jaxlib.__file__).parent / "include"
 TYPED_FFI = "API_VERSION_TYPED_FFI"
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

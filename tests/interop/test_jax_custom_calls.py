@@ -15,6 +15,8 @@ import stablexla as sx
 from tests.comparison import assert_same
 from tests.interop.jax_programs import random_array, run_both
 
+pytestmark = pytest.mark.usefixtures("wide_numbers")
+
 X = random_array(np.float32, 4, 50)
 
 

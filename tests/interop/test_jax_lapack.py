@@ -20,6 +20,8 @@ import stablexla as sx
 from stablexla.lowering.lapack_routines import ROUTINES
 from tests.interop.jax_programs import Arrays, compiled, random_array, run_both
 
+pytestmark = pytest.mark.usefixtures("wide_numbers")
+
 TYPES = [np.float32, np.float64, np.complex64, np.complex128]
 Check = Callable[[Arrays, Arrays], None]
 CASES: dict[str, tuple[Callable[..., Any], Callable[[Any], Arrays], Check]] = {}
