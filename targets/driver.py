@@ -263,7 +263,7 @@ def _parse_quietly(elements: tuple[Element, ...], side: Side) -> None:
             return
         except CompileError as error:
             refused = error
-    said = [re.sub(r"^: for the --([\w-]+) option", r"the option \1", line) for line in printed]
+    said = [re.sub(r"^[^:]*: for the --([\w-]+) option", r"the option \1", line) for line in printed]
     if not said:
         raise refused
     names = ", ".join(e.text for e in elements if "{" in e.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -199,3 +200,14 @@ class TestPassList:
 
     def test_a_listing_without_passes(self) -> None:
         assert parse_listing("nothing\n    --x - an option of nothing\n    =a - b\n") == {}
+
+
+def test_a_name_that_somebody_gave_llvms_options_is_left_out(program):
+    """XLA gives the process a name when it reads its flags, and LLVM's messages begin with it from then on."""
+    code = (
+        "import jax; jax.jit(lambda x: x + 1)(1.0); from stablexla.tools import opt; import sys;"
+        f"sys.exit(opt.main(['--canonicalize=max-iterations=x', {program!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "the option max-iterations: 'x' value invalid" in done.stderr
