@@ -18,6 +18,7 @@ from stablexla.dialects.errors import CompileError, ParseError, StablexlaError
 from stablexla.targets.driver import parse_passes, sides_of_pass
 from stablexla.targets.passes import PASSES, PREFIX
 from stablexla.targets.pipeline import Element
+from stablexla.targets.standard_error import captured_stderr
 from stablexla.tools.common import add_compile_options
 
 SEPARATOR = "// -----"
@@ -235,8 +236,9 @@ def nested(name: str) -> str:
 
 
 def _refusal(element: Element, side: str) -> str:
-    try:
-        parse_passes((element,), "stablehlo" if side == "stablehlo" else "upstream")
-    except CompileError as error:
-        return str(error)
+    with captured_stderr():  # what LLVM says of an option's value is said again when the passes are read
+        try:
+            parse_passes((element,), "stablehlo" if side == "stablehlo" else "upstream")
+        except CompileError as error:
+            return str(error)
     return ""
