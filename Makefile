@@ -25,7 +25,7 @@ run: $(VENV)/installed.run
 	$(BIN)/python examples/digits.py
 
 test: lint types
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(JOBS) $(PYTEST_ARGS)
 
 lint: $(VENV)/installed.test
 	$(BIN)/ruff check .

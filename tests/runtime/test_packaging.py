@@ -15,16 +15,19 @@ import pytest
 
 from stablexla.targets.cpu.toolchain import ARCHIVE
 from stablexla.version import VERSION
+from tests.once import made_once
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("packaging")  # one wheel for all
 LAYERS = ("dialects", "lowering", "targets")
 
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel built from the repository, unpacked. No network: the build's requirements are in the dev extra."""
-    folder = tmp_path_factory.mktemp("wheel")
+    return made_once(tmp_path_factory, "wheel", _build_wheel) / "unpacked"
+
+
+def _build_wheel(folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     command += ["--disable-pip-version-check", f"-Cbuild-dir={folder}/build", f"--wheel-dir={folder}", str(ROOT)]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -34,7 +37,6 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stdout + done.stderr
     [wheel] = folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(folder / "unpacked")
-    return folder / "unpacked"
 
 
 def python_files(folder: Path) -> set[str]:
