@@ -20,10 +20,11 @@ from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import ExecutionError
 from stablexla.executable import Executable
 from stablexla.inspection.changes import GoesWrong, cause_of, plain
+from stablexla.inspection.child import Refusal
 from stablexla.inspection.comparison import Comparison
 from stablexla.inspection.findings import Cause, Difference, Finding, NotJudged, SmallProgram
 from stablexla.inspection.judge import Judge
-from stablexla.inspection.oracles import Oracle, Refusal
+from stablexla.inspection.oracles import Oracle
 from stablexla.inspection.prefixes import Prefixes, text_of_module
 from stablexla.inspection.program import SOURCES, FlatProgram, Unit
 from stablexla.inspection.search import Found, Progress, Search, apart, no_progress

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE, ElementType
+from stablexla.inspection.child import Refusal
 from stablexla.inspection.judgement import ALGORITHMS, FUNCTIONS, OURS, SUMS, Case, differing, ulp_distance
 from stablexla.inspection.known_faults import FAULTS
-from stablexla.inspection.oracles import Refusal
 from stablexla.inspection.program import FlatProgram, Unit
 from stablexla.inspection.ways import Way
 

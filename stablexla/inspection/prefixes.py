@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy.typing as npt
 
+from stablexla.inspection.child import Refusal
 from stablexla.inspection.findings import SmallProgram
-from stablexla.inspection.oracles import Refusal
 from stablexla.inspection.program import FlatProgram, Unit
 from stablexla.inspection.search import Found, Progress, apart, no_progress
 from stablexla.inspection.ways import Compiled, Way

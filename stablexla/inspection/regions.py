@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.inspection.child import Refusal
 from stablexla.inspection.findings import Turn
-from stablexla.inspection.oracles import Refusal
 from stablexla.inspection.program import FlatProgram, Unit, copy_into, make_module
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import jaxlib.mlir.ir as ir
 import numpy.typing as npt
 
 from stablexla.dialects.constants import read_constant
-from stablexla.inspection.oracles import Refusal
+from stablexla.inspection.child import Refusal
 from stablexla.inspection.program import SOURCES, FlatProgram, Unit
 from stablexla.inspection.ways import Compiled
 from stablexla.lowering.types import is_token

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.inspection.child import Refusal
 from stablexla.inspection.findings import Turn
 from stablexla.inspection.judge import Judge, distance_in_ulp
-from stablexla.inspection.oracles import Refusal
 from stablexla.inspection.places import Place
 from stablexla.inspection.program import CONTROL, SOURCES, FlatProgram, Unit
 from stablexla.inspection.runs import Run

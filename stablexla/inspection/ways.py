@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.errors import StablexlaError
-from stablexla.inspection.oracles import Refusal
+from stablexla.inspection.child import Refusal
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Pipeline
 from stablexla.targets.runtime import set_pool_fill

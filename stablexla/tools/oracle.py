@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError
-from stablexla.inspection.oracles import NAMES, Refusal, shared_oracle
+from stablexla.inspection.child import Refusal
+from stablexla.inspection.oracles import NAMES, shared_oracle
 from stablexla.targets.signature import Signature
 
 Array = npt.NDArray[Any]

@@ -29,7 +29,7 @@ from stablexla.inspection.oracles import Oracle
 
 oracle = Oracle("interpreter")
 oracle.start()
-print(oracle._process.pid, flush=True)
+print(oracle._child.pid, flush=True)
 module = sx.load('''{ENDLESS}''')
 threading.Timer(2.0, os._exit, [0]).start()
 oracle.run(module, [np.float32(1)])
@@ -52,13 +52,13 @@ def test_it_ends_with_its_parent_in_the_middle_of_a_computation():
 def test_an_interrupted_question_is_not_answered_to_the_next(monkeypatch):
     with Oracle("interpreter") as oracle:
         module = sx.load("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }")
-        import stablexla.inspection.oracles as oracles
+        import stablexla.inspection.child as child
 
         def interrupt(pipe: object) -> object:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(oracles, "_receive", interrupt)
+            patched.setattr(child, "_receive", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 oracle.run(module, [np.float32(1)])
         (result,) = oracle.run(module, [np.float32(2)])
