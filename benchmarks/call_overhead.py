@@ -15,6 +15,7 @@ from mlir.execution_engine import ExecutionEngine
 from mlir.ir import Context, Location, Module
 from mlir.passmanager import PassManager
 
+import stablexla as sx
 from stablexla.targets.runtime import ArraySpec, CompiledFunction
 
 PROGRAM = """
@@ -74,6 +75,10 @@ def main() -> None:
         on_device = jax.device_put(a), jax.device_put(b)
         calls["jax.jit, numpy arrays"] = lambda: np.asarray(jitted(a, b))
         calls["jax.jit, jax arrays"] = lambda: jitted(*on_device).block_until_ready()
+        ours = sx.interop.jax.jit(lambda x, y: x + y)
+        ours_numpy = sx.interop.jax.jit(lambda x, y: x + y, returns="numpy")
+        calls["sx.interop.jax.jit, jax arrays"] = lambda: ours(*on_device)
+        calls['sx.interop.jax.jit, returns="numpy"'] = lambda: ours_numpy(a, b)
     except ImportError:
         pass
     print("| call | us |\n|---|---|")

@@ -37,6 +37,9 @@ KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "MALLOC_TOP_PAD_": str(1 << 28),
 }
+# After a product OpenBLAS's threads look for the next one for 2^28 cycles, a tenth of a second in which whoever comes next
+# has one processor less. 2^20 are longer than the gap between two calls.
+OPENBLAS_SPIN = ("OPENBLAS_THREAD_TIMEOUT", "20")
 FIRST = "add-2x2"
 UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
@@ -104,7 +107,7 @@ def measure(program: Program, engines: Sequence[Engine], repeats: int, seconds: 
 
 
 def _prepare(program: Program, engines: Sequence[Engine], row: Row) -> dict[str, Prepared]:
-    text, arguments = str(program.computation()), program.arguments()
+    text, arguments = program.text(), program.arguments()
     prepared = {}
     for engine in engines:
         start = perf_counter()
@@ -266,7 +269,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settle(arguments: argparse.Namespace) -> None:
-    """Chooses processors and how memory is kept."""
+    """Chooses processors, and how memory and threads are kept."""
+    os.environ.setdefault(*OPENBLAS_SPIN)
     if arguments.threads:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.threads])
     if not arguments.default_malloc:
@@ -320,7 +324,7 @@ def main() -> int:
     names = [engine.name for engine in engines]
     rows = []
     for engine in engines:
-        engine.prepare(PROGRAMS[FIRST], str(PROGRAMS[FIRST].computation()), PROGRAMS[FIRST].arguments())
+        engine.prepare(PROGRAMS[FIRST], PROGRAMS[FIRST].text(), PROGRAMS[FIRST].arguments())
     for program in programs:
         rows.append(measure(program, engines, arguments.repeats, arguments.seconds))
         ratios = (f"{name} / {OURS} {ratio:.2f}" for name in names if name != OURS and (ratio := rows[-1].ratio(name)))

@@ -12,6 +12,21 @@ from stablexla.dialects.errors import CompileError
 C_FUNCTION = "stablexla.custom_call."
 """What stands before a target's name in the name of its C function."""
 
+PARTITIONER_NOTES = frozenset(
+    [
+        "annotate_device_placement",
+        "LayoutConstraint",
+        "Sharding",
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "xla.sdy.FuncResultSharding",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+        "xla.sdy.PropagationBarrier",
+        "xla.sdy.ShardingGroup",
+    ]
+)
+"""Targets that say something to a partitioner, which has nothing to do on one device."""
 
 OF_THIS_PROCESS = "jax callback "
 """What the names of functions begin with that mean something else in another process."""

@@ -8,7 +8,7 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.dialects.custom_calls import CustomCallTarget, registered, unknown_target
+from stablexla.dialects.custom_calls import PARTITIONER_NOTES, CustomCallTarget, registered, unknown_target
 from stablexla.lowering.call_attributes import NAMES, ORIGINAL, TYPED_FFI, api_version, keywords_of_call
 from stablexla.lowering.context import LoweringContext, new_token, place_of
 from stablexla.lowering.host import host_call
@@ -18,9 +18,6 @@ from stablexla.lowering.types import is_token
 
 TUPLE = "stablexla.tuple"
 """On a custom call: its one result is a tuple's, so that C functions get an array of one pointer."""
-
-# Notes to partitioners, which have nothing to do on one device.
-IDENTITIES = frozenset(["Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"])
 
 FUNCTION, C, FFI = "function", "c", "ffi"
 """What is called: a Python function, a C function, or a handler of XLA's foreign function interface."""
@@ -47,7 +44,7 @@ def custom_call(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]
     target = registered(name)
     if target is not None:
         return _call_of_target(ctx, target, operands)
-    if name in IDENTITIES and ctx.operand_types == ctx.result_types:
+    if name in PARTITIONER_NOTES and ctx.operand_types == ctx.result_types:
         return operands
     if name in OPERATIONS:
         made = OPERATIONS[name](ctx, *operands)

@@ -17,11 +17,8 @@ class _Prepared:
     def __init__(self, client: Any, text: str, arguments: Sequence[Array]) -> None:
         import jax
         from jaxlib import xla_client
-        from jaxlib.mlir.dialects import stablehlo
-
-        artifact = stablehlo.serialize_portable_artifact_str(_without_chlo(text), stablehlo.get_current_version())
         devices = xla_client.DeviceList(tuple(client.local_devices()))
-        self._executable = client.compile_and_load(artifact, devices, xla_client.CompileOptions())
+        self._executable = client.compile_and_load(text, devices, xla_client.CompileOptions())
         with jax.enable_x64(True):
             self._buffers = [jax.device_put(a) for a in arguments]
         jax.block_until_ready(self._buffers)
@@ -38,21 +35,6 @@ class _Prepared:
 
     def results(self) -> list[Array]:
         return [np.asarray(array) for array in self._execute()]
-
-
-def _without_chlo(text: str) -> str:
-    """CHLO's operations have no place in a portable artifact: they become composites, which XLA knows by name."""
-    if "chlo." not in text:
-        return text
-    from jaxlib.mlir import ir, passmanager
-
-    from stablexla.dialects.contexts import stablehlo_context
-
-    with stablehlo_context():
-        module = ir.Module.parse(text)
-        passes = "stablehlo-wrap-in-composite{op-names=chlo.top_k},func.func(chlo-legalize-to-stablehlo)"
-        passmanager.PassManager.parse(f"builtin.module({passes})").run(module.operation)
-        return str(module)
 
 
 class _Engine:

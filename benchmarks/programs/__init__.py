@@ -1,21 +1,33 @@
-"""The programs that benchmarks run: a computation made with the builder, arguments for it, and what numpy would do."""
+"""The programs that benchmarks run: kernels made with the builder or by JAX, and whole models when JAX is there."""
 
-from benchmarks.programs import (  # noqa: F401
-    contraction,
-    convolution,
-    elementwise,
-    fft,
-    indexing,
-    linear_algebra,
-    loops,
-    movement,
-    network,
-    order,
-    random,
-    reduction,
-    rows,
-    window,
-)
-from benchmarks.programs.registry import PROGRAMS, Program
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from benchmarks.programs.registry import PROGRAMS, Program, file_under
+
+FAMILIES = {
+    "contractions": ("contraction",),
+    "convolutions": ("convolution",),
+    "elementwise": ("elementwise", "network"),
+    "Fourier transforms": ("fft",),
+    "gather and scatter": ("indexing",),
+    "linear algebra": ("linear_algebra",),
+    "loops": ("loops",),
+    "data movement": ("movement",),
+    "order": ("order",),
+    "random numbers": ("random",),
+    "reductions": ("reduction",),
+    "rows": ("rows",),
+    "windows": ("window",),
+}
+
+for family, modules in FAMILIES.items():
+    for module in modules:
+        import_module(f"benchmarks.programs.{module}")
+    file_under(family)
+if find_spec("jax") is not None:
+    import_module("benchmarks.models")
 
 __all__ = ["PROGRAMS", "Program"]

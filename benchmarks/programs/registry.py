@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,13 @@ class Program:
         shapes: of its parameters.
         build: the root of the computation, from its parameters.
         numpy: the same on numpy arrays, when there is a natural way to say it.
-        operations: floating-point operations, for programs that are bound by them.
+        operations: arithmetic that cannot be avoided, for programs that are bound by it.
         tolerance: of the largest magnitude; results of two engines may differ by that.
         draw: its arguments from a generator of random numbers, where normally distributed ones make no sense.
+        bytes: that have to be read and written; all arguments and results when nothing else is said.
+        peak: whose peak bounds its arithmetic, a key of `benchmarks.limits.PEAKS`.
+        family: the section of the page that it stands in.
+        group: `kernels` or `models`.
     """
 
     name: str
@@ -39,11 +44,19 @@ class Program:
     operations: float = 0
     tolerance: float = 1e-5
     draw: Callable[[np.random.Generator], Sequence[Array]] | None = None
+    bytes: float | None = None
+    peak: str = "f32"
+    family: str = ""
+    group: str = "kernels"
 
     def computation(self) -> sx.XlaComputation:
         """The computation."""
         b = sx.XlaBuilder(self.name.replace("-", "_"))
         return b.build(self.build(*(b.parameter(i, shape) for i, shape in enumerate(self.shapes))))
+
+    def text(self) -> str:
+        """The StableHLO that every engine compiles."""
+        return str(self.computation())
 
     def arguments(self, seed: int = 0) -> list[Array]:
         """Normally distributed numbers, or what the program draws."""
@@ -52,11 +65,39 @@ class Program:
             return list(self.draw(rng))
         return [rng.standard_normal(s.dimensions, np.float32).astype(s.element_type.dtype) for s in self.shapes]
 
+    def work(self) -> tuple[float, float]:
+        """Arithmetic operations, and bytes that have to be moved."""
+        if self.bytes is not None:
+            return self.operations, self.bytes
+        return self.operations, float(sum(size(s) for s in [*self.shapes, *leaves(self.computation().result_shape)]))
+
+
+def size(shape: sx.Shape) -> int:
+    """Bytes of an array."""
+    return prod(shape.dimensions) * shape.element_type.dtype.itemsize
+
+
+def leaves(shape: sx.Shape) -> list[sx.Shape]:
+    """The arrays of a shape, which may be a tuple."""
+    return [part for each in shape.tuple_shapes for part in leaves(each)] if shape.is_tuple else [shape]
+
 
 PROGRAMS: dict[str, Program] = {}
 
 
+def enter(program: Program) -> None:
+    """Puts a program into the list."""
+    assert program.name not in PROGRAMS, f"two programs are called {program.name}"
+    PROGRAMS[program.name] = program
+
+
 def add(name: str, summary: str, shapes: Sequence[sx.Shape], build: Build, **more: Any) -> None:
-    """Enters a program into the list."""
-    assert name not in PROGRAMS, f"two programs are called {name}"
-    PROGRAMS[name] = Program(name, summary, tuple(shapes), build, **more)
+    """Makes a program and puts it into the list."""
+    enter(Program(name, summary, tuple(shapes), build, **more))
+
+
+def file_under(family: str, group: str = "kernels") -> None:
+    """All programs that have no family yet belong to this one."""
+    for name, program in PROGRAMS.items():
+        if not program.family:
+            PROGRAMS[name] = replace(program, family=family, group=group)

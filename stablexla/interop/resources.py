@@ -45,6 +45,8 @@ def inline_resources(module: ir.Module, file: str) -> ir.Module:
 
 
 def _is_resource(value: Any) -> bool:
+    if isinstance(value, ir.DenseElementsAttr):
+        return False  # a cast that fails writes the whole attribute into its message
     try:
         ir.DenseResourceElementsAttr(value)
     except ValueError:

@@ -6,6 +6,7 @@ import math
 
 import mlir.ir as ir
 
+from stablexla.targets.cpu.contraction_groups import emit_groups
 from stablexla.targets.cpu.contraction_match import Contraction, match_contraction
 from stablexla.targets.cpu.contraction_output import compute_type
 from stablexla.targets.cpu.contraction_packed import PackedPlan, emit_packed
@@ -39,7 +40,8 @@ def emit_contraction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             return None
         if math.prod(contraction.shape) == 0:
             return _emit_nothing(kernel, target)
-        return _emit(kernel, _Sizes(contraction, target))
+        grouped = emit_groups(kernel, contraction, target)
+        return _emit(kernel, _Sizes(contraction, target)) if grouped is None else grouped
 
 
 def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:

@@ -6,6 +6,7 @@ import mlir.ir as ir
 
 from stablexla.lowering.kernels import KIND
 from stablexla.targets.cpu import (  # noqa: F401  (they register)
+    attention,
     contraction,
     convolution,
     fft,
@@ -30,15 +31,19 @@ from stablexla.targets.passes import module_pass
 
 
 @module_pass("stablexla-emit-kernels", "writes each kernel's loops on flat buffers beside its function on tensors")
-def emit_kernels(module: ir.Module, *, vector_bits: int = 0, general_only: bool = False, general: str = "") -> None:
+def emit_kernels(
+    module: ir.Module, *, vector_bits: int = 0, features: str = "", general_only: bool = False, general: str = ""
+) -> None:
     """Kernels get an attribute `stablexla.impl` that says how to call what was written.
 
     Args:
-        vector_bits: width of vectors; 0 is the host's.
+        vector_bits: width of vectors; 0 is the host's, with its features.
+        features: instructions that go with `vector_bits`, of `target.FEATURES` with + between them; "emulated" for
+            vector arithmetic in their place.
         general_only: sends everything through the general path, for comparing the two.
         general: names of kernels, with commas between them, that go through the general path.
     """
-    target = host_target().with_vectors(vector_bits) if vector_bits else host_target()
+    target = host_target().with_vectors(vector_bits, tuple(features.split("+"))) if vector_bits else host_target()
     waiting = []
     for view in list(module.body.operations):
         if KIND not in view.operation.attributes:

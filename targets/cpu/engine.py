@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import mlir.ir as ir
@@ -14,8 +17,11 @@ from stablexla.dialects.errors import CompileError
 from stablexla.targets.cpu.entry import take_entry
 from stablexla.targets.cpu.foreign_load import addresses as addresses_of
 from stablexla.targets.cpu.foreign_load import c_functions, take_host
+from stablexla.targets.cpu.jit import find_function, make_engine
 from stablexla.targets.cpu.options import CpuOptions
+from stablexla.targets.cpu.partition import Part, partition
 from stablexla.targets.cpu.symbol_table import addresses
+from stablexla.targets.cpu.target import host_target
 from stablexla.targets.knobs import knobs
 from stablexla.targets.messages import messages_of
 from stablexla.targets.options import CompileOptions
@@ -46,7 +52,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
     declared = declared_functions(module)
     host = take_host(module, signature.name, declared)
     targets = c_functions(declared)
-    engine, address = _machine_code(module, cpu.opt_level, {**addresses(declared), **addresses_of(targets)})
+    engines, address = _machine_code(module, cpu.opt_level, {**addresses(declared), **addresses_of(targets)})
     return CompiledFunction(
         signature.name,
         address,
@@ -56,29 +62,67 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         constants=entry.constants,
         aliases=entry.aliases,
         flush_denormals=cpu.flush_denormals,
-        keep_alive=EngineCode(engine, targets),
+        keep_alive=EngineCode(engines, targets),
         host=host,
     )
 
 
 def _machine_code(
     module: ir.Module, opt_level: int, symbols: dict[str, ctypes.c_void_p]
-) -> tuple[ExecutionEngine, int]:
-    engine, address, said = None, 0, []
+) -> tuple[list[ExecutionEngine], int]:
+    """The engines, that of `main` last, and the address of `main`."""
+    engines: list[ExecutionEngine] = []
+    address, said = 0, []
     # The JIT tells of unknown symbols on standard error only, and gives a null address.
     with captured_stderr() as printed, diagnostics(module.context) as seen:
         try:
-            engine = ExecutionEngine(module, opt_level, _libraries(module), enable_object_dump=True)
-            for name, pointer in symbols.items():
-                engine.raw_register_runtime(name, pointer)
-            address = engine.raw_lookup("main")
+            libraries = _libraries(module)
+            *others, main = partition(module, host_target().num_threads)
+            level = 0 if main.is_straight else opt_level
+            with _lines(module.context, len(others)) as lines:
+                code = [lines.submit(_compile, part, opt_level, libraries, symbols) for part in others]
+                engine = make_engine(main.module, level, libraries)
+                for made, functions in (each.result() for each in code):
+                    engines.append(made)
+                    symbols = {**symbols, **functions}
+            _register(engine, symbols)
+            engines.append(engine)
+            address = find_function(engine, "main", packed=True)
         except (ir.MLIRError, RuntimeError) as error:
             said = [*messages_of(error, seen), str(error)]
     if not address:
         raise CompileError("cpu: no machine code", stage=STAGE, diagnostics=(*said, *printed))
     if printed:
         os.write(2, "\n".join([*printed, ""]).encode())
-    return engine, address
+    return engines, address
+
+
+@contextmanager
+def _lines(context: ir.Context, count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for `count` pieces of work on modules of one context, which they share for as long."""
+    context.enable_multithreading(count > 0)
+    try:
+        with ThreadPoolExecutor(max(1, count)) as executor:
+            yield executor
+    finally:
+        context.enable_multithreading(False)
+
+
+def _compile(
+    part: Part, opt_level: int, libraries: Sequence[str], symbols: dict[str, ctypes.c_void_p]
+) -> tuple[ExecutionEngine, dict[str, ctypes.c_void_p]]:
+    """The engine of a part, and where the functions are that it exports."""
+    engine = make_engine(part.module, opt_level, libraries)
+    _register(engine, symbols)
+    found = {name: find_function(engine, name) for name in part.exports}
+    if not all(found.values()):
+        raise RuntimeError(f"no machine code for {', '.join(name for name, address in found.items() if not address)}")
+    return engine, {name: ctypes.c_void_p(address) for name, address in found.items()}
+
+
+def _register(engine: ExecutionEngine, symbols: dict[str, ctypes.c_void_p]) -> None:
+    for name, pointer in symbols.items():
+        engine.raw_register_runtime(name, pointer)
 
 
 def _libraries(module: ir.Module) -> list[str]:

@@ -140,13 +140,13 @@ def reachable(refs: Sequence[Ref]) -> Iterator[Node]:
         yield from visit(node)
 
 
-def analyse(kernel: Kernel) -> Nest | None:
-    """The common loops of `kernel`, or None."""
+def analyse(kernel: Kernel, merge: bool = True) -> Nest | None:
+    """The common loops of `kernel`, or None; neighbours that nothing tells apart become one unless `merge` is False."""
     try:
         nest = _Analysis(kernel).nest()
     except _NoNest:
         return None
-    return _merged(nest)
+    return _merged(nest) if merge else nest
 
 
 class _NoNest(Exception):

@@ -17,12 +17,14 @@ class CpuOptions:
         opt_level: LLVM's optimisation level.
         num_threads: threads that one call may use; 1 leaves calls sequential.
         vector_bits: width of the vectors in kernels.
+        features: instructions that kernels may ask for by name (`target.FEATURES`).
         flush_denormals: whether denormals count as zero while a program runs.
     """
 
     opt_level: int = 1
     num_threads: int = 1
     vector_bits: int = 256
+    features: tuple[str, ...] = ()
     flush_denormals: bool = False
 
     @staticmethod
@@ -33,5 +35,7 @@ class CpuOptions:
             opt_level=1 if options.opt_level is None else options.opt_level,
             num_threads=options.num_threads or knobs.num_threads or host.num_threads,
             vector_bits=options.vector_bits or host.vector_bits,
+            # who asks for a width may mean another processor
+            features=() if options.vector_bits else host.features,
             flush_denormals=options.flush_denormals,
         )

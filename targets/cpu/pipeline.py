@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stablexla.dialects.composites import COMPOSITES
 from stablexla.targets import bounded, inlining, lowering_passes, ruled, transform  # noqa: F401  (they register passes)
-from stablexla.targets.cpu import assign, bf16_as_bits, emit, entry, parallel, timing  # noqa: F401
+from stablexla.targets.cpu import assign, attention_find, bf16_as_bits, emit, entry, parallel, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.imports import bounds, quantized, shapes, shardings  # noqa: F401
 from stablexla.targets.kernels import group, outline, prepare  # noqa: F401
@@ -41,6 +41,7 @@ WHOLE = ",".join(name for name in COMPOSITES if name.startswith("chlo."))
 def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noqa: B008  (a frozen value)
     """The steps that take a StableHLO module to LLVM's dialect for this machine."""
     cpu = CpuOptions.of(options)
+    features = f" features={'+'.join(cpu.features)}" if cpu.features else ""
     steps = [
         Step(
             "stablehlo",
@@ -52,7 +53,7 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
         Step("kernels", "stablexla-prepare-groups,stablexla-group,stablexla-outline", TENSOR),
         Step(
             "buffers",
-            f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}}},"
+            f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},"
             f"stablexla-assign-buffers{{num-threads={cpu.num_threads}}}",
             BUFFERS,
         ),

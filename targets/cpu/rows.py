@@ -51,8 +51,8 @@ def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return None
     lanes = lanes_for(nest, target)
     along = chain.inner in chain.columns
-    writer: _AlongRows | _AcrossRows
-    writer = _AlongRows(chain, lanes, target) if along else _AcrossRows(chain, lanes, target)
+    writer: AlongRows | _AcrossRows
+    writer = AlongRows(chain, lanes, target) if along else _AcrossRows(chain, lanes, target)
     function, arguments = kernel.declare()
     with emitting(function, target):
         if writer.items.count:
@@ -134,10 +134,17 @@ class _Rows:
 # --- vectors along the rows ---------------------------------------------------------------------------------------
 
 
-class _AlongRows(_Rows):
-    """The innermost loop is reduced: lanes are summed up at its end."""
+class AlongRows(_Rows):
+    """The innermost loop is reduced: lanes are summed up at its end.
 
-    def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
+    Args:
+        chain: what is computed.
+        lanes: lanes of a vector.
+        target: the machine.
+        cached: rows come from a cache and stay there: nothing is fetched ahead or stored past the caches.
+    """
+
+    def __init__(self, chain: Chain, lanes: int, target: CpuTarget, *, cached: bool = False) -> None:
         in_order = any(isinstance(f, InOrder) for p in chain.passes for f in p.foldings)
         if in_order:
             lanes = 0
@@ -150,7 +157,9 @@ class _AlongRows(_Rows):
         self._short = not in_order and len(self._columns) == 1 and 0 < self._vectors <= SHORT_ROW
         # Rows that are kept begin at whole vectors, so that tails need no masks there.
         self._padded = self._vectors * max(1, lanes)
-        self._busiest = self._pass_to_prefetch_in()
+        self._busiest = None if cached else self._pass_to_prefetch_in()
+        if cached:
+            self._nontemporal = set()
         if lanes and not self._short:
             for now in chain.passes:
                 now.foldings = [f.streaming() if isinstance(f, OneByOne) else f for f in now.foldings]
@@ -181,17 +190,22 @@ class _AlongRows(_Rows):
 
     def write(self, arguments: KernelArguments) -> None:
         """All items."""
+        self.reserve()
+        top = Scope(arguments)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            at, _ = self.items.split(item.iv)
+            self.row(top.inside(at))
+
+    def reserve(self) -> None:
+        """Makes room for what later passes over a row find again; before the first row."""
         if self._short:
             keep_nothing(self.chain)
         else:
             outer = prod(self.chain.nest.extents[d] for d in self._columns[:-1])
             self._allocate(outer * self._padded)
-        top = Scope(arguments)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            at, _ = self.items.split(item.iv)
-            self._row(top.inside(at))
 
-    def _row(self, row: Scope) -> None:
+    def row(self, row: Scope) -> None:
+        """One row, at whose place the scope stands."""
         vectors = self._vectors_of(row) if self._short else None
         for now in self.chain.passes:
             self._prepare(row, now, self.chain.columns)

@@ -16,13 +16,11 @@ from stablexla.dialects.custom_calls import C_FUNCTION
 from stablexla.dialects.errors import CompileError, UnsupportedError
 from stablexla.targets.cpu.engine import declared_functions
 from stablexla.targets.cpu.entry import Entry, take_entry
-from stablexla.targets.cpu.foreign_load import take_host
+from stablexla.targets.cpu.foreign_load import RANDOM_KEY, take_host
 from stablexla.targets.cpu.lapack import PREFIX as LAPACK
 from stablexla.targets.cpu.toolchain import llvm_tool, run
 from stablexla.targets.interface import Signature
 from stablexla.targets.runtime import ArraySpec
-
-RANDOM_KEY = "stablexla_next_random_key"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ class CpuTarget:
         num_threads: threads that a parallel call may use.
         nontemporal_bytes: results of at least this size are stored past the caches.
         prefetch_bytes: how far ahead of a stream to prefetch.
+        features: instructions that kernels may ask for by name, of `FEATURES`.
+        emulated: whether these are written out as vector arithmetic, for tests on processors that lack them.
     """
 
     vector_bits: int = 256
@@ -29,10 +31,22 @@ class CpuTarget:
     num_threads: int = 1
     nontemporal_bytes: int = 32 << 20
     prefetch_bytes: int = 2048
+    features: tuple[str, ...] = ()
+    emulated: bool = False
 
-    def with_vectors(self, bits: int) -> CpuTarget:
-        """The same machine with vectors of another width."""
-        return replace(self, vector_bits=bits, num_vector_registers=32 if bits == 512 else 16)
+    def with_vectors(self, bits: int, features: tuple[str, ...] = ()) -> CpuTarget:
+        """The same machine with vectors of another width, and no other features than those given."""
+        return replace(
+            self,
+            vector_bits=bits,
+            num_vector_registers=32 if bits == 512 else 16,
+            features=features,
+            emulated="emulated" in features,
+        )
+
+
+# Names as Linux spells them; `sse2` stands for products of 16-bit pairs at any width of vectors.
+FEATURES = frozenset(("sse2", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16"))
 
 
 @functools.cache
@@ -48,6 +62,7 @@ def host_target() -> CpuTarget:
         l2_bytes=_cache_bytes(2, 512 << 10),
         l3_bytes=_cache_bytes(3, 16 << 20),
         num_threads=len(os.sched_getaffinity(0)),
+        features=tuple(sorted(flags & FEATURES)),
     )
 
 

@@ -326,6 +326,10 @@ class Scope:
             found = self._addresses[place] = self._address(place)
         return found
 
+    def stands_at(self, place: Load | Store, address: Value) -> None:
+        """Says where an array's element of this place lies, when that is not where its strides lead."""
+        self._addresses[place] = address
+
     def _address(self, place: Load | Store) -> Value:
         offset = place.offset if isinstance(place, Load) else 0
         total, inner, scope = index(offset), [], self._parent

@@ -14,6 +14,7 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 from jaxlib.mlir.dialects import sdy
 
+from stablexla.dialects.custom_calls import PARTITIONER_NOTES
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
 from stablexla.targets.passes import module_pass
@@ -34,21 +35,6 @@ MOVES = frozenset(
         "sdy.reshard",
         "sdy.sharded_to_unreduced",
         "sdy.sharding_constraint",
-    ]
-)
-# The same, as custom calls.
-NOTES = frozenset(
-    [
-        "annotate_device_placement",
-        "LayoutConstraint",
-        "Sharding",
-        "SPMDFullToShardShape",
-        "SPMDShardToFullShape",
-        "xla.sdy.FuncResultSharding",
-        "xla.sdy.GlobalToLocalShape",
-        "xla.sdy.LocalToGlobalShape",
-        "xla.sdy.PropagationBarrier",
-        "xla.sdy.ShardingGroup",
     ]
 )
 # A mesh may also be written where it is used: mesh<["x"=2]>.
@@ -122,7 +108,7 @@ def _replace(op: Any, sizes: dict[str, dict[str, int]]) -> None:
 
 
 def _is_note(op: Any) -> bool:
-    return op.name == "stablehlo.custom_call" and _target(op) in NOTES
+    return op.name == "stablehlo.custom_call" and _target(op) in PARTITIONER_NOTES
 
 
 def _target(op: Any) -> str:

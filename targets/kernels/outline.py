@@ -5,7 +5,7 @@ After it `main` holds calls of kernels, control flow and arithmetic on scalars.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import mlir.ir as ir
 from mlir.dialects import func
@@ -98,17 +98,27 @@ def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable)
     ]
     if not results:
         return  # nobody reads it: it is dropped with the other unused operations
-    inputs, starts = _inputs(members)
     # A call stands where all its operations stood: that is how it is known later what a kernel came from.
     with members[0].context, ir.Location.fused([op.location for op in members]):
-        made = kernels.new([v.type for v in inputs], [r.type for r in results], kind)
-        block = made.add_entry_block()
-        _fill(block, inputs, [*starts, *members], results)
+        made, inputs = function_of(kind, members, results, kernels.new)
         name = kernels.share(made, kind)
         with ir.InsertionPoint(members[-1]):
             call = func.CallOp([r.type for r in results], name, inputs)
     for old, new in zip(results, call.results, strict=True):
         old.replace_all_uses_with(new)
+
+
+def function_of(
+    kind: str,
+    members: list[ir.Operation],
+    results: Sequence[ir.Value],
+    new: Callable[[Sequence[ir.Type], Sequence[ir.Type], str], func.FuncOp],
+) -> tuple[func.FuncOp, list[ir.Value]]:
+    """A function, made by `new`, that computes `results` as the operations `members` do, and what to call it with."""
+    inputs, starts = _inputs(members)
+    made = new([v.type for v in inputs], [r.type for r in results], kind)
+    _fill(made.add_entry_block(), inputs, [*starts, *members], list(results))
+    return made, inputs
 
 
 def _inputs(members: list[ir.Operation]) -> tuple[list[ir.Value], list[ir.Operation]]:

@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,43 +33,55 @@ _ENTRY = "_mlir_main"
 
 
 class Code(Protocol):
-    """What a compiled function keeps alive: machine code that is also there as an object file."""
+    """What a compiled function keeps alive: machine code that is also there as object files."""
 
-    def object_file(self) -> bytes: ...
+    def object_files(self) -> list[bytes]: ...
 
 
 class EngineCode:
-    """Code in an execution engine, and what it calls."""
+    """Code in execution engines, each of which calls functions of those before it, and what else they call."""
 
-    def __init__(self, engine: Any, called: object) -> None:
-        self._engine, self._called = engine, called
+    def __init__(self, engines: Sequence[Any], called: object) -> None:
+        self._engines, self._called = engines, called
 
-    def object_file(self) -> bytes:
-        """The object file that the engine made the code of."""
+    def object_files(self) -> list[bytes]:
+        """The object files that the engines made the code of."""
+        files = []
         with tempfile.TemporaryDirectory(prefix="stablexla-") as folder:
-            path = Path(folder) / "code.o"
-            self._engine.dump_to_object_file(str(path))
-            return path.read_bytes()
+            for number, engine in enumerate(self._engines):
+                path = Path(folder) / f"{number}.o"
+                engine.dump_to_object_file(str(path))
+                files.append(path.read_bytes())
+        return files
 
 
 class LoadedCode:
-    """Code from an object file, bound to what it calls.
+    """Code from object files, each of which calls functions of those before it, bound to what else they call.
 
     Raises:
         LoadError: something that it calls is not there.
-        RuntimeError: no such file.
+        RuntimeError: no such files.
     """
 
-    def __init__(self, file: bytes) -> None:
-        self._file = file
-        names = undefined_symbols(file)
-        self._called = _custom_calls(names)
-        self._code = ObjectCode(file, {**_addresses(names), **{n: t.address for n, t in self._called.items()}})
-        self.entry = self._code.address(_ENTRY)
+    def __init__(self, files: Sequence[bytes]) -> None:
+        self._files = list(files)
+        self._code: list[ObjectCode] = []
+        self._called: dict[str, CustomCallTarget] = {}
+        for file in files:
+            self._code.append(ObjectCode(file, self._symbols(undefined_symbols(file))))
+        self.entry = self._code[-1].address(_ENTRY)
 
-    def object_file(self) -> bytes:
-        """The file."""
-        return self._file
+    def _symbols(self, names: Sequence[str]) -> dict[str, int]:
+        """The addresses of functions: those of the files before, the program's own, and the process's."""
+        own = {name: code.address(name) for name in names for code in self._code if code.address(name)}
+        others = [name for name in names if name not in own]
+        called = _custom_calls(others)
+        self._called |= called
+        return {**own, **_addresses(others), **{name: target.address for name, target in called.items()}}
+
+    def object_files(self) -> list[bytes]:
+        """The files."""
+        return self._files
 
 
 def describe(function: CompiledFunction) -> tuple[dict[str, Any], dict[str, Part]]:
@@ -85,7 +98,9 @@ def describe(function: CompiledFunction) -> tuple[dict[str, Any], dict[str, Part
         "host_calls": None if host is None else list(host.calls),
     }
     padded = [part for c in constants for part in (c.data, bytes(-c.nbytes % ALIGNMENT))]
-    return description, {"code": function.keep_alive.object_file(), "constants": padded}
+    files = function.keep_alive.object_files()
+    description["code"] = [len(file) for file in files]
+    return description, {"code": files, "constants": padded}
 
 
 def restore(
@@ -105,7 +120,7 @@ def restore(
     check_machine(description)
     calls = description["host_calls"]
     _check_functions(calls or ())
-    code = LoadedCode(bytes(sections["code"]))
+    code = LoadedCode(_cut(sections["code"], description["code"]))
     return CompiledFunction(
         name,
         code.entry,
@@ -118,6 +133,13 @@ def restore(
         keep_alive=code,
         host=None if calls is None else _host(name, calls),
     )
+
+
+def _cut(section: memoryview, sizes: Sequence[int]) -> list[bytes]:
+    ends = list(accumulate(sizes))
+    if not ends or ends[-1] != len(section) or min(sizes) < 0:
+        raise LoadError("the program's code is not of the length that it should have")
+    return [bytes(section[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
 
 def check_machine(description: Mapping[str, Any]) -> None:

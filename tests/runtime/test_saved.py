@@ -403,7 +403,7 @@ def test_a_forged_description(change: dict[str, Any], model: sx.Executable, file
 
 def test_what_is_no_object_file(model: sx.Executable) -> None:
     """Nothing outside of its bytes is read, whatever stands in it."""
-    code = EngineCode.object_file(model._function.keep_alive)
+    code = EngineCode.object_files(model._function.keep_alive)[-1]
     symbols = {name: find_symbol(name) for name in undefined_symbols(code)}
     assert ObjectCode(code, symbols).address("_mlir_main")
     random.seed(2)
@@ -426,7 +426,7 @@ def test_what_is_no_object_file(model: sx.Executable) -> None:
 
 def test_what_code_calls_must_be_there() -> None:
     random_numbers = build(lambda b: sx.rng_uniform(b.constant(0.0), b.constant(1.0), sx.f32[5]))
-    code = random_numbers._function.keep_alive.object_file()
+    code = random_numbers._function.keep_alive.object_files()[-1]
     with pytest.raises(RuntimeError, match="there is no function stablexla_next_random_key"):
         ObjectCode(code, {"other": 1})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from tests.interop.proof.inventory import MODULES, Public
-from tests.interop.proof.judge import CLOSE, CLOSE_SMALL, FACTOR, SLACK, Verdict
+from tests.interop.proof.judge import CLOSE, CLOSE_SMALL, FACTOR, JUDGED, SLACK, Verdict
 from tests.interop.proof.known import KNOWN
 from tests.interop.proof.trial import Trial
 
@@ -42,8 +42,8 @@ class Row:
 
     @property
     def how(self) -> str:
-        """Of an equal one: "bits", "ULP" or "as near", the weakest of its calls."""
-        order = ("", "bits", "ULP", "as near")
+        """Of an equal one: "bits", "ULP", "as near" or "as interpreted", the weakest of its calls."""
+        order = ("", "bits", "ULP", *JUDGED)
         return max((trial.verdict.how for trial in self.trials), key=order.index) if self.state == "equal" else ""
 
     @property
@@ -116,7 +116,8 @@ def _totals(functions: Sequence[Row], programs: Sequence[Row], nothing: Sequence
         others = ", ".join(f"{states[s]} '{s}'" for s in (*_ORDER[1:], "no calls") if states[s]) or "none other"
         lines.append(
             f"- **{len(rows)} {what}** in {calls} calls: **{states['equal']} equal** ({hows['bits']} to the bit, "
-            f"{hows['ULP']} within {CLOSE:.0f} ULP, {hows['as near']} as near to the exact result), {others}."
+            f"{hows['ULP']} within {CLOSE:.0f} ULP, {hows['as near']} as near to the exact result, "
+            f"{hows['as interpreted']} as the reference interpreter), {others}."
         )
     lines.append(f"- {len(nothing)} public names are no computations.")
     return "\n".join([*lines, "", f"With {versions}."])
@@ -134,6 +135,9 @@ Arguments are small arrays of f32, bf16, s32, c64 and pred, chosen by the signat
   same program is run with all floats in double precision, and the distances of both results from that are given: here,
   and JAX's. The one here may be {FACTOR:.0f} times JAX's, or {SLACK:.0f} ULP, of the worst element; where sums cancel,
   in units of the largest number of the array, or of the results.
+- **as interpreted**: further from that than JAX's, and so is StableHLO's reference interpreter, which rounds each
+  operation as it is written: the result is the interpreter's, or as near. XLA:CPU makes one operation of a product and
+  a sum, which shows where numbers cancel.
 - **differs**, **unsupported**: everything else. What is explained stands in a table.
 
 `python docs/make_interop.py` runs all of it; what was equal in an earlier run of the same program on the same arguments
@@ -165,12 +169,12 @@ def _explained(rows: Sequence[Row]) -> str:
 
 
 def _state(row: Row) -> str:
-    """As "equal, bits", "equal, 2 ULP", "equal, as near (5 and 7 ULP)"."""
+    """As "equal, bits", "equal, 2 ULP", "equal, as near (5 and 7 ULP)", "equal, as interpreted (8 and 1 ULP)"."""
     if row.state != "equal" or row.worst is None:
         return row.state
-    if row.how == "as near":
-        found = max((t.verdict for t in row.trials if t.verdict.how == "as near"), key=lambda v: v.ulp)
-        return f"equal, as near ({_number(found.ours)} and {_number(found.theirs)} ULP)"
+    if row.how in JUDGED:
+        found = max((t.verdict for t in row.trials if t.verdict.how == row.how), key=lambda v: v.ulp)
+        return f"equal, {row.how} ({_number(found.ours)} and {_number(found.theirs)} ULP)"
     return "equal, bits" if row.how == "bits" else f"equal, {_number(row.worst.verdict.ulp)} ULP"
 
 

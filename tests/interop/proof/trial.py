@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.interop.proof.calls import Call, leaves_of
 from tests.interop.proof.exact import exact_results
-from tests.interop.proof.judge import Verdict, compare, with_exact
+from tests.interop.proof.judge import Verdict, compare, with_exact, with_interpreter
 from tests.interop.proof.values import Array
 
 
@@ -48,7 +48,8 @@ def attempt(function: Callable[..., Any], call: Call, known: Callable[[str], Tri
         warnings.simplefilter("ignore")
         try:
             lowered = jax.jit(of_arrays).lower(*arrays)
-            key = _key(lowered.as_text(), arrays)
+            text = lowered.as_text()
+            key = _key(text, arrays)
         except Exception as error:
             return Trial(label, Verdict("JAX fails", note=first_line(error)))
         before = known(key)
@@ -58,10 +59,12 @@ def attempt(function: Callable[..., Any], call: Call, known: Callable[[str], Tri
             theirs = leaves_of(lowered.compile()(*arrays))
         except Exception as error:
             return Trial(label, Verdict("JAX fails", note=first_line(error)), key)
-        return _ours(of_arrays, arrays, theirs, label, key)
+        return _ours(of_arrays, arrays, theirs, label, key, text)
 
 
-def _ours(of_arrays: Callable[..., Any], arrays: Sequence[Array], theirs: list[Array], label: str, key: str) -> Trial:
+def _ours(
+    of_arrays: Callable[..., Any], arrays: Sequence[Array], theirs: list[Array], label: str, key: str, text: str
+) -> Trial:
     from stablexla.interop.jax import jit
 
     start = time.perf_counter()
@@ -72,8 +75,25 @@ def _ours(of_arrays: Callable[..., Any], arrays: Sequence[Array], theirs: list[A
     seconds = time.perf_counter() - start
     found = compare(ours, theirs)
     if found.state == "differs":
-        found = with_exact(found, ours, theirs, exact_results(of_arrays, arrays))
+        exact = exact_results(of_arrays, arrays)
+        found = with_exact(found, ours, theirs, exact)
+        if found.state == "differs":
+            found = with_interpreter(found, ours, _interpreted(text, arrays), exact)
     return Trial(label, found, key, round(seconds, 3))
+
+
+def _interpreted(text: str, arrays: Sequence[Array]) -> list[Array]:
+    """What StableHLO's reference interpreter makes of a program; nothing when it refuses, or takes too long."""
+    import stablexla as sx
+    from stablexla.inspection.child import Refusal
+    from stablexla.inspection.oracles import shared_oracle
+
+    try:
+        module = sx.load(text)
+    except sx.StablexlaError:
+        return []
+    found = shared_oracle("interpreter").run(module, arrays)
+    return [] if isinstance(found, Refusal) else found
 
 
 def first_line(error: BaseException) -> str:

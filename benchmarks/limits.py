@@ -1,0 +1,160 @@
+"""What this machine could do at best: arithmetic on all cores, and bytes moved to and from caches and memory.
+
+Measured by loops of our own with no dependence between neighbouring instructions. A program's limit is the larger of its
+arithmetic over the peak and its bytes over the bandwidth of the smallest cache that they fit in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Barrier, Thread
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks.limit_loops import Loop, arithmetic_loops, memory_loops
+
+CACHES = {"near cache": 1 << 18, "far cache": 1 << 22, "memory": 1 << 27}
+"""Bytes that a core reads and writes; the last is more than a last-level cache holds of it."""
+FALL_BACK = {"bf16": "f32", "f16": "f32", "int8": "int32"}
+"""Where a processor has no instructions for a type, it computes in another."""
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Bytes a second on all cores; a copy counts what it reads and what it writes."""
+
+    read: float
+    copy: float
+    fill: float
+
+    def seconds(self, read: float, written: float) -> float:
+        """As much as possible is copied; the rest is only read, or only written."""
+        both = min(read, written)
+        return 2 * both / self.copy + (read - both) / self.read + (written - both) / self.fill
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of this machine.
+
+    Attributes:
+        peaks: operations a second by type.
+        bandwidths: by where the bytes are, from the nearest on.
+        threads: that were used.
+    """
+
+    peaks: dict[str, float]
+    bandwidths: dict[str, Bandwidth]
+    threads: int
+
+    def seconds(self, operations: float, peak: str, read: float, written: float) -> float:
+        """The least time of a program; 0 when it has no work that counts."""
+        arithmetic = operations / self.peaks[self.known(peak)]
+        return max(arithmetic, self.place(read + written).seconds(read, written))
+
+    def known(self, peak: str) -> str:
+        """The type itself, or what the machine computes it in."""
+        return peak if peak in self.peaks else FALL_BACK[peak]
+
+    def place(self, moved: float) -> Bandwidth:
+        """The bandwidth of the smallest place that holds so many bytes."""
+        for name, of_one in CACHES.items():
+            if moved <= of_one * self.threads:
+                return self.bandwidths[name]
+        return self.bandwidths["memory"]
+
+    def words(self) -> dict[str, str]:
+        """For a reader."""
+        peaks = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in self.peaks.items())
+        told = {"peak, 10^9 operations a second": peaks}
+        for name, each in self.bandwidths.items():
+            rates = f"read {each.read / 1e9:.0f}, copy {each.copy / 1e9:.0f}, fill {each.fill / 1e9:.0f}"
+            told[f"{name}, 10^9 bytes a second"] = rates
+        return told
+
+
+def measure_limits(rounds: int = 5, seconds: float = 0.02) -> Limits:
+    """Runs the loops on as many threads as there are processors; the best round counts."""
+    threads = len(os.sched_getaffinity(0))
+    peaks = {name: _peak(loop, threads, rounds, seconds) for name, loop in arithmetic_loops().items()}
+    loops = memory_loops()
+    bandwidths = {name: _bandwidth(loops, size, threads, rounds, seconds) for name, size in CACHES.items()}
+    return Limits(peaks, bandwidths, threads)
+
+
+def _peak(loop: Loop, threads: int, rounds: int, seconds: float) -> float:
+    places = [np.ones(1 << 12, np.uint8) for _ in range(threads)]
+
+    def run(thread: int, count: int) -> None:
+        loop.run(places[thread].ctypes.data, places[thread].ctypes.data, 1, count)
+
+    count = _count(lambda count: run(0, count), seconds)
+    return threads * count * loop.work / _best(run, threads, count, rounds)
+
+
+def _bandwidth(loops: dict[str, Loop], size: int, threads: int, rounds: int, seconds: float) -> Bandwidth:
+    """Of a copy and a fill, past the caches or through them, what is faster."""
+    sources, targets = ([_aligned(size // 2) for _ in range(threads)] for _ in range(2))
+    found = {}
+    for name, loop in loops.items():
+
+        def run(thread: int, count: int, loop: Loop = loop) -> None:
+            loop.run(sources[thread].ctypes.data, targets[thread].ctypes.data, size // 2, count)
+
+        count = _count(lambda count, run=run: run(0, count), seconds)  # type: ignore[misc]
+        found[name] = threads * count * loop.work * (size // 2) / _best(run, threads, count, rounds)
+    return Bandwidth(found["read"], max(found["copy"], found["copy past"]), max(found["fill"], found["fill past"]))
+
+
+def _aligned(size: int) -> np.ndarray:
+    """So many bytes, written once, beginning at a page."""
+    memory = np.ones(size + 4096, np.uint8)
+    start = -memory.ctypes.data % 4096
+    return memory[start : start + size]
+
+
+def _count(run: Callable[[int], None], seconds: float) -> int:
+    """About how many rounds of a loop take so long."""
+    count = 1
+    while True:
+        start = perf_counter()
+        run(count)
+        taken = perf_counter() - start
+        if taken > seconds / 4:
+            return max(1, round(count * seconds / taken))
+        count *= 4
+
+
+def _best(run: Callable[[int, int], None], threads: int, count: int, rounds: int) -> float:
+    """Seconds from the common start to the end of the last thread, in the best round."""
+    return min(_together(run, threads, count) for _ in range(rounds))
+
+
+def _together(run: Callable[[int, int], None], threads: int, count: int) -> float:
+    barrier = Barrier(threads)
+    spans: list[tuple[float, float]] = [(0.0, 0.0)] * threads
+
+    def body(thread: int) -> None:
+        barrier.wait()
+        start = perf_counter()
+        run(thread, count)
+        spans[thread] = (start, perf_counter())
+
+    workers = [Thread(target=body, args=(thread,)) for thread in range(1, threads)]
+    for worker in workers:
+        worker.start()
+    body(0)
+    for worker in workers:
+        worker.join()
+    return max(end for _, end in spans) - min(start for start, _ in spans)
+
+
+def share(limit: float, seconds: float) -> float:
+    """How much of the machine's limit a program reaches."""
+    return limit / seconds if seconds else 0.0
+
+
+__all__: Sequence[str] = ["Bandwidth", "Limits", "measure_limits", "share"]

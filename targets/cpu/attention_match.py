@@ -1,0 +1,534 @@
+"""What an attention kernel computes: scores of queries and keys, a function of each row of them, sums of values.
+
+Reads the tensor function only; the rows' function is made apart for a while, so that what writes rows can read it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import func, linalg
+
+from stablexla.lowering.operations import body_of, defining
+from stablexla.targets.cpu.chains import Chain, chain_of
+from stablexla.targets.cpu.contraction_match import (
+    Operand,
+    conversion_of,
+    map_strides,
+    other_operand,
+    owner_of,
+    starts_at_zero,
+)
+from stablexla.targets.cpu.emission import can_clone
+from stablexla.targets.cpu.kernel import KIND, Kernel
+from stablexla.targets.cpu.nests import Load, Store, analyse
+from stablexla.targets.kernels.classify import Kind, classify, is_generic
+from stablexla.targets.kernels.outline import function_of
+
+SUM_TYPES = (ir.F32Type, ir.F64Type)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """An array of a product: where it comes from, and its strides along the rows' loops and its own last one."""
+
+    operand: Operand
+    strides: tuple[int, ...]
+    inner: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """out[batch, query, width] = sum over key of f(scores)[key] * v[batch, key, width].
+
+    Loops are numbered as in `chain.nest`, the last of which is over keys.
+
+    Attributes:
+        q, k, v: the factors; the inner loop of q and k is over `depth`, that of v over `width`.
+        out: strides of the result along the rows' loops; `out_inner` that along the width.
+        batch: loops that k or v move along.
+        queries: the other ones over rows.
+        chain: the function of the rows, from `scores` to `weights`, and `total`, by which the sums are divided.
+        shared: whether weights may take the place of the scores.
+        inputs: for each input of the function of rows, the kernel's number; None for the scores.
+        after: bodies applied to the sums, of one argument and scalar constants.
+    """
+
+    kernel: Kernel
+    q: Factor
+    k: Factor
+    v: Factor
+    out: tuple[int, ...]
+    out_inner: int
+    depth: int
+    width: int
+    chain: Chain
+    scores: Load
+    weights: Store
+    total: Store | None
+    shared: bool
+    inputs: tuple[int | None, ...]
+    after: tuple[ir.Block, ...]
+
+    @property
+    def element(self) -> ir.Type:
+        """The type of scores, weights and sums."""
+        return self.scores.element
+
+    @property
+    def keys(self) -> int:
+        """Length of a row."""
+        return self.chain.nest.extents[-1]
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """Loops along which k or v move."""
+        return tuple(d for d in self.chain.rows if self.k.strides[d] or self.v.strides[d])
+
+    @property
+    def queries(self) -> tuple[int, ...]:
+        """Loops over rows that share keys and values."""
+        return tuple(d for d in self.chain.rows if d not in self.batch)
+
+    def extent(self, loops: Sequence[int]) -> int:
+        """Turns of some loops together."""
+        return math.prod(self.chain.nest.extents[d] for d in loops)
+
+
+@contextmanager
+def reading(kernel: Kernel) -> Iterator[Attention | None]:
+    """The attention that a kernel is, or None; it holds as long as the function of its rows, which is then dropped."""
+    with kernel.func.context, ir.Location.unknown():
+        made: list[func.FuncOp] = []
+        try:
+            yield _read(kernel, made.append)
+        finally:
+            for function in made:
+                function.operation.erase()
+
+
+def _read(kernel: Kernel, keep: Callable[[func.FuncOp], None]) -> Attention | None:
+    products = [op for op in kernel.ops if is_generic(op) and classify(op) is Kind.CONTRACTION]
+    if len(products) != 2 or len(kernel.results) != 1 or not all(starts_at_zero(op) for op in products):
+        return None
+    first, last = products
+    scores, sums = first.results[0], last.results[0]
+    element = scores.type.element_type
+    if element != sums.type.element_type or not isinstance(element, SUM_TYPES):
+        return None
+    after = _operations_after(kernel, last)
+    middle = [op for op in kernel.ops if is_generic(op) and op not in (first, last) and op not in after]
+    weights = next((v for v in last.operands[:2] if _made_in(v, middle)), None)
+    factors_first, factors_last = _factors(first), _factors(last)
+    if weights is None or factors_first is None or factors_last is None:
+        return None
+    rows = _rows(kernel, middle, weights, factors_last[list(last.operands[:2]).index(weights)], scores, keep)
+    if rows is None:
+        return None
+    return _Loops(kernel, first, last, after, rows).attention(factors_first, factors_last, weights)
+
+
+def _operations_after(kernel: Kernel, last: ir.Operation) -> list[ir.Operation]:
+    made = {last.results[0]}
+    found = []
+    for op in kernel.ops:
+        if is_generic(op) and any(v in made for v in op.operands):
+            found.append(op)
+            made.update(op.results)
+    return found
+
+
+def _factors(dot: ir.Operation) -> list[tuple[ir.Operation, ...]] | None:
+    """The conversions of both factors, when the body is total + x * y."""
+    block = dot.regions[0].blocks[0]
+    x, y, total = block.arguments
+    last = block.operations[len(block.operations) - 1].operation
+    product = other_operand(owner_of(last.operands[0]), ("arith.addf",), total)
+    factors = owner_of(product) if product is not None else None
+    if factors is None or factors.name != "arith.mulf":
+        return None
+    chains = [conversion_of(v) for v in factors.operands]
+    if any(chain is None for chain in chains):
+        return None
+    by_argument = dict(chain for chain in chains if chain is not None)
+    if set(by_argument) != {x, y}:
+        return None
+    return [by_argument[x], by_argument[y]]
+
+
+# --- the function of rows -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The function of rows, taken apart."""
+
+    chain: Chain
+    scores: Load
+    weights: Store
+    total: Store | None
+    shared: bool
+    inputs: tuple[int | None, ...]
+
+
+def _rows(
+    kernel: Kernel,
+    middle: list[ir.Operation],
+    weights: ir.Value,
+    conversion: tuple[ir.Operation, ...],
+    scores: ir.Value,
+    keep: Callable[[func.FuncOp], None],
+) -> _Rows | None:
+    divided = _division(weights, middle)
+    if divided is None:
+        results, converted = [weights], conversion
+    else:
+        powers, total, between = divided
+        results, converted = [powers, total], (*between, *conversion)
+    members = _needed(middle, results)
+
+    def new(inputs: Sequence[ir.Type], outputs: Sequence[ir.Type], kind: str) -> func.FuncOp:
+        with ir.InsertionPoint(kernel.func):
+            made = func.FuncOp(
+                f"{kernel.name}_rows", ir.FunctionType.get(list(inputs), list(outputs)), visibility="private"
+            )
+        made.attributes[KIND] = ir.StringAttr.get(kind)
+        return made
+
+    function, inputs = function_of("row", members, results, new)
+    keep(function)
+    if converted:
+        _convert_result(function, converted)
+    made = Kernel(function)
+    nest = analyse(made, merge=False)
+    chain = chain_of(nest) if nest is not None else None
+    if chain is None or chain.columns != {chain.inner}:
+        return None
+    if scores not in inputs or any(v != scores and v not in kernel.inputs for v in inputs):
+        return None
+    number = inputs.index(scores)
+    loads = [node for node in chain.nest.loads if node.buffer == number]
+    if len(loads) != 1 or loads[0].offset or not all(loads[0].strides):
+        return None
+    if made.results[0].type.element_type != scores.type.element_type:
+        return None
+    stores = [s for p in chain.passes for s in p.stores]
+    return _Rows(
+        chain,
+        loads[0],
+        stores[0],
+        chain.row_stores[0] if divided is not None else None,
+        _written_last(chain, loads[0], stores[0]),
+        tuple(None if v == scores else kernel.inputs.index(v) for v in inputs),
+    )
+
+
+def _written_last(chain: Chain, scores: Load, weights: Store) -> bool:
+    """Whether no pass reads the scores after the one that writes the weights."""
+    writer = next(i for i, p in enumerate(chain.passes) if weights in p.stores)
+    return not any(scores in p.loads for p in chain.passes[writer + 1 :])
+
+
+def _made_in(value: ir.Value, operations: list[ir.Operation]) -> bool:
+    owner = owner_of(value)
+    return owner is not None and owner in operations
+
+
+def _needed(middle: list[ir.Operation], results: Sequence[ir.Value]) -> list[ir.Operation]:
+    """The operations behind some values, in order."""
+    waiting, found = list(results), set()
+    while waiting:
+        op = defining(waiting.pop())
+        if op is not None and op in middle and op not in found:
+            found.add(op)
+            waiting += op.operands
+    return [op for op in middle if op in found]
+
+
+def _division(
+    weights: ir.Value, middle: list[ir.Operation]
+) -> tuple[ir.Value, ir.Value, tuple[ir.Operation, ...]] | None:
+    """What the rows are divided by at their end, what is divided, and the conversions behind it.
+
+    The division can then wait for the sums, if powers are at most 1: nothing overflows that would not otherwise.
+    """
+    conversions: tuple[ir.Operation, ...] = ()
+    op = owner_of(weights)
+    while op is not None and op in middle and (chain := _conversion_body(op)) is not None:
+        conversions = (*chain, *conversions)
+        op = owner_of(op.operands[0])
+    if op is None or op not in middle or [o.name for o in body_of(op)] != ["arith.divf", "linalg.yield"]:
+        return None
+    block = op.regions[0].blocks[0]
+    if list(body_of(op)[0].operands) != list(block.arguments)[:2]:
+        return None
+    powers, total = op.operands[:2]
+    maps = [m.value for m in op.attributes["indexing_maps"]]
+    if maps[0] != maps[2] or len(maps[1].results) >= len(maps[0].results):
+        return None
+    if not _made_in(powers, middle) or not _made_in(total, middle) or not _at_most_one(powers, middle):
+        return None
+    return powers, total, conversions
+
+
+def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
+    """The operations of a generic that only converts its one operand in place."""
+    block = op.regions[0].blocks[0]
+    maps = [m.value for m in op.attributes["indexing_maps"]]
+    if len(maps) != 2 or maps[0] != maps[1] or "reduction" in str(op.attributes["iterator_types"]):
+        return None
+    last = body_of(op)[-1]
+    chain = conversion_of(last.operands[0])
+    if chain is None or chain[0] != block.arguments[0]:
+        return None
+    names = ("arith.truncf", "arith.extf")
+    return chain[1] if all(o.name in names for o in chain[1]) else None
+
+
+def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:
+    """Whether values are exp(x - the largest x of the row), or zeros in place of some."""
+    op = owner_of(powers)
+    while op is not None and op in middle and is_generic(op):
+        names = [o.name for o in body_of(op)[:-1]]
+        if names and names[-1] == "arith.select":
+            element = powers.type.element_type
+            masked = [v for v in op.operands if _made_in(v, middle) and v.type.element_type == element]
+            if len(masked) != 1 or not _selects_zero(op):
+                return False
+            op = owner_of(masked[0])
+        elif names == ["math.exp"]:
+            op = owner_of(op.operands[0])
+            if op is None or op not in middle:
+                return False
+            return body_of(op)[-2].name == "arith.subf" and _is_maximum(op.operands[1], middle)
+        elif names and names[0] == "arith.subf" and names[-1] == "math.exp":
+            return len(names) == 2 and _is_maximum(op.operands[1], middle)
+        else:
+            return False
+    return False
+
+
+def _selects_zero(op: ir.Operation) -> bool:
+    """Whether one of the two sides of a generic's last select is the constant 0."""
+
+    def is_zero(value: ir.Value) -> bool:
+        maker = owner_of(value)
+        if maker is None:
+            block = op.regions[0].blocks[0]
+            place = list(block.arguments).index(value) if value in list(block.arguments) else -1
+            maker = owner_of(op.operands[place]) if place >= 0 else None
+        return maker is not None and maker.name == "arith.constant" and maker.attributes["value"] == zero
+
+    last = body_of(op)[-2]
+    zero = ir.FloatAttr.get(last.results[0].type, 0.0)
+    return any(is_zero(v) for v in list(last.operands)[1:])
+
+
+def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
+    """Whether a value comes from a reduction to the largest, through operations on rows alone."""
+    op = owner_of(value)
+    while op is not None and op in middle:
+        if "reduction" in str(op.attributes["iterator_types"]):
+            return [o.name for o in body_of(op)] == ["arith.maximumf", "linalg.yield"]
+        op = next((m for m in (owner_of(v) for v in op.operands) if m is not None and m in middle), None)
+    return False
+
+
+def _convert_result(function: func.FuncOp, operations: Sequence[ir.Operation]) -> None:
+    """Adds conversions of each element behind a function's first result."""
+    block = function.regions[0].blocks[0]
+    end = block.operations[len(block.operations) - 1].operation
+    value = end.operands[0]
+    shape, element = value.type.shape, operations[-1].results[0].type
+    type_ = ir.RankedTensorType.get(shape, element)
+    maps = [ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape)))] * 2
+    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+    with ir.InsertionPoint(end):
+        empty = ir.Operation.create("tensor.empty", results=[type_]).result
+        made = ir.Operation.create(
+            "linalg.generic",
+            results=[type_],
+            operands=[value, empty],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get(maps),
+                "iterator_types": ir.ArrayAttr.get([parallel] * len(shape)),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+            },
+            regions=1,
+        )
+        body = made.regions[0].blocks.append(value.type.element_type, element, arg_locs=[ir.Location.unknown()] * 2)
+        with ir.InsertionPoint(body):
+            inner = body.arguments[0]
+            for operation in operations:
+                copy = operation.clone()
+                copy.operation.operands[0] = inner
+                inner = copy.operation.results[0]
+            linalg.YieldOp([inner])
+    end.operands[0] = made.result
+    types = [v.type for v in end.operands]
+    signature = ir.FunctionType.get([a.type for a in block.arguments], types)
+    function.attributes["function_type"] = ir.TypeAttr.get(signature)
+
+
+# --- loops ----------------------------------------------------------------------------------------------------
+
+
+class _NoAttention(Exception):
+    """The loops are not those of an attention."""
+
+
+class _Loops:
+    """Brings the loops of both products and of what follows together with those of the rows."""
+
+    def __init__(
+        self, kernel: Kernel, first: ir.Operation, last: ir.Operation, after: list[ir.Operation], rows: _Rows
+    ) -> None:
+        self._kernel, self._first, self._last, self._after, self._rows = kernel, first, last, after, rows
+
+    def attention(
+        self,
+        to_first: list[tuple[ir.Operation, ...]],
+        to_last: list[tuple[ir.Operation, ...]],
+        weights: ir.Value,
+    ) -> Attention | None:
+        """The attention, or None."""
+        try:
+            return self._attention(to_first, to_last, weights)
+        except _NoAttention:
+            return None
+
+    def _attention(
+        self,
+        to_first: list[tuple[ir.Operation, ...]],
+        to_last: list[tuple[ir.Operation, ...]],
+        weights: ir.Value,
+    ) -> Attention:
+        rows, key = self._rows, self._rows.chain.inner
+        first, last = _strides(self._first), _strides(self._last)
+        made = self._by_stride(rows.scores.strides)
+        number = list(self._last.operands[:2]).index(weights)
+        along = self._walks(first, 2, made)
+        pairs = [self._factor(self._first, n, to_first[n], first, along) for n in (0, 1)]
+        q, k = sorted(pairs, key=lambda pair: bool(pair[0].strides[key]))
+        if q[0].strides[key] or not k[0].strides[key]:
+            raise _NoAttention
+        along = self._walks(last, number, self._by_stride(rows.weights.strides))
+        v, width = self._factor(self._last, 1 - number, to_last[1 - number], last, along)
+        if not v.strides[key]:
+            raise _NoAttention
+        out, out_inner = self._result(last, along)
+        if out[key]:
+            raise _NoAttention
+        bodies = []
+        for op in self._after:
+            out, out_inner = self._through(op, out, out_inner)
+            bodies.append(op.regions[0].blocks[0])
+        for place in (rows.scores, rows.weights):  # rows lie along the keys in the workspace
+            place.strides = (*place.strides[:-1], 1)
+        return Attention(
+            self._kernel, q[0], k[0], v, out, out_inner, q[1], width, rows.chain, rows.scores, rows.weights,
+            rows.total, rows.shared, rows.inputs, tuple(b for b in bodies if len(b.operations) > 1),
+        )  # fmt: skip
+
+    def _by_stride(self, strides: Sequence[int]) -> dict[int, int]:
+        """The rows' loop that moves an array of scores by each distance."""
+        found = {stride: d for d, stride in enumerate(strides) if stride}
+        if len(found) != len(self._rows.chain.nest.extents):
+            raise _NoAttention
+        return found
+
+    def _walks(self, product: _Strides, number: int, made: dict[int, int]) -> list[int | None]:
+        """For each loop of a product, the rows' loop that it is, by what it does to operand `number`; else None."""
+        out: list[int | None] = []
+        for extent, stride in zip(product.extents, product.operands[number], strict=True):
+            loop = made.get(stride) if stride and extent > 1 else None
+            if stride and extent > 1 and (loop is None or self._rows.chain.nest.extents[loop] != extent):
+                raise _NoAttention
+            out.append(loop)
+        if len({d for d in out if d is not None}) != len(made):
+            raise _NoAttention
+        return out
+
+    def _factor(
+        self,
+        product: ir.Operation,
+        number: int,
+        conversion: tuple[ir.Operation, ...],
+        strides: _Strides,
+        along: list[int | None],
+    ) -> tuple[Factor, int]:
+        """A factor and the extent of its inner loop, which is the one that no row has."""
+        value = product.operands[number]
+        if value not in self._kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
+            raise _NoAttention
+        operand = Operand(self._kernel.inputs.index(value), value.type.element_type, conversion)
+        moves, inner, extent = self._split(strides, strides.operands[number], along)
+        return Factor(operand, moves, inner), extent
+
+    def _result(self, strides: _Strides, along: list[int | None]) -> tuple[tuple[int, ...], int]:
+        moves, inner, _ = self._split(strides, strides.operands[2], along)
+        return moves, inner
+
+    def _split(
+        self, strides: _Strides, moves: Sequence[int], along: list[int | None]
+    ) -> tuple[tuple[int, ...], int, int]:
+        """Strides along the rows' loops, and stride and extent of the one loop that is none of them."""
+        found = [0] * len(self._rows.chain.nest.extents)
+        others = [(s, e) for s, e, d in zip(moves, strides.extents, along, strict=True) if d is None and e > 1]
+        if len(others) > 1:
+            raise _NoAttention
+        for stride, d in zip(moves, along, strict=True):
+            if d is not None:
+                found[d] = stride
+        inner, extent = others[0] if others else (1, 1)
+        return tuple(found), inner, extent
+
+    def _through(self, op: ir.Operation, out: tuple[int, ...], inner: int) -> tuple[tuple[int, ...], int]:
+        """Strides in what an elementwise operation, or a transpose, makes of the sums."""
+        block = op.regions[0].blocks[0]
+        tensors = [v for v in list(op.operands)[:-1] if isinstance(v.type, ir.RankedTensorType)]
+        scalars = [v for v in list(op.operands)[:-1] if not isinstance(v.type, ir.RankedTensorType)]
+        if len(tensors) != 1 or scalars or len(op.results) != 1 or classify(op) not in (Kind.MAP, Kind.TRANSPOSE):
+            raise _NoAttention
+        if not can_clone(block) or any(True for _ in block.arguments[1].uses):
+            raise _NoAttention
+        strides = _strides(op)
+        renamed = {
+            before: behind
+            for before, behind, e in zip(strides.operands[0], strides.operands[1], strides.extents, strict=True)
+            if e > 1
+        }
+        if any(not before or not behind for before, behind in renamed.items()):
+            raise _NoAttention
+        try:
+            return tuple(renamed[s] if s else 0 for s in out), renamed.get(inner, 1)
+        except KeyError:
+            raise _NoAttention from None
+
+
+@dataclass(frozen=True)
+class _Strides:
+    """The loops of a linalg.generic: extents, and for each operand the strides."""
+
+    extents: tuple[int, ...]
+    operands: tuple[tuple[int, ...], ...]
+
+
+def _strides(op: ir.Operation) -> _Strides:
+    maps = [m.value for m in op.attributes["indexing_maps"]]
+    extents = [1] * maps[0].n_dims
+    found = []
+    for value, map_ in zip(op.operands, maps, strict=True):
+        shape = list(value.type.shape) if isinstance(value.type, ir.RankedTensorType) else []
+        strides = map_strides(map_, shape, len(extents))
+        if strides is None:
+            raise _NoAttention
+        found.append(strides)
+        for expression, extent in zip(map_.results, shape, strict=True):
+            if isinstance(expression, ir.AffineDimExpr):
+                extents[expression.position] = extent
+    return _Strides(tuple(extents), tuple(found))
