@@ -7,7 +7,7 @@ arithmetic over the peak and its bytes over the bandwidth of the smallest cache 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Barrier, Thread
 from time import perf_counter
@@ -15,6 +15,7 @@ from time import perf_counter
 import numpy as np
 
 from benchmarks.limit_loops import Loop, arithmetic_loops, memory_loops
+from benchmarks.programs.registry import Work
 
 CACHES = {"near cache": 1 << 18, "far cache": 1 << 22, "memory": 1 << 27}
 """Bytes that a core reads and writes; the last is more than a last-level cache holds of it."""
@@ -50,10 +51,10 @@ class Limits:
     bandwidths: dict[str, Bandwidth]
     threads: int
 
-    def seconds(self, operations: float, peak: str, read: float, written: float) -> float:
-        """The least time of a program; 0 when it has no work that counts."""
-        arithmetic = operations / self.peaks[self.known(peak)]
-        return max(arithmetic, self.place(read + written).seconds(read, written))
+    def of(self, work: Work) -> float:
+        """The least time of a program in seconds."""
+        arithmetic = work.operations / self.peaks[self.known(work.peak)]
+        return max(arithmetic, self.place(work.read + work.written).seconds(work.read, work.written))
 
     def known(self, peak: str) -> str:
         """The type itself, or what the machine computes it in."""
@@ -150,11 +151,3 @@ def _together(run: Callable[[int, int], None], threads: int, count: int) -> floa
     for worker in workers:
         worker.join()
     return max(end for _, end in spans) - min(start for start, _ in spans)
-
-
-def share(limit: float, seconds: float) -> float:
-    """How much of the machine's limit a program reaches."""
-    return limit / seconds if seconds else 0.0
-
-
-__all__: Sequence[str] = ["Bandwidth", "Limits", "measure_limits", "share"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.programs.registry import Array, Program, enter
+from benchmarks.programs.registry import Array, Program, Work, enter
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax  # noqa: E402  (the platform is chosen before)
@@ -91,11 +91,13 @@ class Traced(Program):
         drawn = self.make(Draw(np.random.default_rng(seed), self.dtype))
         return [np.asarray(leaf) for leaf in jax.tree.leaves(drawn)]
 
-    def work(self) -> tuple[float, float]:
+    def work(self) -> Work:
         jaxpr = self._traced.jaxpr
-        moved = float(sum(prod(a.shape) * a.dtype.itemsize for a in [*jaxpr.in_avals, *jaxpr.out_avals]))
+        read, written = (
+            float(sum(prod(a.shape) * a.dtype.itemsize for a in each)) for each in (jaxpr.in_avals, jaxpr.out_avals)
+        )
         operations = self.operations or arithmetic(jaxpr.jaxpr)
-        return operations, moved if self.bytes is None else self.bytes
+        return Work(operations, *(self.moved or (read, written)), self.peak)
 
 
 def arithmetic(jaxpr: Any) -> float:

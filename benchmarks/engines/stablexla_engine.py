@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 import stablexla as sx
@@ -11,8 +11,12 @@ from benchmarks.programs.registry import Program
 
 
 class _Prepared:
-    def __init__(self, text: str, arguments: Sequence[Array]) -> None:
+    compile_seconds = None
+
+    def __init__(self, text: str) -> None:
         self._executable = sx.compile(text)
+
+    def bind(self, arguments: Sequence[Array]) -> None:
         self._arguments = tuple(arguments)
 
     def run(self) -> None:
@@ -21,13 +25,17 @@ class _Prepared:
     def results(self) -> list[Array]:
         return self._executable.execute(self._arguments)
 
+    def from_numpy(self, arguments: Sequence[Array]) -> Callable[[], object]:
+        executable = self._executable
+        return lambda: executable(*arguments)
+
 
 class _Engine:
     name = "stablexla"
     version = version("stablexla")
 
-    def prepare(self, program: Program, text: str, arguments: Sequence[Array]) -> _Prepared:
-        return _Prepared(text, arguments)
+    def prepare(self, program: Program, text: str) -> _Prepared:
+        return _Prepared(text)
 
 
 engine = _Engine

@@ -18,6 +18,16 @@ Numpy = Callable[..., Array]
 
 
 @dataclass(frozen=True)
+class Work:
+    """What a program cannot avoid: arithmetic of a type, and bytes read and written."""
+
+    operations: float
+    read: float
+    written: float
+    peak: str = "f32"
+
+
+@dataclass(frozen=True)
 class Program:
     """One program.
 
@@ -30,7 +40,7 @@ class Program:
         operations: arithmetic that cannot be avoided, for programs that are bound by it.
         tolerance: of the largest magnitude; results of two engines may differ by that.
         draw: its arguments from a generator of random numbers, where normally distributed ones make no sense.
-        bytes: that have to be read and written; all arguments and results when nothing else is said.
+        moved: bytes that have to be read and written; all arguments and results when nothing else is said.
         peak: whose peak bounds its arithmetic, a key of `benchmarks.limits.PEAKS`.
         family: the section of the page that it stands in.
         group: `kernels` or `models`.
@@ -44,7 +54,7 @@ class Program:
     operations: float = 0
     tolerance: float = 1e-5
     draw: Callable[[np.random.Generator], Sequence[Array]] | None = None
-    bytes: float | None = None
+    moved: tuple[float, float] | None = None
     peak: str = "f32"
     family: str = ""
     group: str = "kernels"
@@ -65,11 +75,12 @@ class Program:
             return list(self.draw(rng))
         return [rng.standard_normal(s.dimensions, np.float32).astype(s.element_type.dtype) for s in self.shapes]
 
-    def work(self) -> tuple[float, float]:
-        """Arithmetic operations, and bytes that have to be moved."""
-        if self.bytes is not None:
-            return self.operations, self.bytes
-        return self.operations, float(sum(size(s) for s in [*self.shapes, *leaves(self.computation().result_shape)]))
+    def work(self) -> Work:
+        """What cannot be avoided."""
+        if self.moved is not None:
+            return Work(self.operations, *self.moved, self.peak)
+        made = leaves(self.computation().result_shape)
+        return Work(self.operations, float(sum(map(size, self.shapes))), float(sum(map(size, made))), self.peak)
 
 
 def size(shape: sx.Shape) -> int:

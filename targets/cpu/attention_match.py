@@ -212,7 +212,7 @@ def _rows(
         return None
     number = inputs.index(scores)
     loads = [node for node in chain.nest.loads if node.buffer == number]
-    if len(loads) != 1 or loads[0].offset or not all(loads[0].strides):
+    if len(loads) != 1 or not loads[0].stays or not all(loads[0].strides):
         return None
     if made.results[0].type.element_type != scores.type.element_type:
         return None

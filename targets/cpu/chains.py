@@ -143,7 +143,7 @@ def in_place(kernel: Kernel, chain: Chain) -> tuple[tuple[int, int], ...]:
     for number, value in enumerate(kernel.inputs):
         reads = [node for node in chain.nest.loads if node.buffer == number]
         for place in chain.nest.stores:
-            same = all(node.strides == place.strides and not node.offset for node in reads)
+            same = all(node.strides == place.strides and node.stays for node in reads)
             if reads and same and value.type == kernel.results[place.result].type and _last_reader(chain, reads, place):
                 pairs.append((place.result, number))
     return tuple(pairs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from stablexla.targets.cpu.contraction_match import Contraction
+from stablexla.targets.cpu.contraction_narrow import emit_narrow
 from stablexla.targets.cpu.contraction_output import WHOLE, Frame, Scene, Sums, compute_type, partial_result
 from stablexla.targets.cpu.contraction_tiles import Tile, grain_of, prefetch_tile, spill_tile, write_tile
 from stablexla.targets.cpu.contraction_units import Matrix, Place, pack_lines, pack_panels
@@ -27,7 +28,15 @@ from stablexla.targets.cpu.emission import (
     vector_of,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.cpu.products import LANE_BITS, Product, choose_product, spread_group
+from stablexla.targets.cpu.products import (
+    LANE_BITS,
+    Product,
+    choose_product,
+    load_group,
+    spread_group,
+    vector_product,
+    widened,
+)
 from stablexla.targets.cpu.target import CpuTarget
 
 # Bytes of a block of lhs and of packed columns of rhs on an item's stack.
@@ -44,9 +53,12 @@ UNROLL = 2
 def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> Emitted | None:
     """Writes a contraction of narrow factors; None where no instruction takes them, or where it is too small."""
     work = contraction.batches * contraction.m.extent * contraction.n.extent * contraction.k.extent
-    product = choose_product(contraction, target)
-    if product is None or work < LEAST_WORK or contraction.k_outer or contraction.n.c != 1:
+    product = choose_product(contraction, target) or widened(contraction)
+    if product is None or work < LEAST_WORK or contraction.k_outer:
         return None
+    few = emit_narrow(kernel, contraction, vector_product(product, contraction, target), target)
+    if few is not None or contraction.n.c != 1:
+        return few
     shape = _Shape(contraction, product, target)
     scratch = shape.scratch()
     if shape.shared:
@@ -311,7 +323,7 @@ class _Block:
                 ]
                 for r in range(tile.rows):
                     at = ((row + r) * shape.depth + g) * group
-                    factor = spread_group(load(self.lhs, at, group), lanes)
+                    factor = spread_group(load_group(product, self.lhs, at), lanes)
                     for v in range(tile.vectors):
                         place = r * tile.vectors + v
                         values[place] = product.multiply_add(factor, columns[v], values[place])

@@ -206,9 +206,7 @@ def other_operand(op: ir.Operation | None, names: Sequence[str], one: ir.Value) 
     return left if right == one else None
 
 
-def conversion_of(
-    value: ir.Value, stop: Sequence[str] = ()
-) -> tuple[ir.Value, tuple[ir.Operation, ...]] | None:
+def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, tuple[ir.Operation, ...]] | None:
     """A block argument, or what an operation of a name in `stop` makes, and the one-operand operations that lead from
     it to `value`."""
     chain: list[ir.Operation] = []

@@ -22,19 +22,18 @@ from stablexla.targets.cpu.contraction_output import (
 )
 from stablexla.targets.cpu.contraction_panels import Panels, Source, copy_lines, pack_panels
 from stablexla.targets.cpu.contraction_tiles import (
+    INLINE_EPILOGUE,
     Tile,
     accumulate,
     grain_of,
     prefetch_tile,
     spill_tile,
-    write_tile,
 )
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
     alloca,
     bits_of,
-    branch,
     emitting,
     index,
     load,
@@ -45,7 +44,7 @@ from stablexla.targets.cpu.emission import (
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.target import CpuTarget
 
-UNROLL = 4
+UNROLL = 2
 # Elements behind packed lhs that whole vectors may run into.
 SLACK = 64
 
@@ -325,25 +324,12 @@ class _Block:
         return factor
 
     def _write(self, values: list[Value], frame: Frame, row: Value, column: Value, sums: Sums) -> None:
-        """A whole tile goes out from its registers, one at an edge through a buffer."""
-        tile, width = self.plan.tile, self.shape.width
-        below, beside = self.c.m.extent % tile.rows, self.c.n.extent % width
-        if not below and not beside:
-            write_tile(self.scene, tile, values, frame, (row, column), width, self.spill, sums)
-            return
-        rows, columns = index(self.c.m.extent) - row, index(self.c.n.extent) - column
-        inside = branch(_both(rows.ge(tile.rows) if below else None, columns.ge(width) if beside else None))
-        with inside.then:
-            write_tile(self.scene, tile, values, frame, (row, column), width, self.spill, sums)
-        with inside.otherwise:
-            spill_tile(self.scene, tile, values, self.spill)
-            size = (minimum(rows, tile.rows), minimum(columns, width))
-            self.scene.write_block(self.spill, width, frame, size, (row, column), sums)
-
-
-def _both(a: Value | None, b: Value | None) -> Value:
-    if a is None or b is None:
-        found = a if a is not None else b
-        assert found is not None
-        return found
-    return a & b
+        """All tiles go out through a buffer: that is one piece of code for those inside and those at an edge."""
+        tile, width, scene = self.plan.tile, self.shape.width, self.scene
+        spill_tile(scene, tile, values, self.spill)
+        rows = minimum(index(self.c.m.extent) - row, tile.rows) if self.c.m.extent % tile.rows else index(tile.rows)
+        columns = minimum(index(self.c.n.extent) - column, width) if self.c.n.extent % width else index(width)
+        if scene.vectors and self.c.epilogue_size <= INLINE_EPILOGUE:
+            scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), (row, column), sums)
+        else:
+            scene.write_block(self.spill, width, frame, (rows, columns), (row, column), sums)

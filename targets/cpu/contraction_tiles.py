@@ -118,8 +118,8 @@ def prefetch_tile(scene: Scene, tile: Tile, frame: Frame, at: tuple[Index, Index
     """Asks for the tile's lines of the result before its sums are made."""
     if not scene.vectors:
         return
-    for r in range(tile.rows):
-        row = index(at[0]) + r
+    with loop(0, tile.rows) as r:
+        row = r.iv + at[0]
         prefetch(scene.results[0], row * scene.contraction.m.c + frame.c + at[1], write=True)
 
 

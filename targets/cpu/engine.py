@@ -11,6 +11,7 @@ from pathlib import Path
 
 import mlir.ir as ir
 from mlir.execution_engine import ExecutionEngine
+from mlir.passmanager import PassManager
 
 from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError
@@ -77,10 +78,13 @@ def _machine_code(
     with captured_stderr() as printed, diagnostics(module.context) as seen:
         try:
             libraries = _libraries(module)
-            *others, main = partition(module, host_target().num_threads)
+            threads = host_target().num_threads
+            *others, main = partition(module, threads)
             level = 0 if main.is_straight else opt_level
-            with _lines(module.context, len(others)) as lines:
-                code = [lines.submit(_compile, part, opt_level, libraries, symbols) for part in others]
+            with _workers(module.context, min(threads, len(others))) as workers:
+                code = [workers.submit(_compile, part, opt_level, libraries, symbols) for part in others]
+                if main.is_straight:
+                    PassManager.parse("builtin.module(canonicalize)", module.context).run(main.module.operation)
                 engine = make_engine(main.module, level, libraries)
                 for made, functions in (each.result() for each in code):
                     engines.append(made)
@@ -98,8 +102,8 @@ def _machine_code(
 
 
 @contextmanager
-def _lines(context: ir.Context, count: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads for `count` pieces of work on modules of one context, which they share for as long."""
+def _workers(context: ir.Context, count: int) -> Iterator[ThreadPoolExecutor]:
+    """So many threads to work on modules of one context, which they may share for as long."""
     context.enable_multithreading(count > 0)
     try:
         with ThreadPoolExecutor(max(1, count)) as executor:

@@ -54,22 +54,6 @@ class Complex:
         return Complex(shuffle(self.re, self.re, order), shuffle(self.im, self.im, order))
 
 
-def as_parts(buffer: ir.Value) -> Value:
-    """A flat buffer of complex numbers as one of their parts, real and imaginary in turn."""
-    type_ = ir.MemRefType(buffer.type)
-    if not isinstance(type_.element_type, ir.ComplexType):
-        return Value(buffer)
-    parts = ir.MemRefType.get([2 * type_.shape[0]], ir.ComplexType(type_.element_type).element_type)
-    # Both are the same pointer in LLVM's dialect, where nothing is left of the two casts.
-    struct = ir.Type.parse("!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>")
-    inside = _cast(buffer, struct)
-    return Value(_cast(inside, parts))
-
-
-def _cast(value: ir.Value, type_: ir.Type) -> ir.Value:
-    return ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[value]).result
-
-
 class Array(Protocol):
     """What a line of complex numbers is read from or written to."""
 

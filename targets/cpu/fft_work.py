@@ -10,11 +10,12 @@ import mlir.ir as ir
 from stablexla.lowering.fft_plan import Table, Transform
 from stablexla.targets.cpu.emission import Value, alloca, emitting, index, loop
 from stablexla.targets.cpu.fft_columns import Tables
-from stablexla.targets.cpu.fft_numbers import Planes, as_parts
+from stablexla.targets.cpu.fft_numbers import Planes
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.sizes import element_bytes
 from stablexla.targets.cpu.sweeps import grain_of
 from stablexla.targets.cpu.target import CpuTarget
+from stablexla.targets.cpu.views import as_parts
 
 # A unit's own memory up to this size is on the stack of its thread; more of it is in the arena, for some units at once.
 STACK_BYTES = 1 << 19

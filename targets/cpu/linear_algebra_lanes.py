@@ -30,11 +30,11 @@ from stablexla.targets.cpu.emission import (
     transpose_registers,
     vector_of,
 )
-from stablexla.targets.cpu.fft_numbers import as_parts
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.sizes import element_bytes
 from stablexla.targets.cpu.sweeps import grain_of
 from stablexla.targets.cpu.target import CpuTarget
+from stablexla.targets.cpu.views import as_parts
 
 # Matrices up to this size are taken in lanes, if the memory of a thread has room for them.
 LARGEST = 64

@@ -151,7 +151,7 @@ def _in_place(kernel: Kernel, nest: Nest) -> tuple[tuple[int, int], ...]:
     for place in nest.stores:
         for number, value in enumerate(kernel.inputs):
             reads = [node for node in nest.loads if node.buffer == number]
-            same = all(node.strides == place.strides and not node.offset for node in reads)
+            same = all(node.strides == place.strides and node.stays for node in reads)
             if reads and same and value.type == kernel.results[place.result].type:
                 pairs.append((place.result, number))
     return tuple(pairs)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Protocol
 
 import mlir.ir as ir
-
-from stablexla.targets.cpu.kernel import Kernel
 
 
 @dataclass(eq=False)
@@ -28,12 +27,21 @@ class Scalar:
 
 @dataclass(eq=False)
 class Load:
-    """An element of input `buffer`, at offset + the sum of stride times loop index."""
+    """An element of input `buffer`, at offset + the sum of stride times loop index.
+
+    `moves` are further pairs of a scalar argument of the kernel and how many elements one of it counts.
+    """
 
     buffer: int
     element: ir.Type
     offset: int
     strides: tuple[int, ...]
+    moves: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def stays(self) -> bool:
+        """Whether the loops begin at the array's first element."""
+        return not self.offset and not self.moves
 
     @property
     def deps(self) -> frozenset[int]:
@@ -107,6 +115,15 @@ class Nest:
         return [n for n in self.nodes if isinstance(n, Load)]
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """A slice of an input: for each dimension where it begins, by a number or a scalar argument, and its stride."""
+
+    source: ir.Value
+    starts: tuple[int | ir.Value, ...]
+    steps: tuple[int, ...]
+
+
 def terminator_of(block: ir.Block) -> ir.Operation:
     """The last operation of a block."""
     operation: ir.Operation = block.operations[len(block.operations) - 1].operation
@@ -140,7 +157,14 @@ def reachable(refs: Sequence[Ref]) -> Iterator[Node]:
         yield from visit(node)
 
 
-def analyse(kernel: Kernel, merge: bool = True) -> Nest | None:
+class Piece(Protocol):
+    """A kernel, or a part of one."""
+
+    ops: list[ir.Operation]
+    results: list[ir.Value]
+
+
+def analyse(kernel: Piece, merge: bool = True) -> Nest | None:
     """The common loops of `kernel`, or None; neighbours that nothing tells apart become one unless `merge` is False."""
     try:
         nest = _Analysis(kernel).nest()
@@ -165,13 +189,14 @@ class _Made:
 class _Analysis:
     """Unites the loops of all operations that values of the kernel connect, and then builds the nodes."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Piece) -> None:
         self._kernel = kernel
         self._parent: list[int] = []
         self._extent: list[int] = []
         self._loops: dict[ir.Operation, list[int | None]] = {}
         self._tensors: dict[ir.Value, _Made] = {}
         self._fills: dict[ir.Value, ir.Value | ir.Attribute] = {}
+        self._cuts: dict[ir.Value, _Cut] = {}
         self._nodes: dict[object, Node] = {}
         self._position: dict[int, int] = {}
         self._extents: list[int] = []
@@ -203,6 +228,8 @@ class _Analysis:
                 if not (isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat):
                     raise _NoNest
                 self._fills[op.results[0]] = attribute.get_splat_value()
+        elif op.name == "tensor.extract_slice":
+            self._cuts[op.results[0]] = _cut_of(op)
         elif op.name != "tensor.empty":
             raise _NoNest
         return False
@@ -365,18 +392,29 @@ class _Analysis:
         return self._known(("constant", attribute), Scalar(type_, attribute=attribute))
 
     def _load(self, value: ir.Value, map_: ir.AffineMap, loops: Sequence[int | None]) -> Node:
-        if not isinstance(value.owner, ir.Block):
+        rank = len(map_.results)
+        cut = self._cuts.get(value) or _Cut(value, (0,) * rank, (1,) * rank)
+        value = cut.source
+        if not isinstance(value.owner, ir.Block) or isinstance(value.type.element_type, ir.ComplexType):
             raise _NoNest
-        offset, strides = 0, [0] * len(self._position)
-        for expr, stride in zip(map_.results, row_major(value.type.shape), strict=True):
+        offset, moves, strides = 0, [], [0] * len(self._position)
+        for expr, whole, start, step in zip(
+            map_.results, row_major(value.type.shape), cut.starts, cut.steps, strict=True
+        ):
             constant, factors = _linear(expr)
-            offset += constant * stride
+            offset += constant * whole * step
+            if isinstance(start, ir.Value):
+                moves.append((start.arg_number, whole))
+            else:
+                offset += start * whole
             for d, factor in factors.items():
                 dim = loops[d]
                 if dim is not None:
-                    strides[dim] += factor * stride
-        key = ("load", value.arg_number, offset, tuple(strides))
-        return self._known(key, Load(value.arg_number, value.type.element_type, offset, tuple(strides)))
+                    strides[dim] += factor * whole * step
+        key = ("load", value.arg_number, offset, tuple(strides), tuple(moves))
+        return self._known(
+            key, Load(value.arg_number, value.type.element_type, offset, tuple(strides), tuple(moves))
+        )
 
     def _known(self, key: object, node: Node) -> Node:
         return self._nodes.setdefault(key, node)
@@ -428,6 +466,29 @@ def _dim(expr: ir.AffineExpr) -> int:
         raise _NoNest
     position: int = expr.position
     return position
+
+
+def _cut_of(op: ir.Operation) -> _Cut:
+    source, result = op.operands[0], op.results[0].type
+    _, _, sizes, strides = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])
+    if source.type.rank != result.rank or sizes or strides:
+        raise _NoNest
+    moving = iter(list(op.operands)[1:])
+    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    starts: list[int | ir.Value] = []
+    for number in ir.DenseI64ArrayAttr(op.attributes["static_offsets"]):
+        start = next(moving) if number == dynamic else number
+        if isinstance(start, ir.Value) and not isinstance(start.owner, ir.Block):
+            start = _constant_index(start)
+        starts.append(start)
+    return _Cut(source, tuple(starts), tuple(ir.DenseI64ArrayAttr(op.attributes["static_strides"])))
+
+
+def _constant_index(value: ir.Value) -> int:
+    operation = value.owner.operation
+    if operation.name != "arith.constant":
+        raise _NoNest
+    return int(ir.IntegerAttr(operation.attributes["value"]).value)
 
 
 def _is_unread(op: ir.Operation, number: int) -> bool:

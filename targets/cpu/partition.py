@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import mlir.ir as ir
 
-# An execution engine takes about 7 ms to make, and LLVM about 100 us for an operation of these modules: from about
-# this many operations on, a module of its own pays.
-LEAST_OPERATIONS = 400
+# An execution engine takes about 7 ms to make, and LLVM about 80 us for an operation of these modules: a module of
+# this many operations costs a tenth more than the same as a part of another. More parts than threads are made, since
+# nobody knows beforehand how long each takes.
+LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 1000, 4
 # Attributes by which an operation names a function or a global.
 _REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name"}
 
@@ -46,15 +47,15 @@ class _Symbol:
         return self.is_function and not self.op.regions[0].blocks
 
 
-def partition(module: ir.Module, most: int) -> list[Part]:
-    """The parts, that of `main` last; the module itself, when it is too small.  `module` loses its operations else.
+def partition(module: ir.Module, threads: int) -> list[Part]:
+    """The parts, the heaviest first and that of `main` last; the module itself, when it is too small.  `module` loses its operations else.
 
     Args:
-        most: how many parts without `main` there may be.
+        threads: how many parts may be compiled at once.
     """
     symbols = _symbols(module)
     weight = sum(s.weight for name, s in symbols.items() if name != "main")
-    count = min(most, weight // LEAST_OPERATIONS)
+    count = 1 if threads < 2 else min(PARTS_FOR_EACH_THREAD * threads, weight // LEAST_OPERATIONS)
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
     if count < 2 or "main" not in symbols or not movable:
         return [Part(module)]
@@ -65,9 +66,9 @@ def partition(module: ir.Module, most: int) -> list[Part]:
     parts = [_part(module, symbols, names, roots) for names, roots in bins]
     # What main calls is only declared there; what several parts need is in each of them.
     own = _closure(symbols, in_main) | {"main"}
-    blocks = symbols["main"].op.regions[0].blocks
-    is_straight = len(blocks) == 1
-    return [*parts, Part(_module(module, symbols, own, declared=apart, exported={"main"}), (), is_straight)]
+    is_straight = len(symbols["main"].op.regions[0].blocks) == 1
+    alone = _module(module, symbols, own, declared=apart, exported={"main"})
+    return [*parts, Part(alone, is_straight=is_straight)]
 
 
 def _symbols(module: ir.Module) -> dict[str, _Symbol]:
@@ -107,10 +108,8 @@ def _closure(symbols: dict[str, _Symbol], names: Iterable[str]) -> set[str]:
     return found
 
 
-def _pack(
-    closures: dict[str, set[str]], symbols: dict[str, _Symbol], count: int
-) -> list[tuple[set[str], list[str]]]:
-    """Spreads the roots: the heaviest first, each where the sum is then least. Gives what each part needs, and roots."""
+def _pack(closures: dict[str, set[str]], symbols: dict[str, _Symbol], count: int) -> list[tuple[set[str], list[str]]]:
+    """Spreads the roots, the heaviest first, each where the sum is then least: what a part needs, and its roots."""
     bins: list[tuple[set[str], list[str]]] = [(set(), []) for _ in range(count)]
     loads = [0] * count
 
@@ -123,7 +122,8 @@ def _pack(
         loads[best] += added(best, root)
         bins[best][0].update(closures[root])
         bins[best][1].append(root)
-    return [each for each in bins if each[1]]
+    order = sorted(range(count), key=lambda number: -loads[number])
+    return [bins[number] for number in order if bins[number][1]]
 
 
 def _part(module: ir.Module, symbols: dict[str, _Symbol], names: set[str], roots: list[str]) -> Part:
@@ -153,7 +153,9 @@ def _module(
 def _declare(function: ir.Operation) -> None:
     """A declaration of a function that is elsewhere."""
     kept = {
-        name: function.attributes[name] for name in ("sym_name", "function_type", "CConv") if name in function.attributes
+        name: function.attributes[name]
+        for name in ("sym_name", "function_type", "CConv")
+        if name in function.attributes
     }
     external = ir.Attribute.parse("#llvm.linkage<external>")
     ir.Operation.create("llvm.func", attributes={**kept, "linkage": external}, regions=1)

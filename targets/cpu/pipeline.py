@@ -50,7 +50,7 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
             "stablexla-decompose-composites,stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse",
         ),
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),
-        Step("kernels", "stablexla-prepare-groups,stablexla-group,stablexla-outline", TENSOR),
+        Step("kernels", "stablexla-prepare-groups,stablexla-find-attention,stablexla-group,stablexla-outline", TENSOR),
         Step(
             "buffers",
             f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},"

@@ -7,13 +7,26 @@ vector arithmetic, of the same layout, for tests on processors that lack it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlir.ir as ir
 from mlir.dialects import arith, vector
 
 from stablexla.targets.cpu.contraction_match import Contraction, Operand
-from stablexla.targets.cpu.emission import Value, bitcast, bits_of, constant, fma, is_float, shuffle, vector_of
+from stablexla.targets.cpu.emission import (
+    Index,
+    Value,
+    bitcast,
+    bits_of,
+    constant,
+    fma,
+    is_float,
+    load,
+    replay,
+    shuffle,
+    splat,
+    vector_of,
+)
 from stablexla.targets.cpu.target import CpuTarget
 
 # A value of the operand's type as units, vector or scalar.
@@ -26,7 +39,7 @@ class Product:
     """A way of multiplying units.
 
     Attributes:
-        name: of the instructions, "pairs", "bytes", "bf16" or "tiles".
+        name: of the instructions, "pairs", "bytes", "bf16", "tiles"; "floats" for ordinary ones.
         unit: MLIR's spelling of what operands are packed as.
         a, b: make units of the operands' elements.
         emulated: whether vector arithmetic stands for the instruction.
@@ -43,12 +56,16 @@ class Product:
     @property
     def group(self) -> int:
         """Units in a lane."""
-        return LANE_BITS // (8 if self.unit == "i8" else 16)
+        return LANE_BITS // bits_of(self.unit_type)
 
     @property
     def unit_type(self) -> ir.Type:
         """The type of a unit."""
         return ir.Type.parse(self.unit)
+
+    def swapped(self) -> Product:
+        """The same with the roles of the two operands exchanged."""
+        return replace(self, a=self.b, b=self.a)
 
     def multiply_add(self, a: Value, b: Value, sums: Value) -> Value:
         """sums + the products of units, `group` of them in each lane of the sums."""
@@ -68,6 +85,19 @@ def choose_product(c: Contraction, target: CpuTarget) -> Product | None:
     return _choose_bytes(a, b, target) or _choose_pairs(a, b, target)
 
 
+def vector_product(product: Product, c: Contraction, target: CpuTarget) -> Product:
+    """In place of tiles and of bytes, which need lhs changed or whole tiles, what works on vectors alone."""
+    if product.name.startswith("tiles") or product.offset:
+        without = replace(target, features=tuple(f for f in target.features if f == "sse2"))
+        return choose_product(c, without) or widened(c) or product
+    return product
+
+
+def load_group(product: Product, buffer: Value, at: Index) -> Value:
+    """A lane's units; the unit itself where a lane holds one."""
+    return load(buffer, at, product.group if product.group > 1 else 0)
+
+
 # --- floats -------------------------------------------------------------------------------------------------
 
 
@@ -83,6 +113,23 @@ def _choose_floats(element: str, target: CpuTarget) -> Product | None:
     if element == "bf16" and "avx512_bf16" in features and target.vector_bits == 512:
         return Product("bf16", element, _as_it_is, _as_it_is, target.emulated)
     return None
+
+
+def widened(c: Contraction) -> Product | None:
+    """Products of f32 that narrower floats are converted to once, when they are packed; None for other contractions."""
+    narrow = all(is_float(x.element) and bits_of(x.element) < LANE_BITS for x in (c.a, c.b))
+    if not narrow or str(c.sum_type) != "f32":
+        return None
+    return Product("floats", "f32", _replaying(c.a), _replaying(c.b))
+
+
+def _replaying(operand: Operand) -> Widen:
+    def widen(value: Value) -> Value:
+        for operation in operand.conversion:
+            (value,) = replay(operation, [value], value.lanes)
+        return value
+
+    return widen
 
 
 def _as_it_is(value: Value) -> Value:
@@ -231,6 +278,7 @@ def _sum_of(xs: list[Value], ys: list[Value], sums: Value) -> Value:
 
 
 _MULTIPLY_ADD: dict[str, Callable[[Value, Value, Value, bool], Value]] = {
+    "floats": lambda a, b, sums, _: fma(a, b, sums),
     "pairs": _pairs,
     "bytes": _bytes,
     "bf16": _bf16,
@@ -251,4 +299,6 @@ def weave(rows: list[Value]) -> Value:
 
 def spread_group(units: Value, lanes: int) -> Value:
     """A lane's units in every lane."""
+    if not units.lanes:
+        return splat(units, lanes)
     return shuffle(units, units, list(range(units.lanes)) * lanes)

@@ -35,6 +35,7 @@ from stablexla.targets.cpu.emission import (
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.target import CpuTarget
+from stablexla.targets.cpu.views import as_words
 
 # A block: how many of the operand's lines, bytes of each, and bytes in all when it is thinner than that.
 BLOCK_LINES = 128
@@ -156,8 +157,11 @@ class _Mover:
     """Loads, the body, and stores, inside the function being written."""
 
     def __init__(self, kernel: Kernel, move: Move, arguments: KernelArguments, nontemporal: bool) -> None:
-        self.source = Value(arguments.inputs[move.number])
-        self.result = Value(arguments.results[0])
+        # Complex numbers that only move do so as words.
+        self.source, self.result = (
+            (Value if move.body else as_words)(buffer)
+            for buffer in (arguments.inputs[move.number], arguments.results[0])
+        )
         self._move = move
         self._inputs = dict(zip(kernel.inputs, map(Value, arguments.inputs), strict=True))
         self.nontemporal = nontemporal
@@ -193,9 +197,9 @@ def _lanes(kernel: Kernel, move: Move, target: CpuTarget) -> int:
     """Lanes of the vectors used, so that a square of them fits the registers; 0 for elements without vectors."""
     types = [kernel.inputs[move.number].type.element_type, kernel.results[0].type.element_type]
     scalar_body = move.body is not None and not can_clone(move.body)
-    if scalar_body or any(isinstance(t, ir.ComplexType) for t in types):
-        return 0
     bits = max(bits_of(t) for t in types)
+    if scalar_body or bits > 64 or (move.body and any(isinstance(t, ir.ComplexType) for t in types)):
+        return 0
     # Squares of narrow elements take half a register: they need many rows.
     return {8: 16, 16: 8}.get(bits, max(1, target.vector_bits // bits))
 

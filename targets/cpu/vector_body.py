@@ -331,8 +331,7 @@ class Scope:
         self._addresses[place] = address
 
     def _address(self, place: Load | Store) -> Value:
-        offset = place.offset if isinstance(place, Load) else 0
-        total, inner, scope = index(offset), [], self._parent
+        total, inner, scope = self._first(place), [], self._parent
         inner = list(self._at.items())
         while scope is not None:
             if place in scope._addresses:
@@ -344,6 +343,15 @@ class Scope:
             stride = place.strides[dim] if dim < len(place.strides) else 0
             if stride:
                 total = total + index(position) * stride
+        return total
+
+    def _first(self, place: Load | Store) -> Value:
+        """Where the element lies at the beginning of all loops."""
+        if isinstance(place, Store):
+            return index(0)
+        total = index(place.offset)
+        for number, stride in place.moves:
+            total = total + self.argument(number) * stride
         return total
 
     def store(self, place: Store, value: Value, nontemporal: bool = False) -> None:

@@ -70,6 +70,8 @@ def _extents(op: ir.Operation, maps: Sequence[ir.AffineMap], rank: int) -> tuple
 
 def classify(op: ir.Operation) -> Kind:
     """The kind of an operation on tensors."""
+    if op.name == "tensor.extract_slice" and op.operands[0].type.rank == op.results[0].type.rank:
+        return Kind.MAP
     if not is_generic(op):
         return Kind.GENERAL
     if CONVOLUTION in op.attributes:

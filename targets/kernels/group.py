@@ -13,7 +13,7 @@ from math import prod
 import mlir.ir as ir
 
 from stablexla.lowering.operations import defining, is_tensor, main_of, walk, within
-from stablexla.targets.kernels.classify import Kind, Loops, classify, is_generic, loops_of
+from stablexla.targets.kernels.classify import Kind, Loops, classify, is_generic, loops_of, num_inputs
 from stablexla.targets.kernels.effects import previous_effects
 from stablexla.targets.passes import module_pass
 
@@ -116,7 +116,7 @@ class BlockGrouping:
     def _place(self, op: ir.Operation) -> None:
         """Joins the group of an operand, or starts a new one."""
         kind = classify(op)
-        loops = loops_of(op) if is_generic(op) else None
+        loops = loops_of(op) if is_generic(op) else _loops_of_slice(op)
         producers = [] if self._alone else sorted(self._producers(op), key=lambda g: -g.number)
         home: Group | None = None
         for candidate in producers:
@@ -184,6 +184,8 @@ class BlockGrouping:
             return False
         if loops is None:
             return _continues_general(op, home)
+        if not is_generic(op):
+            return False
         if kind is Kind.MAP:
             return self._map_joins(op, loops, home)
         if kind is Kind.ROW_REDUCTION:
@@ -242,6 +244,8 @@ class BlockGrouping:
 
     def _reads_in_place(self, op: ir.Operation, home: Group) -> bool:
         """Whether each element that the operation takes from the group is the one at the same place."""
+        if not is_generic(op):
+            return not any(self._of.get(maker) is home for maker in map(defining, op.operands) if maker is not None)
         maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
         for operand, map_ in zip(op.operands, maps, strict=True):
             maker = defining(operand)
@@ -268,7 +272,11 @@ class BlockGrouping:
 
     def _may_merge(self, one: Group, home: Group) -> bool:
         """Whether a second group of operands may be taken in: element-wise ones over the same elements."""
-        if one.kind is not Kind.MAP or one.closed or home.kind not in (Kind.MAP, Kind.ROW_REDUCTION):
+        if one.kind is not Kind.MAP or one.closed:
+            return False
+        if home.kind is Kind.GENERAL:
+            return self._is_inserted(one, home) and not self._between(one, home) and not self._through_main(one, home)
+        if home.kind not in (Kind.MAP, Kind.ROW_REDUCTION):
             return False
         if one.domain != home.domain or len(one.members) + len(home.members) > MOST_OPERATIONS:
             return False
@@ -276,12 +284,29 @@ class BlockGrouping:
             return False
         if home.kind is Kind.ROW_REDUCTION and home.rows == 0:
             return False
-        between = any(
+        return not self._between(one, home) and not self._through_main(one, home)
+
+    def _between(self, one: Group, home: Group) -> bool:
+        """Whether a third group needs `one` and is needed by `home`."""
+        return any(
             g.before >> one.number & 1 and home.before >> g.number & 1
             for g in self._groups.values()
             if g is not one and g is not home
         )
-        return not between and not self._through_main(one, home)
+
+    def _is_inserted(self, one: Group, home: Group) -> bool:
+        """Whether all that a group makes for others is inserted by `home` into an array that it puts together."""
+        if len(one.members) + len(home.members) > MOST_OPERATIONS:
+            return False
+        inside = set(one.members)
+        for member in one.members:
+            for result in member.results:
+                for use in result.uses:
+                    user = use.owner.operation
+                    inserted = user.name == "tensor.insert_slice" and self._of.get(user) is home
+                    if not within(user, inside) and not (inserted and use.operand_number == 0):
+                        return False
+        return all(member.name == "tensor.insert_slice" or _is_background(member) for member in home.members)
 
     def _through_main(self, one: Group, home: Group) -> bool:
         """Whether a member of `home` needs `one` through operations that stay in main, and no other group."""
@@ -314,6 +339,19 @@ def _operands_inside(op: ir.Operation) -> list[ir.Value]:
     if not len(op.regions):
         return list(op.operands)
     return [v for inner in walk(op) for v in inner.operands]
+
+
+def _loops_of_slice(op: ir.Operation) -> Loops | None:
+    """The loops of a slice of an array, which reads like an element-wise operation; None for anything else."""
+    if op.name != "tensor.extract_slice" or op.operands[0].type.rank != op.results[0].type.rank:
+        return None
+    extents = tuple(op.results[0].type.shape)
+    return Loops(extents, (False,) * len(extents), (), 1)
+
+
+def _is_background(op: ir.Operation) -> bool:
+    """A generic that writes one number everywhere."""
+    return is_generic(op) and not any(is_tensor(v) for v in list(op.operands)[: num_inputs(op)])
 
 
 def _continues_general(op: ir.Operation, home: Group) -> bool:

@@ -1,0 +1,199 @@
+"""One program on several engines: compiled, compared, and timed in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from benchmarks.engines import Engine, Prepared
+    from benchmarks.limits import Limits
+    from benchmarks.programs import Program
+
+OURS = "stablexla"
+
+
+@dataclass
+class Measured:
+    """One engine on one program.
+
+    Attributes:
+        compile_seconds: from the text to what can be called.
+        rounds: seconds of a call, by round; none when only compiling was measured.
+        difference: of the results from the first engine's, as a fraction of the largest magnitude.
+        stages: seconds of compiling by stage, where an engine tells them.
+    """
+
+    compile_seconds: float
+    rounds: list[float] = field(default_factory=list)
+    difference: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def best(self) -> float:
+        return min(self.rounds)
+
+    @property
+    def median(self) -> float:
+        return median(self.rounds)
+
+
+@dataclass
+class Row:
+    """One program on all engines that could take it.
+
+    Attributes:
+        limit: the least seconds that this machine could need; 0 when that is not known.
+    """
+
+    program: str
+    summary: str
+    group: str
+    family: str
+    tolerance: float
+    engines: dict[str, Measured] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    limit: float = 0.0
+
+    def seconds(self, engine: str) -> float | None:
+        """An engine's time of a call in the best round."""
+        found = self.engines.get(engine)
+        return found.best if found and found.rounds else None
+
+    def ratio(self, other: str) -> float | None:
+        """How many times as long another engine takes as stablexla; None when one of them has no time."""
+        ours, theirs = self.seconds(OURS), self.seconds(other)
+        return theirs / ours if ours and theirs else None
+
+    @property
+    def best_peer(self) -> str | None:
+        """The fastest of the others."""
+        times = {name: seconds for name in self.engines if name != OURS and (seconds := self.seconds(name))}
+        return min(times, key=lambda name: times[name]) if times else None
+
+    @property
+    def share(self) -> float | None:
+        """How much of the machine's limit stablexla reaches."""
+        ours = self.seconds(OURS)
+        return self.limit / ours if ours and self.limit else None
+
+    @property
+    def differing(self) -> list[str]:
+        """The engines whose results are not those of the first."""
+        return [name for name, each in self.engines.items() if not each.difference <= self.tolerance]
+
+
+def to_row(data: dict[str, Any]) -> Row:
+    """A row from what `asdict` made of it."""
+    engines = {name: Measured(**each) for name, each in data["engines"].items()}
+    return Row(**{**data, "engines": engines})
+
+
+def from_row(row: Row) -> dict[str, Any]:
+    return asdict(row)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes:
+        seconds: of an engine's turn.
+        budget: of all turns together; at least `least` rounds are made, at most `most`.
+    """
+
+    seconds: float = 0.03
+    budget: float = 0.8
+    least: int = 3
+    most: int = 15
+
+
+def measure(program: Program, engines: Sequence[Engine], effort: Effort, limits: Limits | None = None) -> Row:
+    """Compiles, compares and times one program."""
+    row = Row(program.name, program.summary, program.group, program.family, program.tolerance)
+    if limits is not None:
+        row.limit = limits.of(program.work())
+    prepared = prepare(program, engines, row)
+    arguments = program.arguments()
+    for each in prepared.values():
+        each.bind(arguments)
+    compare(prepared, row)
+    counts = {name: _calls_in(each, effort.seconds) for name, each in prepared.items()}
+    turns = list(prepared.items())
+    start = perf_counter()
+    for number in range(effort.most):
+        if number >= effort.least and perf_counter() - start > effort.budget:
+            break
+        for name, each in turns if number % 2 == 0 else reversed(turns):
+            row.engines[name].rounds.append(_time(each, counts[name]))
+    return row
+
+
+def prepare(program: Program, engines: Sequence[Engine], row: Row) -> dict[str, Prepared]:
+    """Compiles a program on each engine, and notes the time or what went wrong."""
+    text = program.text()
+    prepared = {}
+    for engine in engines:
+        start = perf_counter()
+        try:
+            made = engine.prepare(program, text)
+        except Exception as error:  # whatever an engine raises, the others go on
+            row.failures[engine.name] = f"{type(error).__name__}: {[*str(error).splitlines(), ''][0]}"
+            continue
+        if made is not None:
+            seconds = perf_counter() - start if made.compile_seconds is None else made.compile_seconds
+            row.engines[engine.name] = Measured(seconds, stages=dict(getattr(made, "stages", {})))
+            prepared[engine.name] = made
+    return prepared
+
+
+def compare(prepared: dict[str, Prepared], row: Row) -> None:
+    """Runs each engine, and notes how far its results are from the first engine's; what cannot run is left out."""
+    wanted: list[Any] | None = None
+    for name, each in list(prepared.items()):
+        try:
+            found = each.results()
+        except Exception as error:
+            row.failures[name] = f"{type(error).__name__}: {[*str(error).splitlines(), ''][0]}"
+            del prepared[name], row.engines[name]
+            continue
+        wanted = found if wanted is None else wanted
+        row.engines[name].difference = _difference(found, wanted)
+
+
+def _difference(found: Sequence[Any], wanted: Sequence[Any]) -> float:
+    if len(found) != len(wanted) or any(f.shape != w.shape for f, w in zip(found, wanted, strict=True)):
+        return float("inf")
+    return max((_apart(f, w) for f, w in zip(found, wanted, strict=True) if w.size), default=0.0)
+
+
+def _apart(found: Any, wanted: Any) -> float:
+    """The largest difference as a fraction of the largest magnitude; equal ones, infinities too, are 0 apart."""
+    if found is wanted or np.array_equal(found, wanted):
+        return 0.0
+    wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
+    found, wanted = found.astype(wide), wanted.astype(wide)
+    return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), np.finfo(np.float64).tiny))
+
+
+def _calls_in(prepared: Prepared, seconds: float) -> int:
+    """About how many calls take so long; warms the engine up."""
+    count = 1
+    while True:
+        taken = _time(prepared, count) * count
+        if taken >= seconds / 4 or count >= 1 << 20:
+            return max(1, round(count * seconds / taken))
+        count *= 4
+
+
+def _time(prepared: Prepared, count: int) -> float:
+    """Seconds of a call."""
+    start = perf_counter()
+    for _ in range(count):
+        prepared.run()
+    return (perf_counter() - start) / count

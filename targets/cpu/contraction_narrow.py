@@ -1,0 +1,254 @@
+"""Products of a few rows with a large matrix of narrow elements, bound by the speed at which that matrix is read.
+
+As `contraction_skinny`, for elements that are made wider before they are multiplied: lhs is widened once an item, an
+element of rhs once for some rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlir.dialects import vector
+
+from stablexla.targets.cpu.contraction_match import Contraction
+from stablexla.targets.cpu.contraction_output import Scene
+from stablexla.targets.cpu.contraction_tiles import grain_of
+from stablexla.targets.cpu.contraction_units import Matrix, Place, pack_lines
+from stablexla.targets.cpu.emission import (
+    Index,
+    Value,
+    alloca,
+    emitting,
+    index,
+    load,
+    load_lanes,
+    loop,
+    minimum,
+    reduce_add,
+    split_index,
+    store,
+    vector_of,
+    when,
+)
+from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.products import LANE_BITS, Product, load_group, spread_group, weave
+from stablexla.targets.cpu.target import CpuTarget
+
+# Rows of a product that is bound by reading the other matrix.
+MOST_ROWS = 12
+# Bytes of widened lhs and of the sums of an item: both are read again and again, and stay in L1.
+LHS_BYTES = 16 << 10
+SUMS_BYTES = 16 << 10
+# Multiply-adds that are worth an item of their own.
+ITEM_WORK = 500_000
+
+
+@dataclass(frozen=True)
+class NarrowPlan:
+    """How such a product is cut: groups of k in a block, columns of an item."""
+
+    depth: int
+    columns: int
+
+
+def emit_narrow(kernel: Kernel, c: Contraction, product: Product, target: CpuTarget) -> Emitted | None:
+    """Writes a contraction of few rows, or few columns; None for others."""
+    lanes = target.vector_bits // LANE_BITS
+    for view in (c, c.swapped()):
+        if view.m.extent > MOST_ROWS or view.n.extent < 2 * lanes or view.k_outer or product.offset:
+            continue
+        if view.n.extent * view.k.extent < 1 << 14:
+            continue
+        own = product if view is c else product.swapped()
+        if view.k.b == 1:
+            return _emit(kernel, view, own, target, _Dots)
+        if view.n.b == 1 and view.n.c == 1:
+            return _emit(kernel, view, own, target, _Rows)
+    return None
+
+
+def _emit(kernel: Kernel, c: Contraction, product: Product, target: CpuTarget, kind: type[_Item]) -> Emitted:
+    plan = _plan(c, product, target)
+    blocks = math.ceil(c.n.extent / plan.columns)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        item = kind(Scene(c, arguments), product, plan)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as number:
+            item.item(*split_index(number.iv, [c.batches, blocks]))
+    items = c.batches * blocks
+    return Emitted(items, grain_of(c, items), in_place=c.in_place)
+
+
+def _plan(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
+    lanes = target.vector_bits // LANE_BITS
+    groups = math.ceil(c.k.extent / product.group)
+    depth = max(8 * lanes, LHS_BYTES // (c.m.extent * LANE_BITS // 8) // (8 * lanes) * 8 * lanes)
+    work = c.batches * c.m.extent * c.n.extent * c.k.extent
+    wanted = max(1, min(4 * target.num_threads if target.num_threads > 1 else 1, work // ITEM_WORK))
+    most = max(8 * lanes, SUMS_BYTES // (c.m.extent * LANE_BITS // 8))
+    columns = min(most, math.ceil(c.n.extent * c.batches / wanted))
+    return NarrowPlan(min(depth, groups), math.ceil(min(columns, c.n.extent) / (2 * lanes)) * 2 * lanes)
+
+
+class _Item:
+    """What the two kinds of items share: sums of all rows for a block of columns, k block by block."""
+
+    def __init__(self, scene: Scene, product: Product, plan: NarrowPlan) -> None:
+        self.scene, self.product, self.plan, self.c = scene, product, plan, scene.contraction
+        self.lanes = scene.lanes
+        # Whole vectors are multiplied also where k ends.
+        self.stride = math.ceil(plan.depth / self.lanes) * self.lanes
+        self.lhs = alloca(self.c.m.extent * self.stride * product.group, product.unit_type)
+        self.sums = alloca(self.c.m.extent * plan.columns, scene.compute)
+
+    def item(self, batch: Index, block: Index) -> None:
+        c, plan, group = self.c, self.plan, self.product.group
+        frame = self.scene.frame(batch)
+        first = index(block) * plan.columns
+        columns = minimum(index(c.n.extent) - first, plan.columns)
+        with loop(0, c.m.extent * plan.columns, self.lanes) as i:
+            store(self.scene.zero, self.sums, i.iv)
+        with loop(0, c.k.extent, plan.depth * group) as k:
+            steps = minimum(index(c.k.extent) - k.iv, plan.depth * group)
+            a = self.scene.inputs[c.a.number]
+            source = Matrix(a, self.product.a, k.iv * c.k.a + frame.a, c.k.a, c.m.a, steps, c.m.extent)
+            place = Place(self.lhs, 0, group, 1, self.stride)
+            pack_lines(source, place, self.lanes, self.padded((steps + (group - 1)) // group))
+            self.block(first * c.n.b + frame.b + k.iv * c.k.b, columns, steps)
+        self.scene.write_block(self.sums, plan.columns, frame, (c.m.extent, columns), (0, first))
+
+    def padded(self, groups: Value) -> Value:
+        """Groups of lhs that are filled up with zeros."""
+        return groups
+
+    def block(self, at: Value, columns: Value, steps: Value) -> None:
+        """Adds the products of a block of k; `at` is where it begins in rhs."""
+        raise NotImplementedError
+
+    def load_b(self, lines: Sequence[Value], lanes: int, count: int) -> Value:
+        """Elements of rhs, woven and widened; of each line the first `count` are read."""
+        buffer = self.scene.inputs[self.c.b.number]
+        return self.product.b(weave([load_lanes(buffer, line, lanes, count) for line in lines]))
+
+
+class _Rows(_Item):
+    """rhs lies along its columns: some rows of it, times elements of lhs, are added to sums kept in L1."""
+
+    def block(self, at: Value, columns: Value, steps: Value) -> None:
+        group, lanes, rest = self.product.group, self.lanes, self.c.n.extent % self.lanes
+        turn = 8 if self.c.m.extent <= 2 else 4
+        whole = steps // (turn * group) * turn
+
+        def sweep(g: Value, turn: int, missing: bool = False) -> None:
+            strips, vectors = columns // (2 * lanes) * (2 * lanes), columns // lanes * lanes
+            with loop(0, strips, 2 * lanes) as j:
+                self._strip(g, at, j.iv, turn, 2, lanes, missing)
+            if self.c.n.extent % (2 * lanes) >= lanes:
+                with loop(strips, vectors, lanes) as j:
+                    self._strip(g, at, j.iv, turn, 1, lanes, missing)
+            if rest:
+                with when(vectors.lt(columns)):
+                    self._strip(g, at, vectors, turn, 1, rest, missing)
+
+        with loop(0, whole, turn) as g:
+            sweep(g.iv, turn)
+        if self.c.k.extent % (turn * group):
+            with loop(whole, steps // group) as g:
+                sweep(g.iv, 1)
+        if self.c.k.extent % group:
+            with when((steps // group * group).lt(steps)):
+                sweep(steps // group, 1, True)
+
+    def _strip(self, g: Value, at: Value, column: Value, turn: int, vectors: int, count: int, missing: bool) -> None:
+        """Adds `turn` groups of rows to the sums of some vectors of columns; with `missing`, groups of one row."""
+        c, group, lanes = self.c, self.product.group, self.lanes
+        factors = []
+        for t in range(turn):
+            # A row that is not there meets zeros of lhs.
+            lines = [((g + t) * group + (0 if missing else u)) * c.k.b + at + column for u in range(group)]
+            units = self.load_b(lines, vectors * lanes, (vectors - 1) * lanes + count)
+            factors.append([self._part(units, v) for v in range(vectors)])
+        unroll = next(u for u in (4, 3, 2, 1) if c.m.extent % u == 0)
+        with loop(0, c.m.extent, unroll) as row:
+            for r in range(unroll):
+                self._add(g, row.iv + r, column, factors)
+
+    def _part(self, units: Value, number: int) -> Value:
+        size = self.lanes * self.product.group
+        if units.lanes == size:
+            return units
+        type_ = vector_of(size, units.element)
+        return Value(vector.extract_strided_slice(type_, units.ssa, [number * size], [size], [1]))
+
+    def _add(self, g: Value, row: Value, column: Value, factors: Sequence[Sequence[Value]]) -> None:
+        lanes, group = self.lanes, self.product.group
+        places = [row * self.plan.columns + column + v * lanes for v in range(len(factors[0]))]
+        sums = [load(self.sums, place, lanes) for place in places]
+        for t, parts in enumerate(factors):
+            units = load_group(self.product, self.lhs, (row * self.stride + g + t) * group)
+            a = spread_group(units, lanes)
+            sums = [self.product.multiply_add(a, b, s) for b, s in zip(parts, sums, strict=True)]
+        for value, place in zip(sums, places, strict=True):
+            store(value, self.sums, place)
+
+
+class _Dots(_Item):
+    """rhs lies along k: its lines are multiplied with those of lhs and summed in the lanes."""
+
+    def padded(self, groups: Value) -> Value:
+        return (groups + (self.lanes - 1)) // self.lanes * self.lanes
+
+    def block(self, at: Value, columns: Value, steps: Value) -> None:
+        c = self.c
+        rows = c.m.extent
+        width = max(1, min(4, 12 // rows))
+        # Independent sums hide the latency of additions.
+        unroll = max(1, 8 // (rows * width))
+        with loop(0, columns, width) as group:
+            # Lines beyond the edge repeat the last one: their sums are not used.
+            last = columns - 1
+            lines = [minimum(group.iv + w, last) * c.n.b + at for w in range(width)]
+            sums = self._sum(lines, steps, unroll)
+            for number, value in enumerate(sums):
+                r, w = divmod(number, width)
+                place = minimum(group.iv + w, self.plan.columns - 1) + r * self.plan.columns
+                if w:
+                    with when((group.iv + w).lt(columns)):
+                        store(load(self.sums, place) + reduce_add(value), self.sums, place)
+                else:
+                    store(load(self.sums, place) + reduce_add(value), self.sums, place)
+
+    def _sum(self, lines: Sequence[Value], steps: Value, unroll: int) -> list[Value]:
+        """Vectors whose lanes add up to the products of every row of lhs with every line."""
+        c, size = self.c, self.lanes * self.product.group
+        count = c.m.extent * len(lines)
+        turn = size * unroll
+        whole = steps // turn * turn
+        with loop(0, whole, turn, [self.scene.zero] * (count * unroll)) as k:
+            sums = list(k.args)
+            for u in range(unroll):
+                mine = slice(u * count, (u + 1) * count)
+                sums[mine] = self._step(k.iv + u * size, size, lines, sums[mine])
+            k.yields(*sums)
+        sums = list(k.results)
+        while len(sums) > count:
+            sums = [*(a + b for a, b in zip(sums[:count], sums[-count:], strict=True)), *sums[count:-count]]
+        vectors = steps // size * size
+        if unroll > 1 and c.k.extent % turn >= size:
+            with loop(whole, vectors, size, sums) as k:
+                k.yields(*self._step(k.iv, size, lines, k.args))
+            sums = list(k.results)
+        if c.k.extent % size:
+            with loop(vectors, steps, size, sums) as k:  # the last block's end, once or never
+                k.yields(*self._step(k.iv, c.k.extent % size, lines, k.args))
+            sums = list(k.results)
+        return sums
+
+    def _step(self, k: Value, valid: int, lines: Sequence[Value], sums: Sequence[Value]) -> list[Value]:
+        size = self.lanes * self.product.group
+        rows = [load(self.lhs, k + r * self.stride * self.product.group, size) for r in range(self.c.m.extent)]
+        factors = [self.load_b([line + k], size, valid) for line in lines]
+        pairs = [(row, factor) for row in rows for factor in factors]
+        return [self.product.multiply_add(a, b, s) for (a, b), s in zip(pairs, sums, strict=True)]

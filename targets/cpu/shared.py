@@ -1,0 +1,71 @@
+"""Functions that kernels share: their sizes are arguments, so that one copy in a module serves shapes of all kinds.
+
+Buffers are passed as memrefs of a nominal extent; with bare pointers an address is all that is left of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlir.ir as ir
+from mlir.dialects import func, memref
+
+from stablexla.targets.cpu.emission import Index, Value, emitting, index
+from stablexla.targets.cpu.kernel import Kernel
+from stablexla.targets.cpu.target import CpuTarget
+
+# The extent that every buffer has inside a shared function: no access is out of it.
+EXTENT = 1 << 40
+
+
+class Shared:
+    """Makes shared functions in a kernel's module, and calls them."""
+
+    def __init__(self, kernel: Kernel, target: CpuTarget) -> None:
+        self._kernel, self._target = kernel, target
+
+    def call(
+        self,
+        name: str,
+        buffers: Sequence[Value],
+        numbers: Sequence[Index],
+        write: Callable[[list[Value], list[Value]], None],
+    ) -> None:
+        """Calls the function `name`; `write(buffers, numbers)` emits its body if the module has none of that name.
+
+        What the body does may depend on `name` and on the element types of `buffers` alone.
+        """
+        name = "_".join([name, *(str(b.element) for b in buffers)])
+        types = [_open(b.element) for b in buffers] + [ir.IndexType.get()] * len(numbers)
+        function = self._find(name)
+        if function is None:
+            with ir.InsertionPoint(self._kernel.func), ir.Location.unknown():
+                made = func.FuncOp(name, ir.FunctionType.get(types, []), visibility="private")
+            made.attributes["no_inline"] = ir.UnitAttr.get()
+            arguments = [Value(argument) for argument in made.add_entry_block().arguments]
+            with emitting(made, self._target):
+                write(arguments[: len(buffers)], arguments[len(buffers) :])
+        func.CallOp([], name, [*(_opened(b) for b in buffers), *(index(n).ssa for n in numbers)])
+
+    def _find(self, name: str) -> Any:
+        module = self._kernel.func.operation.parent
+        for view in module.regions[0].blocks[0].operations:
+            op = view.operation
+            if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == name:
+                return op
+        return None
+
+
+def _open(element: ir.Type) -> ir.Type:
+    return ir.MemRefType.get([EXTENT], element)
+
+
+def _opened(buffer: Value) -> ir.Value:
+    """A buffer as one of the nominal extent."""
+    layout = ir.StridedLayoutAttr.get(0, [1])
+    strided = ir.MemRefType.get([EXTENT], buffer.element, layout)
+    whole = memref.reinterpret_cast(
+        strided, buffer.ssa, [], [], [], static_offsets=[0], static_sizes=[EXTENT], static_strides=[1]
+    )
+    return memref.cast(_open(buffer.element), whole)

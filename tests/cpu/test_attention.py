@@ -1,0 +1,214 @@
+"""Attention as one kernel, as JAX and PyTorch write it. Oracles: numpy in f64, and the same program not fused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.targets.cpu.target import host_target
+from tests.cpu.harness import compile_kernel
+
+Function = Callable[..., Any]
+NARROW = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 2e-6}
+
+
+def numbers(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.dtype(dtype))
+
+
+def heads(q: Any, k: Any, v: Any) -> Any:
+    """BNTH, the scale before the softmax."""
+    scores = jnp.einsum("hqd,hkd->hqk", q, k) * 0.3
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, axis=-1), v)
+
+
+def scaled_query(q: Any, k: Any, v: Any) -> Any:
+    """The scale on the query, and the exponentials divided by a sum that is kept as a dimension."""
+    scores = jnp.einsum("hqd,hkd->hqk", q / 3.0, k)
+    powers = jnp.exp(scores - scores.max(-1, keepdims=True))
+    return jnp.einsum("hqk,hkd->hqd", powers / powers.sum(-1, keepdims=True), v)
+
+
+def without_maximum(q: Any, k: Any, v: Any) -> Any:
+    """Powers may be of any size: the division stays where it is."""
+    powers = jnp.exp(jnp.einsum("hqd,hkd->hqk", q, k))
+    return jnp.einsum("hqk,hkd->hqd", powers / powers.sum(-1, keepdims=True), v)
+
+
+def soft_cap(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.tanh(jnp.einsum("hqd,hkd->hqk", q, k) / 5.0) * 5.0
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, axis=-1), v)
+
+
+def one_head(q: Any, k: Any, v: Any) -> Any:
+    return jax.nn.softmax(q @ k.T, axis=-1) @ v
+
+
+def keys_by_features(q: Any, k: Any, v: Any) -> Any:
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(jnp.einsum("hqd,hdk->hqk", q, k), axis=-1), v)
+
+
+def features_first(q: Any, k: Any, v: Any) -> Any:
+    """Values and the result along the keys and the queries."""
+    return jnp.einsum("hqk,hdk->hdq", jax.nn.softmax(jnp.einsum("hqd,hkd->hqk", q, k), axis=-1), v)
+
+
+def masked(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    scores = jnp.where(mask, jnp.einsum("hqd,hkd->hqk", q, k), -jnp.inf)
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, axis=-1), v)
+
+
+def masked_sums(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    """Softmax's own `where`: rows without anything are NaN."""
+    scores = jnp.einsum("hqd,hkd->hqk", q, k)
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores, axis=-1, where=mask), v)
+
+
+def biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(jnp.einsum("hqd,hkd->hqk", q, k) + bias, axis=-1), v)
+
+
+def decoding(q: Any, keys: Any, values: Any, place: Any) -> Any:
+    """One query, and keys up to a place known when it runs."""
+    scores = jnp.einsum("hd,khd->hk", q, keys)
+    scores = jnp.where(jnp.arange(keys.shape[0]) <= place, scores, jnp.finfo(scores.dtype).min)
+    return jnp.einsum("hk,khd->hd", jax.nn.softmax(scores, axis=-1), values)
+
+
+def torch_like(q: Any, k: Any, v: Any) -> Any:
+    """Products of three dimensions, softmax of four: what PyTorch's decompositions give."""
+    b, h, t, d = q.shape
+    s = k.shape[2]
+    scores = jnp.einsum("hqd,hkd->hqk", q.reshape(b * h, t, d), k.reshape(b * h, s, d)).reshape(b, h, t, s)
+    weights = jax.nn.softmax(scores * 0.25, axis=-1).reshape(b * h, t, s)
+    return jnp.einsum("hqk,hkd->hqd", weights, v.reshape(b * h, s, d)).reshape(b, h, t, d)
+
+
+standard = jax.nn.dot_product_attention
+
+
+def causal(*arguments: Any) -> Any:
+    return standard(*arguments, is_causal=True)
+
+
+def with_mask(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    return standard(q, k, v, mask=mask)
+
+
+def with_bias(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    return standard(q, k, v, bias)
+
+
+def three(heads: int, queries: int, keys: int, depth: int, width: int | None = None) -> list[np.ndarray]:
+    return [
+        numbers(heads, queries, depth),
+        numbers(heads, keys, depth, seed=1),
+        numbers(heads, keys, width or depth, seed=2),
+    ]
+
+
+def btnh(batch: int, queries: int, keys: int, heads: int, depth: int, shared: int = 1) -> list[np.ndarray]:
+    """As `jax.nn.dot_product_attention` takes them; `shared` queries' heads have one head of keys."""
+    return [
+        numbers(batch, queries, heads, depth),
+        numbers(batch, keys, heads // shared, depth, seed=1),
+        numbers(batch, keys, heads // shared, depth, seed=2),
+    ]
+
+
+def mask_of(*shape: int) -> np.ndarray:
+    """Some of each row, nothing of the row in the middle."""
+    made = np.random.default_rng(5).random(shape) < 0.6
+    made[..., 0] = True
+    made[..., shape[-2] // 2, :] = False
+    return made
+
+
+CASES: dict[str, tuple[Function, list[np.ndarray]]] = {
+    "blocks of queries": (heads, three(2, 130, 700, 16)),
+    "odd sizes": (heads, three(3, 77, 77, 61)),
+    "a value's own width": (heads, three(2, 19, 33, 8, 21)),
+    "short rows": (heads, three(5, 40, 9, 12)),
+    "few queries": (heads, three(3, 4, 50, 24)),
+    "one query, odd": (heads, three(3, 1, 37, 13)),
+    "two features": (heads, three(2, 9, 20, 2)),
+    "two keys": (heads, three(2, 9, 2, 10)),
+    "scaled query": (scaled_query, three(2, 17, 40, 16)),
+    "without maximum": (without_maximum, three(2, 17, 40, 4)),
+    "soft cap": (soft_cap, three(2, 17, 40, 16)),
+    "one head": (one_head, [numbers(33, 16), numbers(70, 16, seed=1), numbers(70, 24, seed=2)]),
+    "keys by features": (keys_by_features, [numbers(2, 30, 16), numbers(2, 16, 43, seed=1), numbers(2, 43, 16)]),
+    "one query, keys by features": (
+        keys_by_features, [numbers(2, 1, 16), numbers(2, 16, 43, seed=1), numbers(2, 43, 16)],
+    ),
+    "features first": (features_first, [numbers(2, 30, 16), numbers(2, 43, 16, seed=1), numbers(2, 10, 43)]),
+    "one query, features first": (
+        features_first, [numbers(2, 1, 16), numbers(2, 43, 16, seed=1), numbers(2, 10, 43)],
+    ),
+    "masked": (masked, [*three(2, 20, 43, 8), mask_of(2, 20, 43)]),
+    "mask of all heads": (masked, [*three(2, 20, 43, 8), mask_of(20, 43)]),
+    "mask of keys": (masked, [*three(2, 20, 43, 8), np.arange(43) < 30]),
+    "sums masked": (masked_sums, [*three(2, 20, 43, 8), mask_of(2, 20, 43)]),
+    "biased": (biased, [*three(2, 20, 43, 8), numbers(2, 20, 43, seed=7)]),
+    "bias of queries": (biased, [*three(2, 20, 43, 8), numbers(20, 1, seed=7)]),
+    "decoding": (decoding, [numbers(4, 16), numbers(50, 4, 16, seed=1), numbers(50, 4, 16, seed=2), np.int32(31)]),
+    "jax": (standard, btnh(2, 13, 29, 4, 8)),
+    "jax, causal": (causal, btnh(2, 29, 29, 4, 8)),
+    "jax, masked": (with_mask, [*btnh(2, 13, 29, 4, 8), mask_of(2, 1, 13, 29)]),
+    "jax, biased": (with_bias, [*btnh(2, 13, 29, 4, 8), numbers(1, 4, 13, 29)]),
+    "jax, shared keys": (standard, btnh(2, 13, 29, 6, 8, shared=3)),
+    "jax, one head of keys": (causal, btnh(1, 29, 29, 4, 8, shared=4)),
+    "jax, one query": (standard, btnh(2, 1, 29, 4, 8)),
+    "jax, one query, shared keys": (standard, btnh(1, 1, 29, 4, 8, shared=2)),
+    "torch": (torch_like, [numbers(2, 3, 15, 8), numbers(2, 3, 22, 8, seed=1), numbers(2, 3, 22, 8, seed=2)]),
+}  # fmt: skip
+
+
+def text_of(function: Function, arguments: list[np.ndarray]) -> str:
+    text: str = jax.jit(function).lower(*arguments).as_text()
+    return text
+
+
+def unfused() -> sx.Pipeline:
+    """The CPU's pipeline without the pass."""
+    return sx.pipeline("cpu").with_step("kernels", "stablexla-prepare-groups,stablexla-group,stablexla-outline")
+
+
+def kinds(executable: sx.Executable) -> list[str]:
+    return [kernel.name.rsplit("_", 1)[0] for kernel in executable.kernels]
+
+
+def run(executable: sx.Executable, arguments: list[np.ndarray]) -> np.ndarray:
+    return np.asarray(executable(*arguments)).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Both:
+    """A program fused and not fused."""
+
+    fused: sx.Executable
+    plain: sx.Executable
+
+
+@cache
+def compiled(name: str) -> Both:
+    text = text_of(*CASES[name])
+    return Both(sx.compile(text), sx.compile(text, options=sx.CompileOptions(pipeline=unfused())))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_one_kernel_with_the_same_results(name: str) -> None:
+    both, arguments = compiled(name), CASES[name][1]
+    assert kinds(both.fused).count("attention") == 1
+    assert not {"contraction", "row", "reduce"} & set(kinds(both.fused))
+    assert all(kernel.path == "emitted" for kernel in both.fused.kernels if kernel.kind == "attention")
+    np.testing.assert_allclose(run(both.fused, arguments), run(both.plain, arguments), rtol=2e-6, atol=2e-6)
