@@ -1,7 +1,7 @@
 """The loops behind `benchmarks.limits`, written as MLIR for this processor's vectors and compiled by upstream's engine.
 
-Each runs `count` times over `size` bytes at two places. Arithmetic keeps a dozen chains in registers, which is more than
-latency times units of any processor at hand.
+Each runs `count` times over `size` bytes at two places. Arithmetic keeps a dozen chains in registers, which is more
+than latency times units of any processor at hand.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def memory_loops() -> dict[str, Loop]:
     past = store.replace("i64}", "i64, nontemporal}")
     value = f"%v = arith.constant dense<7> : vector<{lanes}xi32>"
     return {
-        "read": compiled(_reading(lanes), 1),
+        "read": compiled(_reading(lanes, apart=False), 1),
+        "read apart": compiled(_reading(lanes, apart=True), 1),
         "copy": compiled(_moving(lanes, [load, store]), 2),
         "copy past": compiled(_moving(lanes, [load, past]), 2),
         "fill": compiled(_moving(lanes, [value, store]), 1),
@@ -166,10 +167,15 @@ def _dots(intrinsic: str, lanes: int) -> tuple[str, float]:
 def _tiles(element: str, sum_: str, operation: str, columns: int, there: bool) -> tuple[str, float]:
     """Four sums of tiles, which with two operands each way take all eight tiles."""
     operand, total = f"!amx.tile<16x{columns}x{element}>", f"!amx.tile<16x16x{sum_}>"
-    lines = [f"    %y{n} = amx.{operation} %a{n // 2}, %b{n % 2}, %x{n} : {operand}, {operand}, {total}" for n in range(4)]
+    lines = [
+        f"    %y{n} = amx.{operation} %a{n // 2}, %b{n % 2}, %x{n} : {operand}, {operand}, {total}" for n in range(4)
+    ]
     loads = "\n".join(
         f"  %{name} = amx.tile_zero : {kind}"
-        for name, kind in [*((f"{o}{i}", operand) for o in "ab" for i in range(2)), *((f"s{i}", total) for i in range(4))]
+        for name, kind in [
+            *((f"{o}{i}", operand) for o in "ab" for i in range(2)),
+            *((f"s{i}", total) for i in range(4)),
+        ]
     )
     names, kinds = ", ".join(f"%x{n} = %s{n}" for n in range(4)), ", ".join([total] * 4)
     stores = "\n".join(f"  amx.tile_store %place[%c0, %c0], %r#{n} : memref<16x16x{sum_}>, {total}" for n in range(4))
@@ -199,22 +205,35 @@ def _moving(lanes: int, lines: list[str]) -> str:
     return _function(_over(lanes, "\n".join(f"      {line}" for line in lines)))
 
 
-def _reading(lanes: int) -> str:
-    """Four sums, so that additions wait for memory only."""
+def _reading(lanes: int, apart: bool) -> str:
+    """Four sums, of neighbours or of four quarters: what prefetches better differs from processor to processor."""
     kind, sums = f"vector<{lanes}xi32>", range(4)
     lines = []
     for n in sums:
-        lines.append(f"      %p{n} = llvm.getelementptr %p[{4 * lanes * n}] : (!llvm.ptr) -> !llvm.ptr, i8")
-        lines.append(f"      %v{n} = llvm.load %p{n} {{alignment = {4 * lanes} : i64}} : !llvm.ptr -> {kind}")
+        if apart:
+            lines.append(f"      %e{n} = llvm.getelementptr %quarter{n}[%i] : (!llvm.ptr, i64) -> !llvm.ptr, i8")
+        else:
+            lines.append(f"      %e{n} = llvm.getelementptr %p[{4 * lanes * n}] : (!llvm.ptr) -> !llvm.ptr, i8")
+        lines.append(f"      %v{n} = llvm.load %e{n} {{alignment = {4 * lanes} : i64}} : !llvm.ptr -> {kind}")
         lines.append(f"      %y{n} = arith.addi %x{n}, %v{n} : {kind}")
     inner = ", ".join(f"%x{n} = %o{n}" for n in sums)
     outer = ", ".join(f"%o{n} = %none" for n in sums)
     kinds = ", ".join([kind] * 4)
-    # The sum of all goes into what is read next, so that no round can be left out.
+    quarters = "\n".join(
+        f"""  %n{n} = arith.constant {n} : i64
+  %at{n} = arith.muli %part, %n{n} : i64
+  %quarter{n} = llvm.getelementptr %from[%at{n}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"""
+        for n in sums
+    )
+    step, end = (4 * lanes, "%part") if apart else (16 * lanes, "%size")
+    # A round's sums are written down, so that none can be left out.
     return _function(f"""  %none = arith.constant dense<0> : {kind}
-  %step = arith.constant {16 * lanes} : i64
+  %step = arith.constant {step} : i64
+  %four = arith.constant 4 : i64
+  %part = arith.divsi %size, %four : i64
+{quarters}
   %r:4 = scf.for %n = %zero to %count step %one iter_args({outer}) -> ({kinds}) : i64 {{
-    %q:4 = scf.for %i = %zero to %size step %step iter_args({inner}) -> ({kinds}) : i64 {{
+    %q:4 = scf.for %i = %zero to {end} step %step iter_args({inner}) -> ({kinds}) : i64 {{
       %p = llvm.getelementptr %from[%i] : (!llvm.ptr, i64) -> !llvm.ptr, i8
 {chr(10).join(lines)}
       scf.yield %y0, %y1, %y2, %y3 : {kinds}

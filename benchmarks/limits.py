@@ -1,14 +1,16 @@
 """What this machine could do at best: arithmetic on all cores, and bytes moved to and from caches and memory.
 
-Measured by loops of our own with no dependence between neighbouring instructions. A program's limit is the larger of its
-arithmetic over the peak and its bytes over the bandwidth of the smallest cache that they fit in.
+Measured by loops of our own with no dependence between neighbouring instructions. A program's limit is the larger of
+its arithmetic over the peak and its bytes over the bandwidth of the smallest cache that they fit in.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from threading import Barrier, Thread
 from time import perf_counter
 
@@ -19,6 +21,7 @@ from benchmarks.programs.registry import Work
 
 CACHES = {"near cache": 1 << 18, "far cache": 1 << 22, "memory": 1 << 27}
 """Bytes that a core reads and writes; the last is more than a last-level cache holds of it."""
+KEPT = Path(__file__).parents[1] / "build" / "benchmarks" / "limits.json"
 FALL_BACK = {"bf16": "f32", "f16": "f32", "int8": "int32"}
 """Where a processor has no instructions for a type, it computes in another."""
 
@@ -77,6 +80,20 @@ class Limits:
         return told
 
 
+def kept_limits(again: bool) -> Limits:
+    """What was last measured here; anew when there is nothing, or when it is asked for."""
+    if KEPT.exists() and not again:
+        data = json.loads(KEPT.read_text())
+        bandwidths = {name: Bandwidth(**each) for name, each in data["bandwidths"].items()}
+        found = Limits(data["peaks"], bandwidths, data["threads"])
+        if found.threads == len(os.sched_getaffinity(0)):
+            return found
+    found = measure_limits()
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    KEPT.write_text(json.dumps(asdict(found)))
+    return found
+
+
 def measure_limits(rounds: int = 5, seconds: float = 0.02) -> Limits:
     """Runs the loops on as many threads as there are processors; the best round counts."""
     threads = len(os.sched_getaffinity(0))
@@ -97,7 +114,7 @@ def _peak(loop: Loop, threads: int, rounds: int, seconds: float) -> float:
 
 
 def _bandwidth(loops: dict[str, Loop], size: int, threads: int, rounds: int, seconds: float) -> Bandwidth:
-    """Of a copy and a fill, past the caches or through them, what is faster."""
+    """Of each kind, the fastest way to do it."""
     sources, targets = ([_aligned(size // 2) for _ in range(threads)] for _ in range(2))
     found = {}
     for name, loop in loops.items():
@@ -107,7 +124,7 @@ def _bandwidth(loops: dict[str, Loop], size: int, threads: int, rounds: int, sec
 
         count = _count(lambda count, run=run: run(0, count), seconds)  # type: ignore[misc]
         found[name] = threads * count * loop.work * (size // 2) / _best(run, threads, count, rounds)
-    return Bandwidth(found["read"], max(found["copy"], found["copy past"]), max(found["fill"], found["fill past"]))
+    return Bandwidth(*(max(rate for way, rate in found.items() if way.startswith(k)) for k in ("read", "copy", "fill")))
 
 
 def _aligned(size: int) -> np.ndarray:

@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from benchmarks.comparing import tell_changes
-from benchmarks.measuring import OURS, Effort, Row, measure
+from benchmarks.measuring import OURS, Effort, Row, measure, prepare
 from benchmarks.report import Report, read_report
 from benchmarks.tables import tables
 
 if TYPE_CHECKING:  # what loads an engine comes after the processors have been chosen
     from benchmarks.engines import Engine
     from benchmarks.limits import Limits
-    from benchmarks.programs import Program
 
 GROUPS = ("kernels", "models", "compile", "dispatch", "scale")
 # glibc gives memory back to the system at once, and clears it anew for the next result; an engine without a pool of its
@@ -65,7 +64,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m benchmarks.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--engines", default="stablexla,xla", help="of stablexla, xla, numpy, iree (default: two of them)")
+    made.add_argument(
+        "--engines", default="stablexla,xla", help="of stablexla, xla, numpy, iree (default: two of them)"
+    )
     made.add_argument("--group", default="kernels,models", help=f"of {', '.join(GROUPS)} (default: the first two)")
     made.add_argument("--programs", default="", help="names, or beginnings of names, with commas; all by default")
     made.add_argument("--repeats", type=int, default=15, help="at most so many rounds (default 15)")
@@ -74,7 +75,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--threads", type=int, help="processors for all engines; all that there are by default")
     made.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
     made.add_argument("--merge", action="store_true", help="keep what the file of --json has of other programs")
-    made.add_argument("--markdown", type=Path, nargs="?", const=PAGE, metavar="FILE", help=f"write {PAGE.name} and plot")
+    made.add_argument(
+        "--markdown", type=Path, nargs="?", const=PAGE, metavar="FILE", help=f"write {PAGE.name} and plot"
+    )
     made.add_argument("--from", type=Path, metavar="FILE", dest="source", help="measure nothing: tell what FILE has")
     made.add_argument("--compare", type=Path, nargs=2, metavar=("OLD", "NEW"), help="tell what changed, and stop")
     made.add_argument("--default-malloc", action="store_true", help="let the C library give memory back")
@@ -130,17 +133,19 @@ def find_engines(names: Sequence[str], console: Console) -> list[Engine]:
 
 def measure_all(arguments: argparse.Namespace, console: Console) -> Report:
     """All groups that were asked for."""
-    from benchmarks.limits import measure_limits
+    from benchmarks.limits import kept_limits
     from benchmarks.programs import PROGRAMS
 
     groups = groups_of(arguments.group)
     programs = [PROGRAMS[name] for name in chosen(arguments.programs, list(PROGRAMS))]
     engines = find_engines(arguments.engines.split(","), console)
     effort = Effort(arguments.seconds, arguments.budget, min(3, arguments.repeats), arguments.repeats)
-    limits = measure_limits(seconds=min(0.02, arguments.seconds))
+    # A run of a few programs takes less time than measuring the machine.
+    limits = kept_limits(again=not arguments.programs)
     report = Report(describe_machine(engines, limits), [engine.name for engine in engines], _command())
-    for engine in engines:
-        engine.prepare(PROGRAMS[FIRST], PROGRAMS[FIRST].text())
+    warm = Row(FIRST, "", "", "", 0.0)
+    prepare(PROGRAMS[FIRST], engines, warm)
+    complaints([warm], console)
     for program in programs:
         if program.group in groups:
             report.rows.append(measure(program, engines, effort, limits))
@@ -149,6 +154,7 @@ def measure_all(arguments: argparse.Namespace, console: Console) -> Report:
         else:
             continue
         console.print(_line(report.rows[-1]), soft_wrap=True)
+        _save(report, arguments)  # whatever stops the run, what is measured is kept
     _other_groups(report, groups, engines, effort, console)
     return report
 
@@ -191,17 +197,16 @@ def complaints(rows: Sequence[Row], console: Console) -> int:
     return code
 
 
-def _save(report: Report, arguments: argparse.Namespace) -> None:
-    if arguments.json:
-        if arguments.merge and arguments.json.exists():
-            merged = read_report(arguments.json)
-            merged.take(report)
-            report.__dict__.update(merged.__dict__)
-        report.write(arguments.json)
-    if arguments.markdown:
-        from benchmarks.page import write_page
-
-        write_page(report, arguments.markdown)
+def _save(report: Report, arguments: argparse.Namespace) -> Report:
+    """The report, together with what the file has when it is to be kept."""
+    if not arguments.json:
+        return report
+    if arguments.merge and arguments.json.exists():
+        merged = read_report(arguments.json)
+        merged.take(report)
+        report = merged
+    report.write(arguments.json)
+    return report
 
 
 def main() -> int:
@@ -226,7 +231,11 @@ def main() -> int:
     for table in tables(report):
         output.print(table)
     code = complaints(report.rows, console)
-    _save(report, arguments)
+    report = _save(report, arguments)
+    if arguments.markdown:
+        from benchmarks.page import write_page
+
+        write_page(report, arguments.markdown)
     return code
 
 

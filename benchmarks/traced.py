@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.programs.registry import Array, Program, Work, enter
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-import jax  # noqa: E402  (the platform is chosen before)
+import jax
 
 # Large arrays repeat so many numbers: drawing those of a large model would take longer than running it.
 POOL = 100_003
@@ -28,11 +28,11 @@ class Draw:
 
     def __init__(self, rng: np.random.Generator | None = None, dtype: Any = np.float32) -> None:
         self._rng = rng
-        self._dtype = np.dtype(dtype)
+        self.dtype = np.dtype(dtype)
 
     def normal(self, *shape: int, scale: float = 1.0, dtype: Any = None) -> Any:
         """Normally distributed numbers, multiplied by `scale`."""
-        dtype = np.dtype(dtype or self._dtype)
+        dtype = np.dtype(dtype or self.dtype)
         if self._rng is None:
             return jax.ShapeDtypeStruct(shape, dtype)
         drawn = self._rng.standard_normal(min(prod(shape), POOL)) * scale
@@ -45,7 +45,7 @@ class Draw:
     def near_one(self, *shape: int) -> Any:
         """Positive numbers about 1, for scales and variances."""
         drawn = self.normal(*shape, scale=0.1)
-        return drawn if self._rng is None else (1 + np.abs(drawn)).astype(self._dtype)
+        return drawn if self._rng is None else (1 + np.abs(drawn)).astype(self.dtype)
 
     def integers(self, high: int, *shape: int, dtype: Any = np.int32) -> Any:
         """Whole numbers from 0 up to `high`."""

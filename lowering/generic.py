@@ -205,13 +205,19 @@ def read_all(
     operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap], *, transposes: bool = False
 ) -> tuple[list[ir.Value], list[ir.AffineMap]]:
     """`read_through` for the operands of loops that reduce: each loop must still be seen by some operand, since that is
-    what tells its extent; where none would be left the operands are read as they are."""
+    what tells its extent; an operand is read as it is where it alone tells one."""
     seen = [read_through(v, m, transposes=transposes) for v, m in zip(operands, maps, strict=True)]
-    alone = {e.position for _, m in seen for e in m.results if isinstance(e, ir.AffineDimExpr)}
-    needed = {e.position for m in maps for e in m.results if isinstance(e, ir.AffineDimExpr)}
-    if not needed <= alone:
-        return list(operands), list(maps)
+    missing = set[int]().union(*map(_loops_alone, maps)) - set[int]().union(*(_loops_alone(m) for _, m in seen))
+    for place, (value, map_) in enumerate(zip(operands, maps, strict=True)):
+        if _loops_alone(map_) & missing:
+            seen[place] = value, map_
+            missing -= _loops_alone(map_)
     return [v for v, _ in seen], [m for _, m in seen]
+
+
+def _loops_alone(map_: ir.AffineMap) -> set[int]:
+    """The loops that alone index a dimension."""
+    return {e.position for e in map_.results if isinstance(e, ir.AffineDimExpr)}
 
 
 def elementwise(

@@ -15,7 +15,7 @@ from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.custom_call import operation_call
 from stablexla.lowering.generic import PARALLEL, Output, empty, generic, identity, loop_index
 from stablexla.lowering.merging import Less, Rows, merge_sort
-from stablexla.lowering.radix import radix_sort
+from stablexla.lowering.radix import WIDE, radix_sort
 from stablexla.lowering.ranking import rank_sort
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.selecting import select_first
@@ -25,6 +25,8 @@ from stablexla.lowering.types import TensorType, tensor_storage
 
 # Rows up to this length are sorted by counting which elements come before each.
 SHORT = 64
+# So many rows are sorted side by side instead.
+MANY = 16
 # Elements of longer rows are not counted in 32 bits.
 LONGEST = (1 << 31) - 1
 # Selections of a larger part of a row than one in so many are sorted wholly.
@@ -53,7 +55,8 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
 def sort_by_keys(
     ctx: LoweringContext, arrays: Sequence[ir.Value], rows: Rows, orders: tuple[Order, ...]
 ) -> list[ir.Value]:
-    if rows.length <= SHORT:
+    alone = len(arrays) == 1 and orders[0].bits in WIDE and rows.rows >= MANY
+    if rows.length <= SHORT and not alone:
         return rank_sort(ctx, arrays, rows, orders)
     return radix_sort(ctx, arrays, rows, orders)
 

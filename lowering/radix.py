@@ -14,7 +14,7 @@ from mlir.dialects import arith, func
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering import loops
-from stablexla.lowering.comparators import Order
+from stablexla.lowering.comparators import FLOATS, Order
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.kernels import kernel
 from stablexla.lowering.loops import add, as_index, count, get, mul, number, put, smaller
@@ -26,6 +26,8 @@ from stablexla.lowering.types import TensorType
 LONG = 1 << 14
 # A single row of this length is cut into parts.
 CUT, PARTS = 1 << 15, 4
+# Elements of these widths may be sorted by comparing vectors of them.
+WIDE = (32, 64)
 # Buffers of a row up to this size lie on the stack of the thread that sorts it.
 STACK_BYTES = 1 << 16
 
@@ -65,9 +67,34 @@ def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[O
     """The arrays with their rows sorted by the keys of one or more of them; equal ones keep their order."""
     long = rows.length >= LONG and max(order.bits for order in orders) > 16
     digits = _Digits(orders, 11 if long else 8)
+    if len(arrays) == 1 and len(orders) == 1 and orders[0].bits in WIDE:
+        return _sort_keys(ctx, arrays, rows, digits)
     if rows.rows == 1 and rows.length >= CUT:
         return _sort_in_parts(ctx, arrays, rows, digits)
     return _sort_each(ctx, arrays, rows, digits)
+
+
+def _sort_keys(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
+    """One array by itself: a target may have a better way than the body, whatever else is equal by equal keys."""
+    order = digits.orders[0]
+    config = {
+        "rows": rows.rows,
+        "length": rows.length,
+        "unsigned": not order.element.is_float and not order.element.is_signed,
+        "descending": order.descending,
+        "zeros_alike": order.zeros_alike,
+        "nans_alike": order.nans_alike,
+        "infinity": FLOATS.get(order.element.name, 0),
+    }
+    return kernel(
+        ctx,
+        "sort_keys",
+        arrays,
+        lambda *xs: _rows(xs, rows, digits, shared=False),
+        attributes=config,
+        result_types=list(rows.types),
+        independent=True,
+    )
 
 
 # --- a row by one thread --------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from stablexla.lowering.generic import (
 )
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.storage import from_storage, to_storage
+from stablexla.lowering.unit_dimensions import without
 
 
 @lowers("stablehlo.reduce")
@@ -37,14 +38,22 @@ def reduce(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
 
     def body(arguments: Sequence[ir.Value]) -> list[ir.Value]:
         values = [from_storage(a, e) for a, e in zip(arguments[:count], elements, strict=True)]
-        totals = [from_storage(a, e) for a, e in zip(arguments[count:], sums, strict=True)]
+        totals = [from_storage(a, e) for a, e in zip(arguments[count : 2 * count], sums, strict=True)]
         results = ctx.inline_region(0, [*totals, *values])
         return [to_storage(v, e) for v, e in zip(results, sums, strict=True)]
 
+    starts = [to_storage(v, t.element) for v, t in zip(operands[count:], ctx.result_types, strict=True)]
+    if ctx.result_types[0].rank and all(source.shape[d] == 1 for d in dimensions):
+        # Nothing is folded but the initial value: an element-wise operation, which others may join.
+        rank = source.rank - len(dimensions)
+        values = [without(v, dimensions) for v in operands[:count]]
+        inputs, maps = read_all([*values, *starts], [*[identity(rank)] * count, *[projection(rank, [])] * count])
+        outputs = [Output(t) for t in ctx.result_types]
+        return generic(inputs, outputs, [*maps, *[identity(rank)] * count], [PARALLEL] * rank, body)
     inputs, input_maps = read_all(operands[:count], [identity(source.rank)] * count)
     kept = projection(source.rank, [d for d in range(source.rank) if d not in dimensions])
     iterators = [REDUCTION if d in dimensions else PARALLEL for d in range(source.rank)]
-    outputs = [Output(t, to_storage(v, t.element)) for v, t in zip(operands[count:], ctx.result_types, strict=True)]
+    outputs = [Output(t, v) for v, t in zip(starts, ctx.result_types, strict=True)]
     folded = generic(inputs, outputs, [*input_maps, *[kept] * count], iterators, body)
     if ctx.result_types[0].rank:
         return folded

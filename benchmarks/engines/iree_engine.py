@@ -48,7 +48,8 @@ class _Child:
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         process = self._process
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         pickle.dump((text, FLAGS), process.stdin)
         process.stdin.flush()
         ready, _, _ = select.select([process.stdout], [], [], PATIENCE)

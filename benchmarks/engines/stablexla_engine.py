@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from typing import ClassVar
 
 import stablexla as sx
 from benchmarks.engines.base import Array
 from benchmarks.programs.registry import Program
+from stablexla.compiler import compile_watched
+from stablexla.targets.dump import KnobWatcher
+
+
+class _Timed(KnobWatcher):
+    """Remembers the seconds of each step of the last program."""
+
+    last: ClassVar[dict[str, float]] = {}
+
+    def finish(self) -> None:
+        super().finish()
+        _Timed.last = dict(self.times)
 
 
 class _Prepared:
     compile_seconds = None
 
     def __init__(self, text: str) -> None:
-        self._executable = sx.compile(text)
+        self._executable = compile_watched(text, "cpu", None, None, sx.CompileOptions(), _Timed)
+        self.stages = _Timed.last
 
     def bind(self, arguments: Sequence[Array]) -> None:
         self._arguments = tuple(arguments)

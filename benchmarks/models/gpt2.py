@@ -37,9 +37,7 @@ def logits(weights: Weights, x: jax.Array) -> jax.Array:
     return norm(x[:, -1], weights["last"]) @ weights["words"].T
 
 
-def decode(
-    weights: Weights, caches: list[Cache], token: jax.Array, place: jax.Array
-) -> tuple[jax.Array, list[Cache]]:
+def decode(weights: Weights, caches: list[Cache], token: jax.Array, place: jax.Array) -> tuple[jax.Array, list[Cache]]:
     x = weights["words"][token][:, None] + weights["places"][place]
     grown = []
     for inner, cache in zip(weights["blocks"], caches, strict=True):

@@ -7,27 +7,32 @@ from importlib.util import find_spec
 
 from benchmarks.programs.registry import PROGRAMS, Program, file_under
 
-FAMILIES = {
-    "contractions": ("contraction",),
-    "convolutions": ("convolution",),
-    "elementwise": ("elementwise", "network"),
-    "Fourier transforms": ("fft",),
-    "gather and scatter": ("indexing",),
-    "linear algebra": ("linear_algebra",),
-    "loops": ("loops",),
-    "data movement": ("movement",),
-    "order": ("order",),
-    "random numbers": ("random",),
-    "reductions": ("reduction",),
-    "rows": ("rows",),
-    "windows": ("window",),
+# By family: modules of this folder, and of `jax_kernels`, whose programs JAX lowers.
+FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "contractions": (("contraction", "network"), ()),
+    "attention": ((), ("attention",)),
+    "convolutions": (("convolution",), ("convolution",)),
+    "elementwise": (("elementwise",), ("elementwise",)),
+    "rows": (("rows",), ("rows",)),
+    "reductions": (("reduction",), ("reduction",)),
+    "data movement": (("movement",), ("movement",)),
+    "windows and scans": (("window",), ("window",)),
+    "gather and scatter": (("indexing",), ("indexing",)),
+    "order": (("order",), ("order",)),
+    "random numbers": (("random",), ("random",)),
+    "Fourier transforms": (("fft",), ()),
+    "linear algebra": (("linear_algebra",), ("linear_algebra",)),
+    "loops": (("loops",), ("loops",)),
 }
+WITH_JAX = find_spec("jax") is not None
 
-for family, modules in FAMILIES.items():
-    for module in modules:
+for family, (built, traced) in FAMILIES.items():
+    for module in built:
         import_module(f"benchmarks.programs.{module}")
+    for module in traced if WITH_JAX else ():
+        import_module(f"benchmarks.jax_kernels.{module}")
     file_under(family)
-if find_spec("jax") is not None:
+if WITH_JAX:
     import_module("benchmarks.models")
 
 __all__ = ["PROGRAMS", "Program"]

@@ -93,6 +93,9 @@ add(
 )
 
 
+BY_BATCH = sx.DotDimensionNumbers((2,), (1,), (0,), (0,))
+
+
 def add_batch(batch: int, rows: int, inner: int, columns: int, element: str = "f32") -> None:
     shapes = [sx.Shape(element, (batch, rows, inner)), sx.Shape(element, (batch, inner, columns))]
     suffix = "" if element == "f32" else f"-{element}"
@@ -100,7 +103,7 @@ def add_batch(batch: int, rows: int, inner: int, columns: int, element: str = "f
         f"batch-matmul-{batch}x{rows}x{inner}x{columns}{suffix}",
         f"{batch} products of ({rows},{inner}) by ({inner},{columns}), {element}",
         shapes,
-        lambda x, y: sx.batch_dot(x, y),
+        lambda x, y: sx.dot_general(x, y, BY_BATCH),
         numpy=np.matmul,
         operations=2.0 * batch * rows * inner * columns,
         peak=element,

@@ -6,6 +6,7 @@ they are made from, are made again inside.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from math import prod
 
@@ -28,153 +29,178 @@ from stablexla.targets.passes import module_pass
 MOST_OPERATIONS = 48
 # Of these, at most so many may be made again for each row instead of being read.
 MOST_REPEATED = 16
+# What rows may be made by.
+ON_ROWS = (Kind.MAP, Kind.ROW_REDUCTION, Kind.TRANSPOSE)
 
 
-@module_pass("stablexla-find-attention", "moves softmax(q k) v, or any other function of rows between two products")
+@module_pass("stablexla-find-attention", "moves softmax(q k) v, or another function of rows between products, together")
 def find_attention(module: ir.Module) -> None:
     """Makes a kernel of each attention that the CPU's emitter takes."""
     main = main_of(module)
-    number = 0
+    made: list[tuple[ir.Value, ir.Value]] = []
     for block in list(blocks_of(main)):
-        for op in [view.operation for view in block.operations]:
-            if is_generic(op) and classify(op) is Kind.CONTRACTION:
-                number += _make_kernel(module, main, op, number)
-    if number:
+        made += _Finder(main, block, len(made)).run()
+    for old, new in made:  # all at once: an operation's hash is that of its operands
+        old.replace_all_uses_with(new)
+    if made:
         drop_unused(main)
 
 
-def _make_kernel(module: ir.Module, main: ir.Operation, last: ir.Operation, number: int) -> bool:
-    """Makes a kernel that ends with the product `last` and what follows it, if there is an attention."""
-    for members in _candidates(last):
-        order = {view.operation: n for n, view in enumerate(last.block.operations)}
-        members.sort(key=order.__getitem__)
+class _Finder:
+    """Finds the attentions of a block. Nothing that is there is changed."""
+
+    def __init__(self, main: ir.Operation, block: ir.Block, first_number: int) -> None:
+        self._main, self._number = main, first_number
+        self._operations = [view.operation for view in block.operations if is_generic(view.operation)]
+        self._order = {op: n for n, op in enumerate(self._operations)}
+        self._kinds: dict[ir.Operation, Kind] = {}
+
+    def run(self) -> list[tuple[ir.Value, ir.Value]]:
+        """For each attention found, its result and that of the call that was put beside it."""
+        found = []
+        for op in self._operations:
+            made = self._maker(op.operands[0]) or self._maker(op.operands[1]) if len(op.operands) == 3 else None
+            if made is None or self._kind(op) is not Kind.CONTRACTION:
+                continue
+            for members in self._candidates(op):
+                call = self._call(members)
+                if call is not None:
+                    found.append((members[-1].results[0], call))
+                    break
+        return found
+
+    def _call(self, members: list[ir.Operation]) -> ir.Value | None:
+        """A call of a new kernel of these operations, if there is an attention that the emitter takes."""
 
         def new(inputs: Sequence[ir.Type], results: Sequence[ir.Type], kind: str) -> func.FuncOp:
             type_ = ir.FunctionType.get(list(inputs), list(results))
-            with ir.InsertionPoint(main):
-                made = func.FuncOp(f"attention.{number}", type_, visibility="private")
+            with ir.InsertionPoint(self._main):
+                made = func.FuncOp(f"attention.{self._number}", type_, visibility="private")
             made.attributes[KIND] = ir.StringAttr.get(kind)
             return made
 
         result = members[-1].results[0]
-        with last.context, ir.Location.fused([op.location for op in members]):
+        with members[-1].context, ir.Location.fused([op.location for op in members]):
             function, inputs = function_of("attention", members, [result], new)
             with reading(Kernel(function)) as attention:
                 taken = attention is not None and fits(attention, host_target())
             if not taken:
                 function.operation.erase()
-                continue
+                return None
+            self._number += 1
             with ir.InsertionPoint(members[-1]):
-                call = func.CallOp([result.type], function.name.value, inputs)
-            result.replace_all_uses_with(call.results[0])
-        return True
-    return False
+                made: ir.Value = func.CallOp([result.type], function.name.value, inputs).results[0]
+        return made
 
+    def _kind(self, op: ir.Operation) -> Kind:
+        found = self._kinds.get(op)
+        if found is None:
+            found = self._kinds[op] = classify(op)
+        return found
 
-# --- what belongs to it ---------------------------------------------------------------------------------------
+    def _maker(self, value: ir.Value) -> ir.Operation | None:
+        """The operation of this block that makes a value."""
+        op = defining(value)
+        return op if op is not None and op in self._order else None
 
+    def _candidates(self, last: ir.Operation) -> Iterator[list[ir.Operation]]:
+        """Operations in order that end with `last`: from another product on, through rows."""
+        for weights in list(last.operands)[:2]:
+            rows, products = self._behind(weights, last)
+            for first in products:
+                between = self._between(first, rows)
+                if not self._looks_like_rows(between):
+                    continue
+                repeated = self._repeated(between, first)
+                if len(between) + len(repeated) <= MOST_OPERATIONS:
+                    members = sorted([first, *repeated, *between], key=self._order.__getitem__)
+                    followers = self._followers(last)
+                    yield from ([*members, last, *followers], [*members, last])[0 if followers else 1 :]
 
-def _candidates(last: ir.Operation) -> Iterator[list[ir.Operation]]:
-    """Operations that end with `last`: from another product on, through rows that are reduced and exponentials."""
-    for weights in list(last.operands)[:2]:
-        behind = _behind(weights, last.block)
-        for first in [op for op in behind if classify(op) is Kind.CONTRACTION]:
-            between = _between(first, [op for op in behind if op is not first])
-            if not between or not _looks_like_rows(between) or not _read_only_inside([first, *between], last):
+    def _behind(self, value: ir.Value, last: ir.Operation) -> tuple[list[ir.Operation], list[ir.Operation]]:
+        """What a value is made by and nobody else reads: operations on rows, and the products that they begin with."""
+        inside, rows, products = {last}, list[ir.Operation](), list[ir.Operation]()
+        waiting: list[int] = []
+
+        def add(value: ir.Value) -> None:
+            op = self._maker(value)
+            if op is not None and -self._order[op] not in waiting:
+                heapq.heappush(waiting, -self._order[op])
+
+        add(value)
+        while waiting and len(rows) <= MOST_OPERATIONS:
+            op = self._operations[-heapq.heappop(waiting)]
+            kind = self._kind(op)
+            # Later operations come first: whoever reads this one was met before.
+            if not all(within(use.owner.operation, inside) for v in op.results for use in v.uses):
                 continue
-            repeated = _repeated(between, first)
-            if len(between) + len(repeated) <= MOST_OPERATIONS:
-                members = [first, *repeated, *between, last]
-                followers = _followers(last)
-                yield from ([*members, *followers], members) if followers else (members,)
+            if kind is Kind.CONTRACTION:
+                products.append(op)
+            elif kind in ON_ROWS:
+                inside.add(op)
+                rows.append(op)
+                for operand in op.operands:
+                    add(operand)
+        return rows[::-1], products
 
-
-def _behind(value: ir.Value, block: ir.Block) -> list[ir.Operation]:
-    """Operations of a block that a value is made by, up to products."""
-    found: list[ir.Operation] = []
-    waiting = [value]
-    while waiting and len(found) <= 2 * MOST_OPERATIONS:
-        op = defining(waiting.pop())
-        if op is None or op in found or not is_generic(op) or op.block != block:
-            continue
-        found.append(op)
-        if classify(op) in (Kind.MAP, Kind.ROW_REDUCTION, Kind.TRANSPOSE):
-            waiting += op.operands
-    return found
-
-
-def _between(first: ir.Operation, behind: list[ir.Operation]) -> list[ir.Operation]:
-    """Those operations that depend on the first product."""
-    found: list[ir.Operation] = []
-    made = {first}
-    changed = True
-    while changed:
-        changed = False
-        for op in behind:
-            if op not in made and any(defining(v) in made for v in op.operands):
+    def _between(self, first: ir.Operation, rows: list[ir.Operation]) -> list[ir.Operation]:
+        """Those operations that depend on the first product."""
+        made, found = {first}, []
+        for op in rows:
+            if any((maker := self._maker(v)) is not None and maker in made for v in op.operands):
                 made.add(op)
                 found.append(op)
-                changed = True
-    return found
+        return found
 
-
-def _looks_like_rows(between: list[ir.Operation]) -> bool:
-    """Whether rows are reduced and raised to powers. Layers of a network, with sums over the last one, are not."""
-    kinds = {classify(op) for op in between}
-    if Kind.ROW_REDUCTION not in kinds or not kinds <= {Kind.MAP, Kind.ROW_REDUCTION, Kind.TRANSPOSE}:
-        return False
-    return any(inner.name == "math.exp" for op in between for inner in body_of(op))
-
-
-def _read_only_inside(made: list[ir.Operation], last: ir.Operation) -> bool:
-    inside = {*made, last}
-    return all(within(use.owner.operation, inside) for op in made for v in op.results for use in v.uses)
-
-
-def _repeated(between: list[ir.Operation], first: ir.Operation) -> list[ir.Operation]:
-    """Operations beside the rows that are made again inside: elementwise ones, of smaller arrays or of none."""
-    found: list[ir.Operation] = []
-    inside = {*between, first}
-
-    def take(op: ir.Operation | None) -> bool:
-        if op is None or op in found or op in inside:
-            return op is not None and op in found
-        if not is_generic(op) or op.block != first.block or classify(op) is not Kind.MAP or len(op.results) != 1:
+    def _looks_like_rows(self, between: list[ir.Operation]) -> bool:
+        """Whether rows are reduced and raised to powers. Layers of a network, with sums over the last one, are not."""
+        if all(self._kind(op) is not Kind.ROW_REDUCTION for op in between):
             return False
-        size = _size(op.results[0])
-        for value in list(op.operands)[:-1]:
-            # What is as large as the result must itself be made inside, or it is the result that is read.
-            if is_tensor(value) and not take(defining(value)) and _size(value) * 2 > size:
-                return False
-        found.append(op)
-        return True
+        return any(inner.name == "math.exp" for op in between for inner in body_of(op))
 
-    for op in between:
-        for value in list(op.operands)[:-1]:
-            before = len(found)
-            outside = is_tensor(value) and defining(value) not in inside
-            if outside and (not take(defining(value)) or len(found) > MOST_REPEATED):
-                del found[before:]
-    return found
+    def _repeated(self, between: list[ir.Operation], first: ir.Operation) -> list[ir.Operation]:
+        """Operations beside the rows that are made again inside: elementwise ones, of smaller arrays or of none."""
+        found: list[ir.Operation] = []
+        inside = {*between, first}
+
+        def take(op: ir.Operation | None) -> bool:
+            if op is None or op in found or op in inside:
+                return op is not None and op in found
+            if self._kind(op) is not Kind.MAP or len(op.results) != 1:
+                return False
+            size = _size(op.results[0])
+            for value in list(op.operands)[:-1]:
+                # What is as large as the result must itself be made inside, or it is the result that is read.
+                if is_tensor(value) and not take(self._maker(value)) and _size(value) * 2 > size:
+                    return False
+            found.append(op)
+            return True
+
+        for op in between:
+            for value in list(op.operands)[:-1]:
+                before = len(found)
+                maker = self._maker(value)
+                if maker is not None and maker not in inside and (not take(maker) or len(found) > MOST_REPEATED):
+                    del found[before:]
+        return found
+
+    def _followers(self, last: ir.Operation) -> list[ir.Operation]:
+        """Transposes and elementwise operations of one array that follow, one after the other, as the only readers."""
+        found: list[ir.Operation] = []
+        value = last.results[0]
+        while True:
+            users = [use.owner.operation for use in value.uses]
+            if len(users) != 1 or users[0] not in self._order:
+                return found
+            (op,) = users
+            arrays = [v for v in list(op.operands)[:-1] if is_tensor(v)]
+            if len(op.operands) != 2 or arrays != [value] or self._kind(op) not in (Kind.MAP, Kind.TRANSPOSE):
+                return found
+            if _size(op.results[0]) != _size(value):
+                return found
+            found.append(op)
+            value = op.results[0]
 
 
 def _size(value: ir.Value) -> int:
     return prod(value.type.shape)
-
-
-def _followers(last: ir.Operation) -> list[ir.Operation]:
-    """Transposes and elementwise operations of one array that follow, one after the other, as the only readers."""
-    found: list[ir.Operation] = []
-    value = last.results[0]
-    while True:
-        users = {use.owner.operation for use in value.uses}
-        if len(users) != 1:
-            return found
-        (op,) = users
-        arrays = [v for v in list(op.operands)[:-1] if is_tensor(v)]
-        if not is_generic(op) or op.block != last.block or classify(op) not in (Kind.MAP, Kind.TRANSPOSE):
-            return found
-        if len(op.operands) != 2 or arrays != [value] or prod(op.results[0].type.shape) != _size(value):
-            return found
-        found.append(op)
-        value = op.results[0]

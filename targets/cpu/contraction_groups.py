@@ -45,7 +45,7 @@ GROUP_BYTES = 64 << 10
 # Packed rhs larger than this would take too much memory: every item packs its own.
 SHARED_BYTES = 256 << 20
 # Multiply-adds that are worth an item of their own, and those below which packing costs more than it brings.
-ITEM_WORK = 2_000_000
+ITEM_WORK = 500_000
 LEAST_WORK = 20_000
 UNROLL = 2
 
@@ -105,7 +105,7 @@ class _Shape:
         work = c.batches * m * n * c.k.extent
         wanted = max(1, min(4 * target.num_threads if target.num_threads > 1 else 1, work // ITEM_WORK))
         blocks = max(1, math.ceil(wanted / (self.row_blocks * c.batches)))
-        self.columns = _balanced(n, min(2048, max(4 * self.width, math.ceil(n / blocks))), self.width)
+        self.columns = _balanced(n, min(2048, max(2 * self.width, math.ceil(n / blocks))), self.width)
         self.column_blocks = math.ceil(n / self.columns)
         # Batch axes along which rhs does not move share one packed copy.
         self.rhs_batch = tuple(axis for axis in c.batch if axis.b)

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from mlir.dialects import vector
 
 from stablexla.targets.cpu.contraction_match import Contraction
 from stablexla.targets.cpu.contraction_output import Scene
+from stablexla.targets.cpu.contraction_skinny import for_groups, row_groups
 from stablexla.targets.cpu.contraction_tiles import grain_of
 from stablexla.targets.cpu.contraction_units import Matrix, Place, pack_lines
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
     alloca,
+    bits_of,
     emitting,
     index,
     load,
     load_lanes,
     loop,
     minimum,
+    prefetch,
     reduce_add,
     split_index,
     store,
@@ -38,19 +42,23 @@ from stablexla.targets.cpu.target import CpuTarget
 
 # Rows of a product that is bound by reading the other matrix.
 MOST_ROWS = 12
-# Bytes of widened lhs and of the sums of an item: both are read again and again, and stay in L1.
-LHS_BYTES = 16 << 10
+# Bytes of widened lhs and of the sums of rows of rhs: both are read again and again, and stay in L1.
+ROWS_LHS_BYTES = 8 << 10
 SUMS_BYTES = 16 << 10
+# Bytes of widened lhs that lines of rhs meet: it stays in L2.
+DOTS_LHS_BYTES = 176 << 10
+LINE = 64
 # Multiply-adds that are worth an item of their own.
 ITEM_WORK = 500_000
 
 
 @dataclass(frozen=True)
 class NarrowPlan:
-    """How such a product is cut: groups of k in a block, columns of an item."""
+    """How such a product is cut: groups of k in a block, columns of an item, whether rows are prefetched."""
 
     depth: int
     columns: int
+    ahead: bool = False
 
 
 def emit_narrow(kernel: Kernel, c: Contraction, product: Product, target: CpuTarget) -> Emitted | None:
@@ -70,7 +78,7 @@ def emit_narrow(kernel: Kernel, c: Contraction, product: Product, target: CpuTar
 
 
 def _emit(kernel: Kernel, c: Contraction, product: Product, target: CpuTarget, kind: type[_Item]) -> Emitted:
-    plan = _plan(c, product, target)
+    plan = kind.plan_for(c, product, target)
     blocks = math.ceil(c.n.extent / plan.columns)
     function, arguments = kernel.declare()
     with emitting(function, target):
@@ -81,15 +89,14 @@ def _emit(kernel: Kernel, c: Contraction, product: Product, target: CpuTarget, k
     return Emitted(items, grain_of(c, items), in_place=c.in_place)
 
 
-def _plan(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
-    lanes = target.vector_bits // LANE_BITS
-    groups = math.ceil(c.k.extent / product.group)
-    depth = max(8 * lanes, LHS_BYTES // (c.m.extent * LANE_BITS // 8) // (8 * lanes) * 8 * lanes)
+def _items(c: Contraction, target: CpuTarget) -> int:
+    """Items wanted: some for each thread, but no smaller than is worth the call."""
     work = c.batches * c.m.extent * c.n.extent * c.k.extent
-    wanted = max(1, min(4 * target.num_threads if target.num_threads > 1 else 1, work // ITEM_WORK))
-    most = max(8 * lanes, SUMS_BYTES // (c.m.extent * LANE_BITS // 8))
-    columns = min(most, math.ceil(c.n.extent * c.batches / wanted))
-    return NarrowPlan(min(depth, groups), math.ceil(min(columns, c.n.extent) / (2 * lanes)) * 2 * lanes)
+    return max(1, min(4 * target.num_threads if target.num_threads > 1 else 1, work // ITEM_WORK))
+
+
+def _rounded(number: float, multiple: int) -> int:
+    return max(1, math.ceil(number / multiple)) * multiple
 
 
 class _Item:
@@ -102,6 +109,11 @@ class _Item:
         self.stride = math.ceil(plan.depth / self.lanes) * self.lanes
         self.lhs = alloca(self.c.m.extent * self.stride * product.group, product.unit_type)
         self.sums = alloca(self.c.m.extent * plan.columns, scene.compute)
+
+    @staticmethod
+    def plan_for(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
+        """How the work is cut."""
+        raise NotImplementedError
 
     def item(self, batch: Index, block: Index) -> None:
         c, plan, group = self.c, self.plan, self.product.group
@@ -136,12 +148,26 @@ class _Item:
 class _Rows(_Item):
     """rhs lies along its columns: some rows of it, times elements of lhs, are added to sums kept in L1."""
 
+    @staticmethod
+    def plan_for(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
+        """Long parts of a few rows of rhs are what the hardware prefetches well."""
+        lanes = target.vector_bits // LANE_BITS
+        size = c.m.extent * LANE_BITS // 8
+        threads = target.num_threads if _items(c, target) > 1 else 1
+        blocks = threads * math.ceil(c.n.extent / (threads * max(16 * lanes, SUMS_BYTES // size)))
+        blocks = max(1, blocks // min(blocks, c.batches))
+        depth = max(8, ROWS_LHS_BYTES // size // 8 * 8)
+        columns = _rounded(max(c.n.extent / blocks, min(c.n.extent, 32 * lanes)), 2 * lanes)
+        return NarrowPlan(min(depth, math.ceil(c.k.extent / product.group)), columns, c.m.extent > 2)
+
     def block(self, at: Value, columns: Value, steps: Value) -> None:
         group, lanes, rest = self.product.group, self.lanes, self.c.n.extent % self.lanes
         turn = 8 if self.c.m.extent <= 2 else 4
         whole = steps // (turn * group) * turn
 
         def sweep(g: Value, turn: int, missing: bool = False) -> None:
+            if self.plan.ahead and turn > 1:
+                self._prefetch(g + turn, at, columns, turn)
             strips, vectors = columns // (2 * lanes) * (2 * lanes), columns // lanes * lanes
             with loop(0, strips, 2 * lanes) as j:
                 self._strip(g, at, j.iv, turn, 2, lanes, missing)
@@ -160,6 +186,13 @@ class _Rows(_Item):
         if self.c.k.extent % group:
             with when((steps // group * group).lt(steps)):
                 sweep(steps // group, 1, True)
+
+    def _prefetch(self, g: Value, at: Value, columns: Value, turn: int) -> None:
+        """Asks for the same columns of the next rows."""
+        buffer = self.scene.inputs[self.c.b.number]
+        with loop(0, columns, LINE * 8 // bits_of(buffer.type)) as j:
+            for row in range(turn * self.product.group):
+                prefetch(buffer, (g * self.product.group + row) * self.c.k.b + at + j.iv)
 
     def _strip(self, g: Value, at: Value, column: Value, turn: int, vectors: int, count: int, missing: bool) -> None:
         """Adds `turn` groups of rows to the sums of some vectors of columns; with `missing`, groups of one row."""
@@ -197,40 +230,48 @@ class _Rows(_Item):
 class _Dots(_Item):
     """rhs lies along k: its lines are multiplied with those of lhs and summed in the lanes."""
 
+    @staticmethod
+    def plan_for(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
+        """Lines are read from end to end, if lhs is not too large."""
+        lanes = target.vector_bits // LANE_BITS
+        groups = math.ceil(c.k.extent / product.group)
+        depth = DOTS_LHS_BYTES // (c.m.extent * LANE_BITS // 8) // (8 * lanes) * 8 * lanes
+        columns = min(1024, math.ceil(c.n.extent * c.batches / _items(c, target)), c.n.extent)
+        return NarrowPlan(min(depth, groups), _rounded(columns, lanes))
+
     def padded(self, groups: Value) -> Value:
         return (groups + (self.lanes - 1)) // self.lanes * self.lanes
 
     def block(self, at: Value, columns: Value, steps: Value) -> None:
         c = self.c
-        rows = c.m.extent
-        width = max(1, min(4, 12 // rows))
+        groups = row_groups(c.m.extent, 4)
+        width = min(12 // groups[0], 4)
         # Independent sums hide the latency of additions.
-        unroll = max(1, 8 // (rows * width))
+        unroll = max(1, 8 // (groups[0] * width))
         with loop(0, columns, width) as group:
             # Lines beyond the edge repeat the last one: their sums are not used.
-            last = columns - 1
-            lines = [minimum(group.iv + w, last) * c.n.b + at for w in range(width)]
-            sums = self._sum(lines, steps, unroll)
-            for number, value in enumerate(sums):
-                r, w = divmod(number, width)
-                place = minimum(group.iv + w, self.plan.columns - 1) + r * self.plan.columns
-                if w:
-                    with when((group.iv + w).lt(columns)):
-                        store(load(self.sums, place) + reduce_add(value), self.sums, place)
-                else:
-                    store(load(self.sums, place) + reduce_add(value), self.sums, place)
+            lines = [minimum(group.iv + w, columns - 1) * c.n.b + at for w in range(width)]
 
-    def _sum(self, lines: Sequence[Value], steps: Value, unroll: int) -> list[Value]:
-        """Vectors whose lanes add up to the products of every row of lhs with every line."""
+            def add(row: Value, rows: int) -> None:
+                for number, value in enumerate(self._sum(row, rows, lines, steps, unroll)):
+                    r, w = divmod(number, width)
+                    place = (row + r) * self.plan.columns + group.iv + w
+                    with when((group.iv + w).lt(columns)) if w else nullcontext():
+                        store(load(self.sums, place) + reduce_add(value), self.sums, place)
+
+            for_groups(groups, add)
+
+    def _sum(self, row: Value, rows: int, lines: Sequence[Value], steps: Value, unroll: int) -> list[Value]:
+        """Vectors whose lanes add up to the products of some rows of lhs with every line."""
         c, size = self.c, self.lanes * self.product.group
-        count = c.m.extent * len(lines)
+        count = rows * len(lines)
         turn = size * unroll
         whole = steps // turn * turn
         with loop(0, whole, turn, [self.scene.zero] * (count * unroll)) as k:
             sums = list(k.args)
             for u in range(unroll):
                 mine = slice(u * count, (u + 1) * count)
-                sums[mine] = self._step(k.iv + u * size, size, lines, sums[mine])
+                sums[mine] = self._step(row, rows, k.iv + u * size, size, lines, sums[mine])
             k.yields(*sums)
         sums = list(k.results)
         while len(sums) > count:
@@ -238,17 +279,20 @@ class _Dots(_Item):
         vectors = steps // size * size
         if unroll > 1 and c.k.extent % turn >= size:
             with loop(whole, vectors, size, sums) as k:
-                k.yields(*self._step(k.iv, size, lines, k.args))
+                k.yields(*self._step(row, rows, k.iv, size, lines, k.args))
             sums = list(k.results)
         if c.k.extent % size:
             with loop(vectors, steps, size, sums) as k:  # the last block's end, once or never
-                k.yields(*self._step(k.iv, c.k.extent % size, lines, k.args))
+                k.yields(*self._step(row, rows, k.iv, c.k.extent % size, lines, k.args))
             sums = list(k.results)
         return sums
 
-    def _step(self, k: Value, valid: int, lines: Sequence[Value], sums: Sequence[Value]) -> list[Value]:
-        size = self.lanes * self.product.group
-        rows = [load(self.lhs, k + r * self.stride * self.product.group, size) for r in range(self.c.m.extent)]
+    def _step(
+        self, row: Value, rows: int, k: Value, valid: int, lines: Sequence[Value], sums: Sequence[Value]
+    ) -> list[Value]:
+        group = self.product.group
+        size = self.lanes * group
         factors = [self.load_b([line + k], size, valid) for line in lines]
-        pairs = [(row, factor) for row in rows for factor in factors]
+        left = [load(self.lhs, (row + r) * (self.stride * group) + k, size) for r in range(rows)]
+        pairs = [(a, factor) for a in left for factor in factors]
         return [self.product.multiply_add(a, b, s) for (a, b), s in zip(pairs, sums, strict=True)]

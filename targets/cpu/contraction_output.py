@@ -97,9 +97,7 @@ class Scene:
         self.zero = constant(0, vector_of(self.lanes, self.compute))
         self._by_value: dict[ir.Value, Value] = dict(zip(contraction.kernel.inputs, self.inputs, strict=True))
         self._partial = partial
-        self.vectors = contraction.n.c == 1 and all(
-            _stride(contraction.n, i) in (0, 1) for op in contraction.epilogue for i in op.inputs if i.kind == "array"
-        )
+        self.vectors = writes_vectors(contraction)
 
     # Operands.
 
@@ -311,6 +309,12 @@ class Scene:
             write()
         with end.otherwise:
             keep()
+
+
+def writes_vectors(contraction: Contraction) -> bool:
+    """Whether neighbours along n lie side by side in the results, and in what the epilogue reads or all at one place."""
+    n, arrays = contraction.n, (i for op in contraction.epilogue for i in op.inputs if i.kind == "array")
+    return n.c == 1 and all(_stride(n, i) in (0, 1) for i in arrays)
 
 
 def partial_result(contraction: Contraction) -> int:

@@ -7,7 +7,6 @@ packed before, once for all items, or by the item itself, some columns at a time
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from stablexla.targets.cpu.contraction_match import Contraction
@@ -24,8 +23,8 @@ from stablexla.targets.cpu.contraction_panels import Panels, Source, copy_lines,
 from stablexla.targets.cpu.contraction_tiles import (
     INLINE_EPILOGUE,
     Tile,
-    accumulate,
     grain_of,
+    multiply_add,
     prefetch_tile,
     spill_tile,
 )
@@ -206,14 +205,14 @@ def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
             at, copy = x * axis.b + at, copy * axis.extent + x
         columns = minimum(index(c.n.extent) - group * width, width) if shape.pack_groups > 1 else index(c.n.extent)
         base = copy * shape.rhs_size + number * shape.block_size + group * (plan.panels * shape.panels.stride)
-        source = _rhs(scene, group * (width * c.n.b) + at, columns, steps)
+        source = _rhs(shape, scene, group * (width * c.n.b) + at, columns, steps)
         pack_panels(shape.panels, source, buffer, base, shape.unroll)
 
 
-def _rhs(scene: Scene, at: Index, columns: Index, steps: Index) -> Source:
+def _rhs(shape: _Shape, scene: Scene, at: Index, columns: Index, steps: Index) -> Source:
     """A part of rhs, to be packed."""
-    c = scene.contraction
-    return Source(scene.load_b, scene.inputs[c.b.number], at, c.n.b, c.k.b, columns, steps, ahead=True)
+    c, whole = scene.contraction, shape.contraction.n.extent % shape.width == 0
+    return Source(scene.load_b, scene.inputs[c.b.number], at, c.n.b, c.k.b, columns, steps, ahead=True, whole=whole)
 
 
 class _Block:
@@ -238,9 +237,11 @@ class _Block:
         row, column = index(row_block) * plan.rows, index(column_block) * plan.columns
         rows = minimum(index(c.m.extent) - row, plan.rows) if shape.row_blocks > 1 else index(c.m.extent)
         columns = minimum(index(c.n.extent) - column, plan.columns) if shape.column_blocks > 1 else index(c.n.extent)
-        some = math.ceil(shape.all_k_blocks / plan.parts)
-        start = index(part) * some
-        end = minimum(start + some, shape.all_k_blocks)
+        start, end = index(0), index(shape.all_k_blocks)
+        if plan.parts > 1:
+            some = math.ceil(shape.all_k_blocks / plan.parts)
+            start = index(part) * some
+            end = minimum(start + some, shape.all_k_blocks)
         with loop(start, end) as number:
             at_a, at_b, steps = shape.k_block(number.iv)
             self._pack_lhs(row * c.m.a + frame.a + at_a, rows, steps)
@@ -254,7 +255,7 @@ class _Block:
                 with loop(0, columns, plan.group) as group:
                     width = minimum(columns - group.iv, plan.group)
                     first = column + group.iv
-                    source = _rhs(self.scene, first * c.n.b + frame.b + at_b, width, steps)
+                    source = _rhs(shape, self.scene, first * c.n.b + frame.b + at_b, width, steps)
                     pack_panels(shape.panels, source, self.rhs, 0, shape.unroll)
                     self._tiles(frame, (row, first), (rows, width), turns, sums, self.rhs, index(0))
             else:
@@ -295,41 +296,32 @@ class _Block:
         down, across = (size[0] + (tile.rows - 1)) // tile.rows, (size[1] + (width - 1)) // width
         with loop(0, across) as j, loop(0, down) as i:
             row, column = at[0] + i.iv * tile.rows, at[1] + j.iv * width
-            prefetch_tile(self.scene, tile, frame, (row, column))
-            lhs = self._lhs_factor(i.iv)
-            rhs = self._rhs_factor(packed, j.iv * self.shape.panels.stride + base)
-            values = accumulate(self.scene, tile, steps, self.shape.unroll, lhs, rhs)
-            self._write(values, frame, row, column, sums)
+            # Taken so where tiles divide the rows too: a loop of a known number of turns would be unrolled.
+            rows = minimum(index(self.c.m.extent) - row, tile.rows)
+            prefetch_tile(self.scene, tile, frame, (row, column), rows)
+            lhs = i.iv * (tile.rows * self.plan.depth if self.lines else self.lhs_panels.stride)
+            rhs = j.iv * self.shape.panels.stride + base
+            self._write(self._sums(steps, lhs, packed, rhs), frame, rows, (row, column), sums)
 
-    def _lhs_factor(self, panel: Value) -> Callable[[Index, Index], Callable[[int], Value]]:
-        tile, depth = self.plan.tile, self.plan.depth
-        start = panel * (tile.rows * depth if self.lines else self.lhs_panels.stride)
+    def _sums(self, steps: Value, at_lhs: Value, packed: Value, at_rhs: Value) -> list[Value]:
+        """The sums of a tile whose factors begin at these places of their buffers."""
+        tile, width, scene = self.plan.tile, self.shape.width, self.scene
+        along_k, along_rows = (1, self.plan.depth) if self.lines else (tile.rows, 1)
+        with loop(0, steps, self.shape.unroll, [scene.zero] * (tile.rows * tile.vectors)) as k:
+            a, b, values = k.iv * along_k + at_lhs, k.iv * width + at_rhs, k.args
+            for step in range(self.shape.unroll):
+                rows = [load(self.lhs, a + (step * along_k + r * along_rows)) for r in range(tile.rows)]
+                vectors = [load(packed, b + (step * width + v), scene.lanes) for v in range(0, width, scene.lanes)]
+                values = multiply_add(scene, tile, rows.__getitem__, vectors.__getitem__, values)
+            k.yields(*values)
+        return k.results
 
-        def factor(k: Index, _: Index) -> Callable[[int], Value]:
-            if self.lines:
-                at = index(k) + start
-                return lambda r: load(self.lhs, at + r * depth)
-            at = index(k) * tile.rows + start
-            return lambda r: load(self.lhs, at + r)
-
-        return factor
-
-    def _rhs_factor(self, packed: Value, start: Value) -> Callable[[Index, Index], Callable[[int], Value]]:
-        lanes = self.shape.lanes
-
-        def factor(k: Index, _: Index) -> Callable[[int], Value]:
-            at = index(k) * self.shape.width + start
-            return lambda v: load(packed, at + v * lanes, lanes)
-
-        return factor
-
-    def _write(self, values: list[Value], frame: Frame, row: Value, column: Value, sums: Sums) -> None:
+    def _write(self, values: list[Value], frame: Frame, rows: Value, at: tuple[Value, Value], sums: Sums) -> None:
         """All tiles go out through a buffer: that is one piece of code for those inside and those at an edge."""
         tile, width, scene = self.plan.tile, self.shape.width, self.scene
         spill_tile(scene, tile, values, self.spill)
-        rows = minimum(index(self.c.m.extent) - row, tile.rows) if self.c.m.extent % tile.rows else index(tile.rows)
-        columns = minimum(index(self.c.n.extent) - column, width) if self.c.n.extent % width else index(width)
+        columns = minimum(index(self.c.n.extent) - at[1], width) if self.c.n.extent % width else index(width)
         if scene.vectors and self.c.epilogue_size <= INLINE_EPILOGUE:
-            scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), (row, column), sums)
+            scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), at, sums)
         else:
-            scene.write_block(self.spill, width, frame, (rows, columns), (row, column), sums)
+            scene.write_block(self.spill, width, frame, (rows, columns), at, sums)

@@ -65,16 +65,18 @@ class Source:
         along_width, along_depth: how far a step of width and of k moves.
         width, depth: its size.
         ahead: whether lines along the width are prefetched.
+        whole: whether the width, whatever it is, is one of whole panels.
     """
 
     load: Load
     buffer: Value
     at: Index
-    along_width: int
-    along_depth: int
+    along_width: Index
+    along_depth: Index
     width: Index
     depth: Index
     ahead: bool = False
+    whole: bool = False
 
 
 def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0, pad: int = 1) -> None:
@@ -112,7 +114,7 @@ def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, coun
                 store(value, buffer, row + v)
 
     size = known(source.width)
-    whole = size is not None and size % panels.width == 0 and panels.width % lanes == 0
+    whole = (source.whole or (size is not None and size % panels.width == 0)) and panels.width % lanes == 0
     with loop(0, source.depth, STEPS) as block:
         steps = (block.iv, minimum(block.iv + STEPS, source.depth))
         with loop(0, count) as p:

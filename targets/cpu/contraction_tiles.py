@@ -97,15 +97,16 @@ def accumulate(
             values = k.args
             for step in range(unroll):
                 at = k.iv + step
-                values = _multiply_add(scene, tile, a(at, nest.at_a), b(at, nest.at_b), values)
+                values = multiply_add(scene, tile, a(at, nest.at_a), b(at, nest.at_b), values)
             k.yields(*values)
         nest.yields(*k.results)
     return nest.results
 
 
-def _multiply_add(
+def multiply_add(
     scene: Scene, tile: Tile, a: Callable[[int], Value], b: Callable[[int], Value], sums: Sequence[Value]
 ) -> list[Value]:
+    """A tile's sums with the products of one step of k added: of rows a(0), a(1) ... and vectors b(0), b(1) ..."""
     vectors = [b(v) for v in range(tile.vectors)]
     out = []
     for r in range(tile.rows):
@@ -114,11 +115,11 @@ def _multiply_add(
     return out
 
 
-def prefetch_tile(scene: Scene, tile: Tile, frame: Frame, at: tuple[Index, Index]) -> None:
-    """Asks for the tile's lines of the result before its sums are made."""
+def prefetch_tile(scene: Scene, tile: Tile, frame: Frame, at: tuple[Index, Index], rows: Index | None = None) -> None:
+    """Asks for the lines of the result that a tile begins with, or some of its rows, before its sums are made."""
     if not scene.vectors:
         return
-    with loop(0, tile.rows) as r:
+    with loop(0, tile.rows if rows is None else rows) as r:
         row = r.iv + at[0]
         prefetch(scene.results[0], row * scene.contraction.m.c + frame.c + at[1], write=True)
 
@@ -251,7 +252,10 @@ class _Short:
     def _pack(self, frame: Frame, first: Index, columns: Index) -> None:
         c, scene = self.c, self.scene
         with OuterSums(self._packed_axes("b"), 0, index(first) * c.n.b + frame.b) as nest:
-            source = Source(scene.load_b, scene.inputs[c.b.number], nest.at_b, c.n.b, c.k.b, columns, c.k.extent)
+            source = Source(
+                *(scene.load_b, scene.inputs[c.b.number], nest.at_b, c.n.b, c.k.b, columns, c.k.extent),
+                whole=c.n.extent % self.width == 0,
+            )
             pack_panels(self.panels, source, self.packed, nest.at_a * self.width)
 
     def _packed_axes(self, side: str) -> tuple[Axis, ...]:

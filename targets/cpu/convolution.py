@@ -15,10 +15,12 @@ from stablexla.targets.cpu.contraction_tiles import grain_of
 from stablexla.targets.cpu.convolution_item import Item
 from stablexla.targets.cpu.convolution_match import Convolved, match_convolution
 from stablexla.targets.cpu.convolution_pack import Weights, pack_weights
+from stablexla.targets.cpu.convolution_pixels import Pixels, pack_panel
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes, plan_of
 from stablexla.targets.cpu.emission import Value, emitting, loop, split_index
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.shared import Shared
 from stablexla.targets.cpu.target import CpuTarget
 
 
@@ -38,7 +40,7 @@ class _Windows:
 
     def __init__(self, kernel: Kernel, convolved: Convolved, target: CpuTarget, plan: Plan) -> None:
         self.kernel, self.convolved, self.target, self.plan = kernel, convolved, target, plan
-        self.sizes = Sizes(convolved, target)
+        self.sizes, self.shared = Sizes(convolved, target), Shared(kernel, target)
         c = convolved
         self.weights = Weights(
             groups=1 if plan.channels else c.group.extent,
@@ -66,7 +68,11 @@ class _Windows:
         with emitting(function, self.target):
             scenes = Scene(contraction, arguments), Scene(contraction.swapped(), arguments)
             packed = Value(arguments.scratch[0]) if scratch else None
-            item = Item(self.sizes, self.plan, self.weights, scenes, packed)
+            item: Item | Pixels
+            if self.plan.channels:
+                item = Item(self.sizes, self.plan, self.weights, scenes, packed)
+            else:
+                item = Pixels(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             with loop(Value(arguments.lo), Value(arguments.hi)) as number:
                 item.write(split_index(number.iv, order))
         return Emitted(items, grain, scratch, contraction.in_place, phases=tuple(phases))
@@ -79,5 +85,8 @@ class _Windows:
             scene, buffer = Scene(self.convolved.contraction, arguments), Value(arguments.scratch[0])
             with loop(Value(arguments.lo), Value(arguments.hi)) as number:
                 group, panel, part = split_index(number.iv, [w.groups, w.panels, w.parts])
-                pack_weights(scene, w, (group, panel, part), buffer, number.iv * w.block)
+                if self.plan.channels:
+                    pack_weights(scene, w, (group, panel, part), buffer, number.iv * w.block)
+                else:
+                    pack_panel(self.shared, scene, w, (group, panel, part), buffer, number.iv * w.block)
         return name, w.items, max(1, round(2e4 / w.block))

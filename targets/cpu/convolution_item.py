@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 
 from stablexla.targets.cpu.contraction_output import Frame, Scene
 from stablexla.targets.cpu.contraction_tiles import Tile, write_tile
 from stablexla.targets.cpu.convolution_match import Spatial
-from stablexla.targets.cpu.convolution_pack import Row, Weights, fill, lookup, pack_row, pack_weights
-from stablexla.targets.cpu.convolution_place import Packed, Place, Taps
+from stablexla.targets.cpu.convolution_pack import Row, Weights, fill, pack_row, pack_weights
+from stablexla.targets.cpu.convolution_place import Cut, Packed, Place, Taps
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes
 from stablexla.targets.cpu.convolution_sums import Sums
 from stablexla.targets.cpu.emission import (
@@ -51,7 +50,7 @@ class Item:
         self.lhs = Packed(lhs, element, row, sizes.heights(plan.rows) * row * element, image)
         self.packed = packed if packed is not None else alloca(weights.block, self.scene.compute)
         self.sums = Sums(self.scene, plan, self.width, self.lhs, weights, self.packed)
-        self.outputs = weights.outputs
+        self.cut, self.outputs = Cut(sizes, plan, weights), weights.outputs
         self.in_parts = weights.parts > 1
         if plan.staged:
             self.stage_row = self.rounds * self.phases * plan.columns
@@ -62,43 +61,19 @@ class Item:
 
     def write(self, coordinates: Sequence[Value]) -> None:
         """The item's code."""
-        place = self._place(coordinates)
+        place = self.cut.place(coordinates)
         if self.in_parts:
             zero = constant(0, vector_of(self.lanes, self.scene.compute))
             with loop(0, self.plan.images * self.stage_image, self.lanes) as at:
                 store(zero, self.stage, at.iv)
         with loop(0, self.weights.parts) as part:
-            self._images(place, lambda one: self._pack(one, part.iv))
-            self._panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
+            self.cut.images(place, lambda one: self._pack(one, part.iv))
+            self.cut.panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
         if self.plan.staged:
-            self._images(
+            self.cut.images(
                 place,
-                lambda one: self._panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
+                lambda one: self.cut.panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
             )
-
-    def _place(self, coordinates: Sequence[Value]) -> Place:
-        batch, group, *planes, phase, row_block, round_block, column_block = coordinates
-        d, plan = self.sizes.height, self.plan
-        met = []
-        for o, plane in zip(planes, self.sizes.planes, strict=True):
-            count = len(plane.phases)
-            met.append((o, Taps.of(plane, o // count, o % count)))
-        row, rows, height = index(0), index(1), None
-        if d is not None:
-            row = row_block * plan.rows
-            last = lookup([-(-(d.outputs - p) // len(d.phases)) for p in range(len(d.phases))], phase)
-            rows = minimum(last - row, plan.rows) if d.rounds > plan.rows or len(d.phases) > 1 else index(plan.rows)
-            height = Taps.of(d, row, phase)
-        round_ = round_block * plan.rounds
-        all_rounds = self.width.rounds
-        rounds = minimum(index(all_rounds) - round_, plan.rounds) if all_rounds > plan.rounds else index(all_rounds)
-        column = column_block * plan.columns
-        return Place(batch * plan.images, index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column)
-
-    def _images(self, place: Place, each: Callable[[Place], None]) -> None:
-        """Calls `each` for the images of the item, in a loop."""
-        with loop(0, self.plan.images) as image:
-            each(replace(place, batch=place.batch + image.iv, image=image.iv))
 
     # Packing.
 
@@ -156,21 +131,6 @@ class Item:
 
     # Sums.
 
-    def _panels(self, place: Place, each: Callable[[Value, int], None]) -> None:
-        """Calls `each` with the number of a panel in its group and its columns, in loops over the item's panels."""
-        width, outputs, plan = self.weights.width, self.outputs, self.plan
-        columns = minimum(index(outputs) - place.column, plan.columns) if outputs > plan.columns else index(outputs)
-        first = place.column // width
-        if outputs >= width:
-            with loop(0, columns // width) as panel:
-                each(first + panel.iv, width)
-        if outputs % width:
-            if outputs > plan.columns:
-                with when((place.column + columns).eq(outputs)):
-                    each(index(outputs // width), outputs % width)
-            else:
-                each(index(outputs // width), outputs % width)
-
     def _sum_panel(self, place: Place, part: Value, panel: Value, columns: int) -> None:
         """All tiles of the item over one panel of weights."""
         weights = self.weights.at(place.group, panel, part)
@@ -185,7 +145,7 @@ class Item:
             with loop(0, place.rows) as row, loop(0, self.phases) as phase:
                 self._tiles_of_row(one, (row.iv, phase.iv), Taps.of(self.width, 0, phase.iv), tile)
 
-        self._images(place, of_image)
+        self.cut.images(place, of_image)
 
     def _tiles_of_row(
         self,

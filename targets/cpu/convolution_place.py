@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from stablexla.targets.cpu.convolution_match import Spatial
-from stablexla.targets.cpu.convolution_pack import lookup
-from stablexla.targets.cpu.emission import Index, Value, index
+from stablexla.targets.cpu.convolution_pack import Weights, lookup
+from stablexla.targets.cpu.convolution_plan import Plan, Sizes
+from stablexla.targets.cpu.emission import Index, Value, index, loop, minimum, when
 
 
 @dataclass(frozen=True)
@@ -76,3 +78,51 @@ class Packed:
     def line(self) -> int:
         """Values of a row."""
         return self.row * self.element
+
+
+class Cut:
+    """How the work is cut into items: where one lies, and loops over its images and panels."""
+
+    def __init__(self, sizes: Sizes, plan: Plan, weights: Weights) -> None:
+        self.sizes, self.plan, self.weights = sizes, plan, weights
+        self.width, self.outputs = sizes.width, weights.outputs
+
+    def place(self, coordinates: Sequence[Value]) -> Place:
+        """The item at coordinates in the order of `Plan.items`."""
+        batch, group, *planes, phase, row_block, round_block, column_block = coordinates
+        d, plan = self.sizes.height, self.plan
+        met = []
+        for o, plane in zip(planes, self.sizes.planes, strict=True):
+            count = len(plane.phases)
+            met.append((o, Taps.of(plane, o // count, o % count)))
+        row, rows, height = index(0), index(1), None
+        if d is not None:
+            row = row_block * plan.rows
+            last = lookup([-(-(d.outputs - p) // len(d.phases)) for p in range(len(d.phases))], phase)
+            rows = minimum(last - row, plan.rows) if d.rounds > plan.rows or len(d.phases) > 1 else index(plan.rows)
+            height = Taps.of(d, row, phase)
+        round_ = round_block * plan.rounds
+        all_rounds = self.width.rounds
+        rounds = minimum(index(all_rounds) - round_, plan.rounds) if all_rounds > plan.rounds else index(all_rounds)
+        column = column_block * plan.columns
+        return Place(batch * plan.images, index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column)
+
+    def images(self, place: Place, each: Callable[[Place], None]) -> None:
+        """Calls `each` for the images of the item, in a loop."""
+        with loop(0, self.plan.images) as image:
+            each(replace(place, batch=place.batch + image.iv, image=image.iv))
+
+    def panels(self, place: Place, each: Callable[[Value, int], None]) -> None:
+        """Calls `each` with the number of a panel in its group and its columns, in loops over the item's panels."""
+        width, outputs, plan = self.weights.width, self.outputs, self.plan
+        columns = minimum(index(outputs) - place.column, plan.columns) if outputs > plan.columns else index(outputs)
+        first = place.column // width
+        if outputs >= width:
+            with loop(0, columns // width) as panel:
+                each(first + panel.iv, width)
+        if outputs % width:
+            if outputs > plan.columns:
+                with when((place.column + columns).eq(outputs)):
+                    each(index(outputs // width), outputs % width)
+            else:
+                each(index(outputs // width), outputs % width)

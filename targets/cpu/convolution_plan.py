@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from stablexla.targets.cpu.contraction_output import compute_type
+from stablexla.targets.cpu.contraction_output import compute_type, writes_vectors
 from stablexla.targets.cpu.contraction_tiles import INLINE_EPILOGUE, Tile, choose_tile
 from stablexla.targets.cpu.convolution_match import Convolved, Spatial
+from stablexla.targets.cpu.convolution_tiles import pixel_tile
 from stablexla.targets.cpu.emission import bits_of
 from stablexla.targets.cpu.target import CpuTarget
 
@@ -15,6 +16,8 @@ from stablexla.targets.cpu.target import CpuTarget
 LHS_BYTES = 160 << 10
 MOST_LHS_BYTES = 1 << 20
 STAGE_BYTES = 96 << 10
+# Outputs of an item along its last two dimensions: their addresses are in a table.
+MOST_PIXELS = 8 << 10
 # Bytes of a panel of packed weights that are read again for each tile.
 PANEL_BYTES = 80 << 10
 # Multiply-adds that are worth an item of their own, and into how many items anything larger is cut.
@@ -117,7 +120,7 @@ def plan_of(convolved: Convolved, target: CpuTarget) -> Plan | None:
 def _plan_of_features(sizes: Sizes) -> Plan | None:
     """Broadcast elements of lhs by vectors of weights."""
     c, target = sizes.convolved, sizes.target
-    tile = choose_tile(c.last.rounds, c.outputs, sizes.lanes, target.num_vector_registers)
+    tile = pixel_tile(c.outputs, sizes.lanes, target.num_vector_registers)
     panel = tile.vectors * sizes.lanes
     features = _divisor(c.inputs.extent, PANEL_BYTES // (c.taps * panel * sizes.bytes))
     rounds = _rounds(sizes, tile, features)
@@ -125,7 +128,7 @@ def _plan_of_features(sizes: Sizes) -> Plan | None:
         features = _divisor(c.inputs.extent, features - 1)
     if sizes.packed(features, 1, rounds) * sizes.bytes > MOST_LHS_BYTES:
         return None
-    staged = _is_staged(c, features)
+    staged = features < c.inputs.extent or len(c.last.phases) > 1 or not writes_vectors(c.contraction)
     whole = Plan(tile, features, sizes.all_rows, rounds, panel, staged, own_weights=True)
     panels = -(-c.outputs // panel)
     whole = replace(whole, columns=max(1, panels // MOST_ITEMS) * panel)
@@ -210,7 +213,8 @@ def _rounds(sizes: Sizes, tile: Tile, features: int) -> int:
     sums = len(width.phases) * tile.vectors * sizes.lanes * sizes.bytes
 
     def fits() -> bool:
-        return sizes.packed(features, 1, rounds) * sizes.bytes <= LHS_BYTES and rounds * sums <= STAGE_BYTES
+        bytes_ = sizes.packed(features, 1, rounds) * sizes.bytes
+        return bytes_ <= LHS_BYTES and rounds * sums <= STAGE_BYTES and rounds <= MOST_PIXELS
 
     while not fits() and rounds > unit:
         blocks += 1
@@ -223,6 +227,7 @@ def _most_rows(sizes: Sizes, plan: Plan) -> int:
     rows = sizes.all_rows
     while rows > 1 and sizes.packed(plan.elements, rows, plan.rounds) * sizes.bytes > LHS_BYTES:
         rows -= 1
+    rows = max(1, min(rows, MOST_PIXELS // plan.rounds))
     if plan.staged:
         row = plan.rounds * len(sizes.width.phases) * plan.columns * sizes.bytes
         rows = max(1, min(rows, STAGE_BYTES // row))

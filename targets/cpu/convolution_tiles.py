@@ -19,7 +19,6 @@ from stablexla.targets.cpu.emission import (
     cast_index,
     constant,
     fma,
-    index,
     load,
     loop,
     maximum,
@@ -78,7 +77,7 @@ def fill_pixels(shared: Shared, table: Value, extents: Sequence[Index], strides:
 def fill_taps(
     shared: Shared, table: Value, first: Index, extents: Sequence[Index], steps: Sequence[tuple[Index, Index]]
 ) -> None:
-    """Pairs of offsets in three loops from entry `first` on; a step is of both."""
+    """Pairs of offsets in three loops from entry `first` on; steps are of both, the last one is where they begin."""
 
     def write(buffers: list[Value], numbers: list[Value]) -> None:
         (to,) = buffers
@@ -87,7 +86,7 @@ def fill_taps(
         with loop(0, x) as i, loop(0, y) as j, loop(0, z) as k:
             at = (((i.iv * y + j.iv) * z + k.iv) + first) * 2
             for side in (0, 1):
-                offset = i.iv * flat[side] + j.iv * flat[2 + side] + k.iv * flat[4 + side]
+                offset = i.iv * flat[side] + j.iv * flat[2 + side] + k.iv * flat[4 + side] + flat[6 + side]
                 store(cast_index(offset, i32), to, at + side)
 
     shared.call("stablexla_fill_taps", [table], [first, *extents, *(n for step in steps for n in step)], write)

@@ -19,6 +19,7 @@ from stablexla.targets.cpu import (  # noqa: F401  (they register)
     random,
     reductions,
     rows,
+    sorting,
     transpose,
     window_loops,
     window_scan,

@@ -18,6 +18,8 @@ from stablexla.targets.passes import module_pass
 
 PREFIX = "stablexla."
 ROLE, VALUE, BYTES, ALIAS = PREFIX + "role", PREFIX + "value", PREFIX + "bytes", PREFIX + "alias"
+PACKED_MAIN = "_mlir_main"
+"""The function that takes the addresses of all arguments of main; see `CompiledFunction`."""
 ROLES = ("parameter", "constant", "result", "arena")
 
 
@@ -94,6 +96,22 @@ def take_entry(module: ir.Module) -> Entry:
     results = [row for row, role in zip(rows, roles, strict=True) if role == "result"]
     aliases = {i: ir.IntegerAttr(row[ALIAS]).value for i, row in enumerate(results) if ALIAS in row}
     return Entry(roles.count("parameter"), len(results), constants, arena, aliases)
+
+
+def add_packed_entry(module: ir.Module) -> None:
+    """Adds a function that finds the arguments of `main`, all of them pointers, by the addresses of where they are."""
+    main = _find_main(module)
+    pointer, count = "!llvm.ptr", len(main.regions[0].blocks[0].arguments)
+    lines = [f"llvm.func @main({', '.join([pointer] * count)})", f"llvm.func @{PACKED_MAIN}(%all: {pointer}) {{"]
+    for i in range(count):
+        lines.append(f"%a{i} = llvm.getelementptr %all[{i}] : ({pointer}) -> {pointer}, {pointer}")
+        lines.append(f"%b{i} = llvm.load %a{i} : {pointer} -> {pointer}")
+        lines.append(f"%c{i} = llvm.load %b{i} : {pointer} -> {pointer}")
+    values, types = ", ".join(f"%c{i}" for i in range(count)), ", ".join([pointer] * count)
+    lines.append(f"llvm.call @main({values}) : ({types}) -> ()\nllvm.return }}")
+    with module.context, ir.Location.unknown(), ir.InsertionPoint(module.body):
+        parsed = ir.Module.parse("\n".join(lines))
+        parsed.body.operations[1].operation.clone()
 
 
 def _find_main(module: ir.Module) -> Any:

@@ -25,6 +25,9 @@ BLOCK = 8192
 MOST_CYCLE, MOST_INSTRUCTIONS = 16, 200
 # Streams at least this long are prefetched for bodies of at least this many instructions.
 STREAM_BYTES, HEAVY = 1 << 20, 8
+# Bodies of so many instructions are chains whose latency the processor cannot hide behind the next turn's: a window of
+# instructions holds one and a half of them. Each operation is done on two registers then (gelu of bf16: 2.1 times).
+LONG = 24
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,8 @@ def _plan(nest: Nest, target: CpuTarget) -> _Plan:
     cycle = _cycle(nest, target)
     lanes = lanes_for(nest, target)
     *outer, extent = nest.extents
+    if cycle is None and _cost(nest) >= LONG and lanes and extent % (2 * lanes) == 0:
+        lanes *= 2
     unroll = unrolled(_cost(nest), extent // lanes if lanes else 1)
     # The processor itself fetches ahead of short bodies; behind long ones it falls back.
     heavy = _cost(nest) >= HEAVY
@@ -136,8 +141,10 @@ def _past_the_caches(place: Store, nest: Nest, lanes: int, target: CpuTarget) ->
     """Whether a result is big, and every whole vector of it aligned and as wide as a register."""
     size = bits_of(place.element) // 8
     register = target.vector_bits // 8
-    aligned = all(stride * size % register == 0 for stride in place.strides[:-1])
-    return aligned and lanes * size == register and prod(nest.extents) * size >= target.nontemporal_bytes
+    width = lanes * size
+    aligned = all(stride * size % width == 0 for stride in place.strides[:-1])
+    whole = width in (register, 2 * register) and width <= 64
+    return aligned and whole and prod(nest.extents) * size >= target.nontemporal_bytes
 
 
 def _is_stream(node: Load, nest: Nest) -> bool:

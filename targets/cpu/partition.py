@@ -10,12 +10,16 @@ from dataclasses import dataclass, field
 
 import mlir.ir as ir
 
-# An execution engine takes about 7 ms to make, and LLVM about 80 us for an operation of these modules: a module of
-# this many operations costs a tenth more than the same as a part of another. More parts than threads are made, since
-# nobody knows beforehand how long each takes.
+from stablexla.targets.cpu.entry import PACKED_MAIN
+from stablexla.targets.cpu.kernel import SCALARS
+
+# A module costs about 3 ms by itself, and LLVM about 30 us for an operation: one of this many operations costs a tenth
+# more than the same as a part of another. More parts than threads are made, since nobody knows beforehand how long
+# each takes.
 LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 1000, 4
 # Attributes by which an operation names a function or a global.
 _REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name"}
+_OURS = frozenset(["main", PACKED_MAIN])
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,13 @@ class Part:
 
     Attributes:
         module: the module.
-        exports: its functions that `main`'s part calls.
         is_straight: whether it has no loop and no branch, so that there is nothing to optimise.
+        has_scalars: whether it has loops on scalars, of which LLVM is to make vectors.
     """
 
     module: ir.Module
-    exports: tuple[str, ...] = ()
     is_straight: bool = False
+    has_scalars: bool = False
 
 
 @dataclass
@@ -46,29 +50,44 @@ class _Symbol:
     def is_declaration(self) -> bool:
         return self.is_function and not self.op.regions[0].blocks
 
+    @property
+    def has_scalars(self) -> bool:
+        return SCALARS in self.op.attributes
+
+
+@dataclass
+class _Bin:
+    """What one part will hold."""
+
+    names: set[str] = field(default_factory=set)
+    roots: list[str] = field(default_factory=list)
+    load: int = 0
+
 
 def partition(module: ir.Module, threads: int) -> list[Part]:
-    """The parts, the heaviest first and that of `main` last; the module itself, when it is too small.  `module` loses its operations else.
+    """The parts, the heaviest first and that of `main` last; the module itself, when it is too small.
 
     Args:
         threads: how many parts may be compiled at once.
     """
     symbols = _symbols(module)
-    weight = sum(s.weight for name, s in symbols.items() if name != "main")
-    count = 1 if threads < 2 else min(PARTS_FOR_EACH_THREAD * threads, weight // LEAST_OPERATIONS)
+    weight = sum(s.weight for name, s in symbols.items() if name not in _OURS)
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
-    if count < 2 or "main" not in symbols or not movable:
-        return [Part(module)]
+    if weight < 2 * LEAST_OPERATIONS or "main" not in symbols or not movable:
+        return [Part(module, has_scalars=any(s.has_scalars for s in symbols.values()))]
     apart, in_main = _roots(symbols)
-    bins = _pack({root: _closure(symbols, [root]) for root in apart}, symbols, min(count, len(apart)))
-    if len(bins) < 2:
-        return [Part(module)]
-    parts = [_part(module, symbols, names, roots) for names, roots in bins]
+    closures = {root: _closure(symbols, [root]) for root in apart}
+    on_scalars = {r: any(symbols[n].has_scalars for n in names) for r, names in closures.items()}
+    parts = []
+    for scalars in (True, False):
+        chosen = {r: names for r, names in closures.items() if on_scalars[r] == scalars}
+        for each in _pack(chosen, symbols, threads):
+            made = _module(module, symbols, each.names, declared=(), exported=set(each.roots))
+            parts.append(Part(made, has_scalars=scalars))
     # What main calls is only declared there; what several parts need is in each of them.
-    own = _closure(symbols, in_main) | {"main"}
-    is_straight = len(symbols["main"].op.regions[0].blocks) == 1
-    alone = _module(module, symbols, own, declared=apart, exported={"main"})
-    return [*parts, Part(alone, is_straight=is_straight)]
+    own = _closure(symbols, in_main) | _OURS
+    alone = _module(module, symbols, own, declared=apart, exported=set(_OURS))
+    return [*parts, Part(alone, is_straight=len(symbols["main"].op.regions[0].blocks) == 1)]
 
 
 def _symbols(module: ir.Module) -> dict[str, _Symbol]:
@@ -108,26 +127,21 @@ def _closure(symbols: dict[str, _Symbol], names: Iterable[str]) -> set[str]:
     return found
 
 
-def _pack(closures: dict[str, set[str]], symbols: dict[str, _Symbol], count: int) -> list[tuple[set[str], list[str]]]:
-    """Spreads the roots, the heaviest first, each where the sum is then least: what a part needs, and its roots."""
-    bins: list[tuple[set[str], list[str]]] = [(set(), []) for _ in range(count)]
-    loads = [0] * count
-
-    def added(number: int, root: str) -> int:
-        return sum(symbols[name].weight for name in closures[root] - bins[number][0])
-
+def _pack(closures: dict[str, set[str]], symbols: dict[str, _Symbol], threads: int) -> list[_Bin]:
+    """Spreads the roots, the heaviest first, each where the sum is then least."""
     weights = {root: sum(symbols[name].weight for name in closure) for root, closure in closures.items()}
+    wanted = sum(weights.values()) // LEAST_OPERATIONS
+    bins = [_Bin() for _ in range(max(1, min(PARTS_FOR_EACH_THREAD * threads, wanted) if threads > 1 else 1))]
+
+    def added(to: _Bin, root: str) -> int:
+        return sum(symbols[name].weight for name in closures[root] - to.names)
+
     for root in sorted(closures, key=lambda r: (-weights[r], r)):
-        best = min(range(count), key=lambda number: loads[number] + added(number, root))
-        loads[best] += added(best, root)
-        bins[best][0].update(closures[root])
-        bins[best][1].append(root)
-    order = sorted(range(count), key=lambda number: -loads[number])
-    return [bins[number] for number in order if bins[number][1]]
-
-
-def _part(module: ir.Module, symbols: dict[str, _Symbol], names: set[str], roots: list[str]) -> Part:
-    return Part(_module(module, symbols, names, declared=(), exported=set(roots)), tuple(roots))
+        best = min(bins, key=lambda b: b.load + added(b, root))
+        best.load += added(best, root)
+        best.names |= closures[root]
+        best.roots.append(root)
+    return sorted((b for b in bins if b.roots), key=lambda b: -b.load)
 
 
 def _module(
@@ -138,24 +152,19 @@ def _module(
         made = ir.Module.create()
         for name, value in dict(module.operation.attributes.items()).items():
             made.operation.attributes[name] = value
+        external, outside = ir.Attribute.parse("#llvm.linkage<external>"), set(declared)
         with ir.InsertionPoint(made.body):
-            outside = set(declared)
             for name, symbol in symbols.items():
                 if name in outside:
-                    _declare(symbol.op)
+                    _declare(symbol.op, external)
                 elif name in names:
                     copy = symbol.op.clone().operation
                     if name in exported:
-                        copy.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+                        copy.attributes["linkage"] = external
         return made
 
 
-def _declare(function: ir.Operation) -> None:
+def _declare(function: ir.Operation, external: ir.Attribute) -> None:
     """A declaration of a function that is elsewhere."""
-    kept = {
-        name: function.attributes[name]
-        for name in ("sym_name", "function_type", "CConv")
-        if name in function.attributes
-    }
-    external = ir.Attribute.parse("#llvm.linkage<external>")
+    kept = {n: function.attributes[n] for n in ("sym_name", "function_type", "CConv") if n in function.attributes}
     ir.Operation.create("llvm.func", attributes={**kept, "linkage": external}, regions=1)

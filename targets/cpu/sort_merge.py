@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import arith, func
+from mlir.dialects import func
 
 from stablexla.targets.cpu.emission import (
     Value,
@@ -111,13 +111,15 @@ class _Merge:
         return keys
 
 
-def cut(buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], before: Value) -> Value:
-    """How many keys of the left run are among the first `before` of both; of equal keys the left one comes first."""
+def cut(buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], before: Value, longest: int) -> Value:
+    """How many keys of the left run are among the first `before` of both; of equal keys the left one comes first.
+
+    Neither run has more than `longest`.
+    """
     of_left, of_right = left[1] - left[0], right[1] - right[0]
     least = maximum(before - of_right, 0)
     most = minimum(before, of_left)
-    rounds = 64 - Value(arith.index_cast(ir.IntegerType.get_signless(64), (most - least).ssa)).leading_zeros()
-    with loop(0, rounds, 1, [least, most]) as turn:
+    with loop(0, longest.bit_length(), 1, [least, most]) as turn:
         low, high = turn.args
         half = (low + high) // 2
         open_ = low.lt(high)

@@ -306,7 +306,9 @@ class BlockGrouping:
                     inserted = user.name == "tensor.insert_slice" and self._of.get(user) is home
                     if not within(user, inside) and not (inserted and use.operand_number == 0):
                         return False
-        return all(member.name == "tensor.insert_slice" or _is_background(member) for member in home.members)
+        first = next((member for member in home.members if member.name == "tensor.insert_slice"), None)
+        below = defining(first.operands[1]) if first is not None else None
+        return first is not None and (below is None or self._of.get(below) is not home or _is_background(below))
 
     def _through_main(self, one: Group, home: Group) -> bool:
         """Whether a member of `home` needs `one` through operations that stay in main, and no other group."""

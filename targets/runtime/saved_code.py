@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -30,29 +29,6 @@ from stablexla.targets.runtime.host import Host
 
 _ENTRY = "_mlir_main"
 """The function that takes the addresses of all arguments; see `CompiledFunction`."""
-
-
-class Code(Protocol):
-    """What a compiled function keeps alive: machine code that is also there as object files."""
-
-    def object_files(self) -> list[bytes]: ...
-
-
-class EngineCode:
-    """Code in execution engines, each of which calls functions of those before it, and what else they call."""
-
-    def __init__(self, engines: Sequence[Any], called: object) -> None:
-        self._engines, self._called = engines, called
-
-    def object_files(self) -> list[bytes]:
-        """The object files that the engines made the code of."""
-        files = []
-        with tempfile.TemporaryDirectory(prefix="stablexla-") as folder:
-            for number, engine in enumerate(self._engines):
-                path = Path(folder) / f"{number}.o"
-                engine.dump_to_object_file(str(path))
-                files.append(path.read_bytes())
-        return files
 
 
 class LoadedCode:

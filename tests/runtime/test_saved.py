@@ -30,7 +30,6 @@ from stablexla.targets.runtime import (
     set_num_threads,
     undefined_symbols,
 )
-from stablexla.targets.runtime.saved_code import EngineCode
 
 TARGET = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
 
@@ -403,7 +402,7 @@ def test_a_forged_description(change: dict[str, Any], model: sx.Executable, file
 
 def test_what_is_no_object_file(model: sx.Executable) -> None:
     """Nothing outside of its bytes is read, whatever stands in it."""
-    code = EngineCode.object_files(model._function.keep_alive)[-1]
+    code = model._function.keep_alive.object_files()[-1]
     symbols = {name: find_symbol(name) for name in undefined_symbols(code)}
     assert ObjectCode(code, symbols).address("_mlir_main")
     random.seed(2)

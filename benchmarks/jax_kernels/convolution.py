@@ -1,0 +1,64 @@
+"""Convolutions of JAX: other element types, batches, groups, gradients, one and three dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+
+from benchmarks.traced import trace
+
+LAYOUT = ("NHWC", "HWIO", "NHWC")
+Shape = tuple[int, ...]
+
+
+def convolve(x: jax.Array, w: jax.Array, stride: int = 1, groups: int = 1) -> jax.Array:
+    return jax.lax.conv_general_dilated(
+        x, w, (stride, stride), "SAME", dimension_numbers=LAYOUT, feature_group_count=groups
+    )
+
+
+def image_gradient(x: jax.Array, w: jax.Array, g: jax.Array) -> Any:
+    return jax.vjp(lambda x: convolve(x, w), x)[1](g)[0]
+
+
+def kernel_gradient(x: jax.Array, w: jax.Array, g: jax.Array) -> Any:
+    return jax.vjp(lambda w: convolve(x, w), w)[1](g)[0]
+
+
+def line(x: jax.Array, w: jax.Array) -> jax.Array:
+    return jax.lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
+
+
+def volume(x: jax.Array, w: jax.Array) -> jax.Array:
+    return jax.lax.conv_general_dilated(x, w, (1, 1, 1), "SAME", dimension_numbers=("NDHWC", "DHWIO", "NDHWC"))
+
+
+def transposed(x: jax.Array, w: jax.Array) -> jax.Array:
+    return jax.lax.conv_transpose(x, w, (2, 2), "SAME", dimension_numbers=LAYOUT)
+
+
+def enter(name: str, function: Any, *shapes: Shape, dtype: Any = np.float32, **more: Any) -> None:
+    text = f"{' and '.join('x'.join(map(str, shape)) for shape in shapes)}, {np.dtype(dtype).name}"
+    trace(
+        name, text, function, lambda draw: [draw.normal(*s) for s in shapes], dtype=dtype, **{"tolerance": 1e-4} | more
+    )
+
+
+IMAGE, KERNEL = (1, 56, 56, 64), (3, 3, 64, 64)
+enter("conv-3x3-28-batch-32", convolve, (32, 28, 28, 64), KERNEL)
+enter("conv-3x3-57x63", convolve, (1, 57, 57, 63), (3, 3, 63, 65))
+enter("conv-1x1-14x1024", convolve, (1, 14, 14, 1024), (1, 1, 1024, 256))
+enter("conv-1x1-stride-2", lambda x, w: convolve(x, w, 2), (1, 56, 56, 256), (1, 1, 256, 512))
+enter("conv-grouped", lambda x, w: convolve(x, w, 1, 32), (1, 28, 28, 256), (3, 3, 8, 256))
+enter("conv-depthwise-14-batch-8", lambda x, w: convolve(x, w, 1, 512), (8, 14, 14, 512), (3, 3, 1, 512))
+enter("conv-bf16-3x3-56", convolve, IMAGE, KERNEL, dtype=ml_dtypes.bfloat16, tolerance=1e-2, peak="bf16")
+enter("conv-f64-3x3-28", convolve, (1, 28, 28, 64), KERNEL, dtype=np.float64, wide=True, peak="f64")
+enter("conv-gradient-image", image_gradient, IMAGE, KERNEL, IMAGE)
+enter("conv-gradient-kernel", kernel_gradient, IMAGE, KERNEL, IMAGE)
+enter("conv-gradient-kernel-batch-8", kernel_gradient, (8, 28, 28, 64), KERNEL, (8, 28, 28, 64))
+enter("conv-transposed", transposed, (1, 28, 28, 64), (2, 2, 64, 32))
+enter("conv-line", line, (4, 1000, 80), (5, 80, 128))
+enter("conv-volume", volume, (1, 16, 28, 28, 16), (3, 3, 3, 16, 32))

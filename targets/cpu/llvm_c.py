@@ -1,0 +1,211 @@
+"""From a module in LLVM's dialect to an object file, through the C interfaces of upstream's MLIR and LLVM.
+
+Called by ctypes they let go of the GIL, so that several modules are compiled at once, and they say which of LLVM's
+passes run. MLIR's execution engine does neither, and takes 15 ms for an empty module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlir.ir as ir
+from mlir import _mlir_libs
+
+# Kernels come with their vectors, unrolling and accumulators written out: what is left to do is to clean up what the
+# lowering repeated, and to take out of loops what does not change in them. LLVM's own O1 takes five times as long, most
+# of it for loop passes that then find nothing to do; over the kernels of benchmarks/ its code is no faster.
+CLEAN_UP = (
+    "function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,loop-mssa(loop-rotate,licm),"
+    "early-cse<memssa>,simplifycfg)"
+)
+# LLVM's passes by the optimisation level, and what it makes of loops on scalars, which it turns into vectors itself.
+PASSES = ("", CLEAN_UP, "default<O2>", "default<O3>")
+PASSES_FOR_SCALARS = ("", "default<O1>", "default<O2>", "default<O3>")
+
+# Of llvm-c/TargetMachine.h: no relocation for shared libraries, and addresses of any size.
+_STATIC, _CODE_MODEL_OF_JITS, _OBJECT_FILE = 1, 1, 1
+_FAMILIES = {"x86_64": "X86", "AMD64": "X86", "aarch64": "AArch64", "arm64": "AArch64"}
+_ERROR = 0  # of LLVMDiagnosticSeverity
+
+
+class LlvmError(Exception):
+    """LLVM refused a module, or something in it has no translation."""
+
+
+class _Operation(ctypes.Structure):
+    """MlirOperation: a struct of one pointer."""
+
+    _fields_ = (("pointer", c_void_p),)
+
+
+_Handler = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "mlirTranslateModuleToLLVMIR": (c_void_p, [_Operation, c_void_p]),
+    "LLVMContextCreate": (c_void_p, []),
+    "LLVMContextDispose": (None, [c_void_p]),
+    "LLVMContextSetDiagnosticHandler": (None, [c_void_p, _Handler, c_void_p]),
+    "LLVMGetDiagInfoSeverity": (c_int, [c_void_p]),
+    "LLVMGetDiagInfoDescription": (c_void_p, [c_void_p]),
+    "LLVMDisposeMessage": (None, [c_void_p]),
+    "LLVMDisposeModule": (None, [c_void_p]),
+    "LLVMSetTarget": (None, [c_void_p, c_char_p]),
+    "LLVMSetModuleDataLayout": (None, [c_void_p, c_void_p]),
+    "LLVMGetDefaultTargetTriple": (c_void_p, []),
+    "LLVMGetHostCPUName": (c_void_p, []),
+    "LLVMGetHostCPUFeatures": (c_void_p, []),
+    "LLVMGetTargetFromTriple": (c_int, [c_char_p, POINTER(c_void_p), POINTER(c_void_p)]),
+    "LLVMCreateTargetMachine": (c_void_p, [c_void_p, c_char_p, c_char_p, c_char_p, c_int, c_int, c_int]),
+    "LLVMDisposeTargetMachine": (None, [c_void_p]),
+    "LLVMCreateTargetDataLayout": (c_void_p, [c_void_p]),
+    "LLVMDisposeTargetData": (None, [c_void_p]),
+    "LLVMCreatePassBuilderOptions": (c_void_p, []),
+    "LLVMDisposePassBuilderOptions": (None, [c_void_p]),
+    "LLVMRunPasses": (c_void_p, [c_void_p, c_char_p, c_void_p, c_void_p]),
+    "LLVMGetErrorMessage": (c_void_p, [c_void_p]),
+    "LLVMDisposeErrorMessage": (None, [c_void_p]),
+    "LLVMTargetMachineEmitToMemoryBuffer": (
+        c_int,
+        [c_void_p, c_void_p, c_int, POINTER(c_void_p), POINTER(c_void_p)],
+    ),
+    "LLVMGetBufferStart": (c_void_p, [c_void_p]),
+    "LLVMGetBufferSize": (c_size_t, [c_void_p]),
+    "LLVMDisposeMemoryBuffer": (None, [c_void_p]),
+}
+
+
+@dataclass(frozen=True)
+class Host:
+    """The processor that code is made for, as LLVM calls it."""
+
+    triple: bytes
+    cpu: bytes
+    features: bytes
+
+
+@functools.cache
+def _library() -> Any:
+    """The library of the bindings, which another copy of MLIR could not stand in for, and with it LLVM's."""
+    library = ctypes.CDLL(str(Path(_mlir_libs.__file__).parent / "libMLIRPythonCAPI.so"))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    family = _FAMILIES[platform.machine()]
+    for part in ("TargetInfo", "Target", "TargetMC", "AsmPrinter"):
+        getattr(library, f"LLVMInitialize{family}{part}")()
+    return library
+
+
+@functools.cache
+def host() -> Host:
+    """This machine."""
+    library = _library()
+    names = ("LLVMGetDefaultTargetTriple", "LLVMGetHostCPUName", "LLVMGetHostCPUFeatures")
+    return Host(*(_taken(getattr(library, name)(), library.LLVMDisposeMessage) for name in names))
+
+
+def _taken(text: int | None, dispose: Any) -> bytes:
+    """A text that LLVM made, which is given back to it."""
+    read = ctypes.string_at(text) if text else b""
+    dispose(text)
+    return read
+
+
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = c_void_p, [ctypes.py_object, c_char_p]
+
+
+def object_file(module: ir.Module, opt_level: int, *, scalars: bool = False) -> bytes:
+    """The machine code of a module for this machine.
+
+    Several threads may do this at once with modules of one context, as long as that allows threads.
+
+    Args:
+        opt_level: 0 to 3.
+        scalars: whether loops are left for LLVM to make vectors of.
+
+    Raises:
+        LlvmError: an operation has no translation (MLIR's diagnostics name it), or LLVM refuses what it is given.
+    """
+    passes = (PASSES_FOR_SCALARS if scalars else PASSES)[opt_level]
+    with _Session() as session:
+        session.translate(module)
+        session.take_machine(opt_level)
+        if passes:
+            session.run_passes(passes)
+        return session.emit()
+
+
+class _Session:
+    """A module on its way through LLVM, in an LLVM context of its own."""
+
+    def __init__(self) -> None:
+        self._llvm = _library()
+        self._said: list[str] = []
+        self._handler = _Handler(self._note)
+
+    def __enter__(self) -> _Session:
+        self._context = self._llvm.LLVMContextCreate()
+        self._llvm.LLVMContextSetDiagnosticHandler(self._context, self._handler, None)
+        self._module = self._machine = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._machine is not None:
+            self._llvm.LLVMDisposeTargetMachine(self._machine)
+        if self._module is not None:
+            self._llvm.LLVMDisposeModule(self._module)
+        self._llvm.LLVMContextDispose(self._context)
+
+    def _note(self, diagnostic: int, _: object) -> None:
+        """Without a handler LLVM ends the process at an error."""
+        if self._llvm.LLVMGetDiagInfoSeverity(diagnostic) == _ERROR:
+            text = self._llvm.LLVMGetDiagInfoDescription(diagnostic)
+            self._said.append(_taken(text, self._llvm.LLVMDisposeMessage).decode(errors="replace"))
+
+    def translate(self, module: ir.Module) -> None:
+        operation = _Operation(_pointer_of(module.operation._CAPIPtr, b"mlir.ir.Operation._CAPIPtr"))
+        self._module = self._llvm.mlirTranslateModuleToLLVMIR(operation, self._context)
+        if not self._module:
+            raise LlvmError("the module has no translation to LLVM")
+
+    def take_machine(self, opt_level: int) -> None:
+        llvm, here, target, message = self._llvm, host(), c_void_p(), c_void_p()
+        if llvm.LLVMGetTargetFromTriple(here.triple, byref(target), byref(message)):
+            raise LlvmError(_taken(message.value, llvm.LLVMDisposeMessage).decode())
+        self._machine = llvm.LLVMCreateTargetMachine(
+            target, here.triple, here.cpu, here.features, opt_level, _STATIC, _CODE_MODEL_OF_JITS
+        )
+        layout = llvm.LLVMCreateTargetDataLayout(self._machine)
+        llvm.LLVMSetModuleDataLayout(self._module, layout)
+        llvm.LLVMDisposeTargetData(layout)
+        llvm.LLVMSetTarget(self._module, here.triple)
+
+    def run_passes(self, passes: str) -> None:
+        options = self._llvm.LLVMCreatePassBuilderOptions()
+        failure = self._llvm.LLVMRunPasses(self._module, passes.encode(), self._machine, options)
+        self._llvm.LLVMDisposePassBuilderOptions(options)
+        if failure:
+            message = self._llvm.LLVMGetErrorMessage(failure)
+            raise LlvmError(_taken(message, self._llvm.LLVMDisposeErrorMessage).decode())
+
+    def emit(self) -> bytes:
+        llvm, message, buffer = self._llvm, c_void_p(), c_void_p()
+        failed = llvm.LLVMTargetMachineEmitToMemoryBuffer(
+            self._machine, self._module, _OBJECT_FILE, byref(message), byref(buffer)
+        )
+        if failed or self._said:
+            said = _taken(message.value, llvm.LLVMDisposeMessage).decode() if message.value else ""
+            raise LlvmError("; ".join([*self._said, said] if said else self._said))
+        try:
+            return ctypes.string_at(llvm.LLVMGetBufferStart(buffer), llvm.LLVMGetBufferSize(buffer))
+        finally:
+            llvm.LLVMDisposeMemoryBuffer(buffer)
+
+
+__all__ = ["CLEAN_UP", "Host", "LlvmError", "host", "object_file"]
