@@ -174,7 +174,15 @@ def _other_groups(
 
 
 def _command() -> str:
-    return " ".join(["python -m benchmarks.run", *sys.argv[1:]])
+    """As it was typed, without the names of files."""
+    words = iter(sys.argv[1:])
+    kept = []
+    for word in words:
+        if word == "--json":
+            next(words)
+        elif not word.startswith("--json="):
+            kept.append(word)
+    return " ".join(["python -m benchmarks.run", *kept])
 
 
 def _line(row: Row) -> str:

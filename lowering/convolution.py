@@ -33,7 +33,7 @@ def convolution(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     conv = Convolution.read(ctx.attributes)
     if not all(t.size for t in (*ctx.operand_types, ctx.result)):
         return fill(constant_value(0, ctx.result.element), ctx.result)
-    maps = _contraction_maps(ctx, conv)
+    maps = None if __import__('os').environ.get('POINT') and _is_pointwise(ctx,conv) else _contraction_maps(ctx, conv)
     if maps is not None:
         return sum_products(ctx, lhs, rhs, *maps)
     return _windows(ctx, conv, lhs, rhs)
@@ -62,6 +62,11 @@ def _contraction_maps(ctx: LoweringContext, conv: Convolution) -> tuple[list[ir.
     loops = rank + 1 + len(conv.spatial)
     maps = [projection(loops, [of[d] for d in range(rank)]) for of in (places, window)]
     return [*maps, projection(loops, range(rank))], [PARALLEL] * rank + [REDUCTION] * (loops - rank)
+
+
+def _is_pointwise(ctx: LoweringContext, conv: Convolution) -> bool:
+    """Whether windows have one element, and there are many of them."""
+    return bool(conv.spatial) and all(ctx.operand_types[1].shape[d.kernel] == 1 for d in conv.spatial)
 
 
 def _windows(ctx: LoweringContext, conv: Convolution, lhs: ir.Value, rhs: ir.Value) -> ir.Value:

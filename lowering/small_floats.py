@@ -14,6 +14,8 @@ from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.lowering.short_nans import has_short_nans
+
 PASS_NAME = "stablexla-expand-small-floats"
 
 
@@ -232,6 +234,8 @@ def encode_exponent(lanes: Lanes, bits: ir.Value) -> ir.Value:
 def encode_bf16(lanes: Lanes, value: ir.Value) -> ir.Value:
     """The bf16 code (in i32) of an f32; a NaN keeps its upper bits and is made quiet."""
     bits = lanes.bits(value, 32)
+    if has_short_nans(value):  # which rounding leaves as they are
+        return _round_to_even(lanes, bits, 16)
     quiet = lanes.integers("ori", lanes.integers("shrui", bits, 16), 0x40)
     return lanes.select(lanes.compare_floats("uno", value, value), quiet, _round_to_even(lanes, bits, 16))
 

@@ -17,6 +17,7 @@ from stablexla.lowering.kernels import KIND
 from stablexla.lowering.operations import body_of, defining, is_tensor, main_of, within
 from stablexla.targets.cpu.attention import fits
 from stablexla.targets.cpu.attention_match import reading
+from stablexla.targets.cpu.attention_reshapes import open_batches
 from stablexla.targets.cpu.kernel import Kernel
 from stablexla.targets.cpu.target import host_target
 from stablexla.targets.kernels.classify import Kind, classify, is_generic
@@ -39,6 +40,7 @@ def find_attention(module: ir.Module) -> None:
     main = main_of(module)
     made: list[tuple[ir.Value, ir.Value]] = []
     for block in list(blocks_of(main)):
+        open_batches(block)
         made += _Finder(main, block, len(made)).run()
     for old, new in made:  # all at once: an operation's hash is that of its operands
         old.replace_all_uses_with(new)

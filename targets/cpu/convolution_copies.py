@@ -32,6 +32,7 @@ from stablexla.targets.cpu.emission import (
 )
 from stablexla.targets.cpu.shared import Shared
 
+AHEAD = True
 
 @dataclass(frozen=True)
 class Factor:
@@ -224,10 +225,10 @@ def copy_panel(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: 
     p, nest, features = panel, panel.nest, panel.features
     lanes = lanes_of(factor.compute)
     lines = features * (nest[0][0] if nest else 1)
-    if len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // features and lines >= lanes:
-        if p.along_outputs != 1:
-            _copy_window_lines(shared, factor, panel, buffer, to)
-            return
+    dense = len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // features
+    if dense and p.along_outputs != 1 and lines >= lanes:
+        _copy_window_lines(shared, factor, panel, buffer, to)
+        return
     if len(nest) == 1 and nest[0][1] == features * p.along_inputs:
         features, nest = features * nest[0][0], []
     inner = nest.pop() if nest else (1, 0)
@@ -245,6 +246,7 @@ def copy_panel(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: 
                 1 if kind == "squares" else along_inputs,
                 columns,
                 features,
+                ahead=AHEAD and kind == "lines",
             )
             pack_panels(Panels(p.width, 0, lanes), place, out, tap.iv * features * p.width + to)
 

@@ -19,7 +19,7 @@ STAGE_BYTES = 96 << 10
 # Outputs of an item along its last two dimensions: their addresses are in a table.
 MOST_PIXELS = 8 << 10
 # Bytes of a panel of packed weights that are read again for each tile.
-PANEL_BYTES = 80 << 10
+PANEL_BYTES = 160 << 10
 # Multiply-adds that are worth an item of their own, and into how many items anything larger is cut.
 ITEM_WORK = 500_000
 MOST_ITEMS = 16

@@ -6,6 +6,7 @@ import mlir.ir as ir
 
 from stablexla.lowering.kernels import KIND
 from stablexla.targets.cpu import (  # noqa: F401  (they register)
+    arg_search,
     assembly,
     attention,
     contraction,

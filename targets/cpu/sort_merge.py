@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import func
+from mlir.dialects import arith, func, math
 
 from stablexla.targets.cpu.emission import (
     Value,
@@ -76,29 +76,53 @@ class _Merge:
     right_end: Value
 
     def write(self, to: Value, count: Value) -> None:
-        i, j, carried = self._next(self.left, self.right)
-        with loop(0, count, self.lanes, [i, j, carried]) as turn:
-            i, j, other = self._next(*turn.args[:2])
-            turned = shuffle(other, other, list(range(self.lanes))[::-1])
-            store(self._ordered(smaller(turn.args[2], turned)), self.buffer, to + turn.iv)
-            turn.yields(i, j, self._ordered(larger(turn.args[2], turned)))
+        """Two halves at once, since a turn waits for the one before it; they share a vector if their number is odd."""
+        half = (count // self.lanes + 1) // 2 * self.lanes
+        before = count - half
+        taken = cut(self.buffer, (self.left, self.left_end), (self.right, self.right_end), before)
+        begins = (self.left, self.right), (self.left + taken, self.right + (before - taken))
+        streams = [self._next([*places, *self._heads(*places)]) for places in begins]
+        size = len(streams[0][0]) + 1
+        with loop(0, half, self.lanes, [v for state, carried in streams for v in (*state, carried)]) as turn:
+            yielded: list[Value] = []
+            for number, target in enumerate((to, to + before)):
+                *state, carried = turn.args[number * size : (number + 1) * size]
+                state, other = self._next(state)
+                turned = shuffle(other, other, list(range(self.lanes))[::-1])
+                store(self._ordered(smaller(carried, turned)), self.buffer, target + turn.iv)
+                yielded += [*state, self._ordered(larger(carried, turned))]
+            turn.yields(*yielded)
 
-    def _next(self, i: Value, j: Value) -> tuple[Value, Value, Value]:
-        """The next vector, and where the runs go on."""
-        from_left = self._head(i, self.left_end).le(self._head(j, self.right_end))
-        at = select(from_left, i, j)
-        end = select(from_left, self.left_end, self.right_end)
+    def _next(self, state: list[Value]) -> tuple[list[Value], Value]:
+        """The next vector of the run whose head is smaller; the state are where the runs go on, and their heads.
+
+        Which one it is nobody can foresee. What depends on it is computed with a mask that LLVM cannot see through: it
+        makes branches of selects. The heads that may come next are read before it is known.
+        """
+        i, j, left, right = state
+        from_left = left.le(right)
+        here = _mask(from_left)
+        here_keys = cast_index(here, self.keys.type)
+        found = self._filled(_either(here, i, j), _either(here, self.left_end, self.right_end))
+        width = index(self.lanes)
+        following = self._heads(i + width, j + width)
+        moved = here & width
+        heads = _either(here_keys, following[0], left), _either(here_keys, right, following[1])
+        return [i + moved, j + (width - moved), *heads], found
+
+    def _filled(self, at: Value, end: Value) -> Value:
+        """A vector of a run; highest keys behind its end."""
         found = load(self.buffer, minimum(at, end), self.lanes)
         inside = splat(cast_index(maximum(end - at, 0), self.keys.type), self.lanes)
         lane = cast_index(steps(self.lanes), vector_of(self.lanes, self.keys.type))
-        found = select(lane.lt(inside), found, highest_of(self.keys, self.lanes))
-        width = index(self.lanes)
-        return select(from_left, i + width, i), select(from_left, j, j + width), found
+        return select(lane.lt(inside), found, highest_of(self.keys, self.lanes))
 
-    def _head(self, at: Value, end: Value) -> Value:
-        """The key at a place of a run; the highest one behind its end."""
-        found = load(self.buffer, minimum(at, end))
-        return select(at.lt(end), found, constant(self.keys.highest, self.keys.type))
+    def _heads(self, i: Value, j: Value) -> list[Value]:
+        """The keys at places of the runs; the highest one behind their ends."""
+        highest, found = constant(self.keys.highest, self.keys.type), []
+        for at, end in ((i, self.left_end), (j, self.right_end)):
+            found.append(_opaque(select(at.lt(end), load(self.buffer, minimum(at, end)), highest)))
+        return found
 
     def _ordered(self, keys: Value) -> Value:
         """A bitonic vector in order."""
@@ -111,15 +135,35 @@ class _Merge:
         return keys
 
 
-def cut(buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], before: Value, longest: int) -> Value:
-    """How many keys of the left run are among the first `before` of both; of equal keys the left one comes first.
+def _mask(condition: Value) -> Value:
+    """All bits of an index, or none."""
+    i64 = ir.IntegerType.get_signless(64)
+    return cast_index(_opaque(Value(arith.extsi(i64, condition.ssa))), index(0).type)
 
-    Neither run has more than `longest`.
-    """
+
+def _opaque(value: Value) -> Value:
+    """The same integer, of which LLVM knows nothing: a piece of assembly without instructions."""
+    made = ir.Operation.create(
+        "llvm.inline_asm",
+        results=[value.type],
+        operands=[value.ssa],
+        attributes={"asm_string": ir.StringAttr.get(""), "constraints": ir.StringAttr.get("=r,0")},
+    )
+    return Value(made.result)
+
+
+def _either(mask: Value, yes: Value, no: Value) -> Value:
+    return ((yes ^ no) & mask) ^ no
+
+
+def cut(buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], before: Value) -> Value:
+    """How many keys of the left run are among the first `before` of both; of equal keys the left one comes first."""
     of_left, of_right = left[1] - left[0], right[1] - right[0]
     least = maximum(before - of_right, 0)
     most = minimum(before, of_left)
-    with loop(0, longest.bit_length(), 1, [least, most]) as turn:
+    i64 = ir.IntegerType.get_signless(64)
+    unused = Value(math.ctlz(cast_index(most - least, i64).ssa))
+    with loop(0, cast_index(64 - unused, index(0).type), 1, [least, most]) as turn:
         low, high = turn.args
         half = (low + high) // 2
         open_ = low.lt(high)

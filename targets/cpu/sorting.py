@@ -399,7 +399,7 @@ def _emit_phases(kernel: Kernel, target: CpuTarget, plan: _Plan) -> Emitted:
             first = low // (2 * width) * (2 * width)
             middle, end = minimum(first + width, plan.padded), minimum(first + 2 * width, plan.padded)
             left, right = (here + first, here + middle), (here + middle, here + end)
-            taken = cut(writer.buffer, left, right, low - first, width)
+            taken = cut(writer.buffer, left, right, low - first)
             rest = (left[0] + taken, left[1]), (right[0] + (low - first - taken), right[1])
             writer.merging.call(writer.buffer, *rest, there + low, count)
 

@@ -117,7 +117,7 @@ class BlockGrouping:
         """Joins the group of an operand, or starts a new one."""
         kind = classify(op)
         loops = loops_of(op) if is_generic(op) else _loops_of_slice(op)
-        producers = [] if self._alone else sorted(self._producers(op), key=lambda g: -g.number)
+        producers = [] if self._alone else sorted(self._producers(op), key=_preference, reverse=True)
         home: Group | None = None
         for candidate in producers:
             if self._may_join(op, kind, loops, candidate):
@@ -341,6 +341,11 @@ def _operands_inside(op: ir.Operation) -> list[ir.Value]:
     if not len(op.regions):
         return list(op.operands)
     return [v for inner in walk(op) for v in inner.operands]
+
+
+def _preference(group: Group) -> tuple[bool, int]:
+    """Rows before anything else, as element-wise operations can be taken in by them; then the latest."""
+    return bool(group.rows), group.number
 
 
 def _loops_of_slice(op: ir.Operation) -> Loops | None:

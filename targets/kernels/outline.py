@@ -15,6 +15,7 @@ from stablexla.lowering.operations import captured, defining, is_tensor, main_of
 from stablexla.targets.kernels.effects import previous_effects
 from stablexla.targets.kernels.group import GROUP, blocks_of
 from stablexla.targets.kernels.prepare import drop_unused
+from stablexla.targets.kernels.repeat import TWIN
 from stablexla.targets.passes import module_pass
 
 # The name of a function until it has its own: equal functions must have equal texts.
@@ -154,11 +155,19 @@ def _copied_along(op: ir.Operation) -> bool:
 def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], results: list[ir.Value]) -> None:
     """Clones a group's operations into a kernel's block."""
     mapping: dict[ir.Value, ir.Value] = dict(zip(inputs, block.arguments, strict=True))
+    twins: dict[int, ir.Operation] = {}
     with ir.InsertionPoint(block):
         for op in ops:
+            number = ir.IntegerAttr(op.attributes[TWIN]).value if TWIN in op.attributes else None
+            if number in twins:
+                mapping[op.results[0]] = twins[number].results[0]
+                continue
             copy = op.clone()
-            if GROUP in copy.operation.attributes:
-                del copy.operation.attributes[GROUP]
+            if number is not None:
+                twins[number] = copy.operation
+            for name in (GROUP, TWIN):
+                if name in copy.operation.attributes:
+                    del copy.operation.attributes[name]
             remap(copy.operation, mapping)
             for old, new in zip(op.results, copy.operation.results, strict=True):
                 mapping[old] = new

@@ -11,6 +11,7 @@ from stablexla.dialects.errors import CompileError
 from stablexla.lowering.kernels import EFFECT
 from stablexla.lowering.operations import defining, is_tensor, main_of, remap, walk
 from stablexla.targets.kernels.classify import is_generic, num_inputs
+from stablexla.targets.kernels.repeat import repeat_cheap
 from stablexla.targets.passes import module_pass
 
 
@@ -39,6 +40,7 @@ def prepare_groups(module: ir.Module) -> None:
     for op in operations:
         if is_generic(op) and _is_generator(op):
             _repeat_for_readers(op, order)
+    repeat_cheap(main)
 
 
 def _align(loop: ir.Operation) -> None:
