@@ -24,7 +24,6 @@ from stablexla.targets.cpu.emission import (
     load,
     loop,
     minimum,
-    prefetch,
     select,
     shuffle,
     splat,
@@ -34,22 +33,20 @@ from stablexla.targets.cpu.emission import (
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.folding import ArgBest
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.cpu.nests import Ref, analyse
+from stablexla.targets.cpu.nests import Load, Map, Ref, analyse, reachable
 from stablexla.targets.cpu.sweeps import Items, duration, grain_of
 from stablexla.targets.cpu.target import CpuTarget
-from stablexla.targets.cpu.vector_body import Scope, lanes_for
+from stablexla.targets.cpu.vector_body import Scope
 
 # Vectors of a block, and of one turn of its loop; a block of floats is a quarter of the first-level cache.
 BLOCK, ABREAST = 256, 4
 # Blocks of a part of a long row, and the number of rows that is enough for all threads.
 BLOCKS_OF_PART, ENOUGH_ROWS = 16, 16
-# Streams at least this long are prefetched.
-STREAM_BYTES = 1 << 20
 
 Best = list[Value]
 
 
-@emitter("row", "reduce", "general")
+@emitter("row", "reduce", "general", order=-1)
 def emit_arg_search(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes one argmax or argmin over the innermost loop, of rows of some vectors at least."""
     nest = analyse(kernel)
@@ -57,9 +54,9 @@ def emit_arg_search(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     if nest is None or chain is None or len(chain.passes) != 1 or chain.passes[0].stores or 0 in nest.extents:
         return None
     (folding, *others) = chain.passes[0].foldings
-    lanes = lanes_for(nest, target)
-    if others or not isinstance(folding, ArgBest) or chain.columns != {chain.inner} or not lanes:
+    if others or not isinstance(folding, ArgBest) or chain.columns != {chain.inner}:
         return None
+    lanes = _lanes(folding, target)
     if bits_of(folding.selection.type) < 32 or nest.extents[-1] < 2 * ABREAST * lanes:
         return None
     search = _Search(chain, folding, lanes, target)
@@ -73,6 +70,15 @@ def emit_arg_search(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         search.prepare(row)
         search.finish(row, search.best_block(row, index(0), index(search.blocks)))
     return Emitted(items.count, grain_of(time, items.count))
+
+
+def _lanes(folding: ArgBest, target: CpuTarget) -> int:
+    """Lanes of a register of the widest type that the compared values are made of; indices are counted apart."""
+    nodes = list(reachable([folding.fold.operands[folding.selection.value]]))
+    bits = [bits_of(folding.selection.type)]
+    bits += [bits_of(node.element) for node in nodes if isinstance(node, Load)]
+    bits += [bits_of(t) for node in nodes if isinstance(node, Map) for t in node.types]
+    return max(2, target.vector_bits // max(bits))
 
 
 def _emit_parts(kernel: Kernel, search: _Search, rows: Items, time: float) -> Emitted:
@@ -173,7 +179,6 @@ class _Search:
         starts = [worst] * ABREAST + [constant(0, flags)] * (ABREAST // 2 if floats else 0)
         last = minimum((block + 1) * BLOCK, self.vectors)
         with loop(block * BLOCK, last, ABREAST, starts) as turn:
-            self._fetch_ahead(row, turn.iv)
             values = [self.value(row, turn.iv + u) for u in range(ABREAST)]
             best = [self._extreme(v, b) for v, b in zip(values, turn.args, strict=False)]
             nans = []
@@ -206,15 +211,6 @@ class _Search:
             low, high = shuffle(value, value, range(half)), shuffle(value, value, range(half, lanes))
             value, lanes = self._extreme(low, high), half
         return extract(value, 0)
-
-    def _fetch_ahead(self, row: Scope, number: Value) -> None:
-        for node in self.chain.nest.loads:
-            size = bits_of(node.element) // 8
-            if node.strides[self.chain.inner] == 1 and self.extent * size >= STREAM_BYTES // 64:
-                here = row.inside({self.chain.inner: number * self.lanes})
-                for line in range(0, ABREAST * self.lanes * size, 64):
-                    ahead = (self.target.prefetch_bytes + line) // size
-                    prefetch(Value(row.arguments.inputs[node.buffer]), here.address(node) + ahead)
 
     def best_part(self, arguments: KernelArguments, first: Value) -> Best:
         """The best block of all parts of a row."""

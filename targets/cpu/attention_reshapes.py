@@ -15,6 +15,9 @@ from mlir.dialects import linalg, tensor
 from stablexla.lowering.operations import defining
 from stablexla.targets.kernels.classify import Kind, classify, is_generic
 
+# What makes weights.
+ROWS = (Kind.MAP, Kind.ROW_REDUCTION)
+
 
 def open_batches(block: ir.Block) -> None:
     """Rewrites the products of a block whose result is taken apart, or one of whose factors was put together."""
@@ -33,6 +36,9 @@ def _split_by_result(op: ir.Operation) -> dict[int, list[int]]:
     uses = [use.owner.operation for use in op.results[0].uses]
     if len(uses) != 1 or uses[0].name != "tensor.expand_shape":
         return {}
+    makers = [defining(v) for v in list(op.operands)[:2]]
+    if any(maker is not None and is_generic(maker) and classify(maker) in ROWS for maker in makers):
+        return {}  # it would stand between this factor and what makes it
     return _split(op, 2, uses[0].attributes["reassociation"], list(uses[0].results[0].type.shape))
 
 
@@ -59,7 +65,9 @@ def _split(op: ir.Operation, number: int, groups: ir.Attribute, shape: list[int]
     found = {}
     for expression, group in zip(maps[number].results, groups, strict=True):
         extents = [shape[ir.IntegerAttr(d).value] for d in group]
-        if len(extents) == 1:
+        if sum(e != 1 for e in extents) <= 1:
+            if len(extents) > 1:
+                return {}  # the lowering reads through those
             continue
         if expression.position not in batch:
             return {}

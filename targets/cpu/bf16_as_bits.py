@@ -33,11 +33,18 @@ def bf16_as_bits(module: ir.Module) -> None:
                 for argument in block.arguments:
                     retype(argument)
         for result in op.results:
-            retype(result)
+            if not _is_for_an_intrinsic(op):
+                retype(result)
         if op.name in WITH_TYPES:
             for name, attribute in list(op.attributes.items()):
                 if "bf16" in str(attribute):
                     op.attributes[name] = _attribute(attribute)
+
+
+def _is_for_an_intrinsic(op: ir.Operation) -> bool:
+    """Whether bits are read as bf16 for an instruction that takes such."""
+    uses = list(op.results[0].uses) if op.name == "llvm.bitcast" else []
+    return bool(uses) and all(use.owner.name == "llvm.call_intrinsic" for use in uses)
 
 
 def _bits(type_: ir.Type) -> ir.Type:

@@ -149,15 +149,16 @@ def _lhs_spans_pages(sizes: _Sizes) -> bool:
 
 def _plan_short(sizes: _Sizes) -> ShortPlan:
     c = sizes.contraction
-    tile = choose_tile(sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers)
+    overlap = not c.in_place
+    tile = choose_tile(sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers, overlap)
     width = tile.vectors * sizes.lanes
     pack = c.n.b != 1 or _packing_pays(sizes)
     most = max(width, RHS_BYTES // (max(1, sizes.depth) * sizes.bytes)) if pack else sizes.n
     columns = _balanced(sizes.n, most, width)
     blocks = math.ceil(sizes.items / (c.batches * math.ceil(sizes.n / columns)))
     least = 8 if pack else 1
-    row_tiles = max(least, math.ceil(sizes.m // tile.rows / blocks))
-    return ShortPlan(tile, row_tiles, columns, pack)
+    tiles = math.ceil(sizes.m / tile.rows) if overlap else sizes.m // tile.rows
+    return ShortPlan(tile, max(least, math.ceil(tiles / blocks)), columns, pack, overlap)
 
 
 def _packing_pays(sizes: _Sizes) -> bool:
@@ -172,23 +173,29 @@ def _packing_pays(sizes: _Sizes) -> bool:
 
 
 def _plan_packed(sizes: _Sizes) -> PackedPlan:
-    """A panel of rhs in 5/8 of L1, a block of lhs in 3/8 of L2; all rows in one block where that is near."""
+    """A panel of rhs in 3/4 of L1, a block of lhs in 3/8 of L2; all rows in one block where that is near."""
     c, target = sizes.contraction, sizes.target
     tile = Tile(6, 4 if target.num_vector_registers >= 32 else 2)
     width = tile.vectors * sizes.lanes
     limit = min(LHS_BYTES, target.l2_bytes * 3 // 8) // sizes.bytes
-    most = max(256, target.l1_bytes * 5 // 8 // (width * sizes.bytes))
+    most = max(256, target.l1_bytes * 3 // 4 // (width * sizes.bytes))
     if sizes.m <= limit // 192:
         most = min(most, limit // sizes.m)
     depth = _balanced(c.k.extent, most, sizes.lanes)
     rows = _balanced(sizes.m, max(tile.rows, limit // depth // tile.rows * tile.rows), tile.rows)
     row_blocks = math.ceil(sizes.m / rows)
+    parts = _parts_of_k(sizes, row_blocks, depth, width)
+    if c.batches == 1 and row_blocks > 1:
+        # As many for each thread; a block of lhs is packed for all columns at once then.
+        row_blocks = math.ceil(row_blocks / target.num_threads) * target.num_threads
+        rows = _balanced(sizes.m, math.ceil(sizes.m / row_blocks), tile.rows)
+        row_blocks = math.ceil(sizes.m / rows)
     blocks = math.ceil(sizes.items / (row_blocks * c.batches))
     columns = _balanced(sizes.n, min(2048, max(8 * width, math.ceil(sizes.n / blocks))), width)
     rhs_bytes = math.prod(axis.extent for axis in c.batch if axis.b) * sizes.depth * sizes.n * sizes.bytes
     alone = row_blocks == 1 or rhs_bytes > SHARED_BYTES
     group = max(1, GROUP_BYTES // (depth * sizes.bytes * width)) * width if alone else 0
-    return PackedPlan(tile, depth, rows, columns, group, parts=_parts_of_k(sizes, row_blocks, depth, width))
+    return PackedPlan(tile, depth, rows, columns, group, parts=parts)
 
 
 def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:

@@ -38,10 +38,14 @@ from stablexla.targets.cpu.products import (
     widened,
 )
 from stablexla.targets.cpu.target import CpuTarget
+from stablexla.targets.cpu.tiles_amx import BLOCK, LANES, Lines, Tiles, make_tiles, tile_sums
 
 # Bytes of a block of lhs and of packed columns of rhs on an item's stack.
 LHS_BYTES = 176 << 10
 GROUP_BYTES = 64 << 10
+# For tiles, of the processors that have them: L2 of 2 MiB; groups of k in a block.
+TILES_LHS_BYTES = 256 << 10
+TILES_DEPTH = 1024
 # Packed rhs larger than this would take too much memory: every item packs its own.
 SHARED_BYTES = 256 << 20
 # Multiply-adds that are worth an item of their own, and those below which packing costs more than it brings.
@@ -88,18 +92,24 @@ class _Shape:
         self.lanes = max(1, target.vector_bits // LANE_BITS)
         self.tile = _tile(c.m.extent, c.n.extent, self.lanes, target.num_vector_registers)
         self.step = UNROLL  # groups that are multiplied in one turn
+        if product.is_tiles:
+            self.tile, self.step = Tile(BLOCK, max(1, BLOCK // self.lanes)), LANES
         self.width = self.tile.vectors * self.lanes
         self.bytes = LANE_BITS // 8
         groups = math.ceil(c.k.extent / product.group)
         m, n = c.m.extent, c.n.extent
         limit = min(LHS_BYTES, target.l2_bytes * 3 // 8) // self.bytes
         most = max(256, target.l1_bytes * 5 // 8 // (self.width * self.bytes))
+        if product.is_tiles:
+            # sums leave the tiles seldom: cutting k at 512 costs a fifth of the speed
+            limit, most = TILES_LHS_BYTES // self.bytes, TILES_DEPTH
         if m <= limit // 192:
             most = min(most, limit // m)
-        self.depth = _balanced(groups, most, self.lanes)
-        self.rows = _balanced(
-            m, max(self.tile.rows, limit // self.depth // self.tile.rows * self.tile.rows), self.tile.rows
-        )
+        self.depth = _balanced(groups, most, max(self.lanes, self.step))
+        tiles = limit // self.depth // self.tile.rows
+        self.rows = _balanced(m, max(1, tiles) * self.tile.rows, self.tile.rows)
+        # Lines of tiles at distances that are no power of two: one tile's 16 would share few sets of a cache.
+        self.line = self.depth + (LANES if product.is_tiles else 0)
         self.k_blocks = math.ceil(groups / self.depth)
         self.row_blocks = math.ceil(m / self.rows)
         work = c.batches * m * n * c.k.extent
@@ -241,8 +251,9 @@ class _Block:
         self.shape, self.scene, self.c = shape, scene, shape.contraction
         unit = shape.product.unit_type
         tiles = math.ceil(min(shape.rows, self.c.m.extent) / shape.tile.rows)
-        self.lhs = alloca(tiles * shape.tile.rows * shape.depth * shape.product.group, unit)
+        self.lhs = alloca(tiles * shape.tile.rows * shape.line * shape.product.group, unit)
         self.spill = alloca(shape.tile.rows * shape.width, scene.compute)
+        self.tiles = make_tiles(shape.product, scene.compute) if shape.product.is_tiles else None
         self.corrections: Value | None = None
         if shape.shared:
             self.rhs = Value(arguments.scratch[0])
@@ -289,7 +300,7 @@ class _Block:
     def _pack_lhs(self, at: Index, rows: Index, steps: Value, groups: Value) -> None:
         c, shape = self.c, self.shape
         source = Matrix(self.scene.inputs[c.a.number], shape.product.a, at, c.k.a, c.m.a, steps, rows)
-        place = Place(self.lhs, 0, shape.product.group, 1, shape.depth)
+        place = Place(self.lhs, 0, shape.product.group, 1, shape.line)
         pack_lines(source, place, shape.lanes, groups)
 
     def _tiles(
@@ -301,9 +312,28 @@ class _Block:
         across = (size[1] + (shape.width - 1)) // shape.width
         with loop(0, across) as j, loop(0, down) as i:
             row, column = at[0] + i.iv * tile.rows, at[1] + j.iv * shape.width
+            if self.tiles is not None:
+                self._tile_block(self.tiles, groups, i.iv * tile.rows, panel + j.iv)
+                rows, columns = index(self.c.m.extent) - row, index(self.c.n.extent) - column
+                some = (minimum(rows, tile.rows), minimum(columns, shape.width))
+                self.scene.write_block(self.spill, shape.width, frame, some, (row, column), sums)
+                return
             prefetch_tile(self.scene, tile, frame, (row, column))
             values = self._sums(groups, i.iv * tile.rows, panel + j.iv)
             self._write(values, frame, row, column, sums)
+
+    def _tile_block(self, tiles: Tiles, groups: Value, row: Value, panel: Value) -> None:
+        """The sums of a block of tiles, left in the buffer at the edge."""
+        shape, group = self.shape, self.shape.product.group
+
+        def a(number: int, g: Index) -> Lines:
+            return self.lhs, ((row + number * LANES) * shape.line + g) * group, shape.line * group
+
+        def b(number: int, g: Index) -> Lines:
+            at = panel * shape.panel_size + (index(g) * shape.width + number * LANES) * group
+            return self.rhs, at, shape.width * group
+
+        tiles.store(tile_sums(tiles, groups, a, b), self.spill)
 
     def _sums(self, groups: Value, row: Value, panel: Value) -> list[Value]:
         """The sums of a tile, row by row."""
@@ -322,7 +352,7 @@ class _Block:
                     for v in range(tile.vectors)
                 ]
                 for r in range(tile.rows):
-                    at = ((row + r) * shape.depth + g) * group
+                    at = ((row + r) * shape.line + g) * group
                     factor = spread_group(load_group(product, self.lhs, at), lanes)
                     for v in range(tile.vectors):
                         place = r * tile.vectors + v

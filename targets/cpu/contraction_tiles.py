@@ -167,16 +167,29 @@ def spill_tile(scene: Scene, tile: Tile, values: Sequence[Value], buffer: Value)
 
 @dataclass(frozen=True)
 class ShortPlan:
-    """How a contraction of short k is cut: the register tile, row tiles and columns of an item, packing of rhs."""
+    """How a contraction of short k is cut.
+
+    Attributes:
+        tile: the register tile.
+        row_tiles, columns: row tiles and columns of an item.
+        pack: whether rhs is packed.
+        overlap: whether the last row tile begins so early that it is whole. Some rows are computed twice then, by the
+            same additions; it must not be where the epilogue reads what it overwrites.
+    """
 
     tile: Tile
     row_tiles: int
     columns: int
     pack: bool
+    overlap: bool = False
+
+    def tiles(self, rows: int) -> int:
+        """Number of row tiles of whole size."""
+        return math.ceil(rows / self.tile.rows) if self.overlap else rows // self.tile.rows
 
 
-def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
-    """The register tile that needs the fewest cycles for a product of this size."""
+def choose_tile(rows: int, columns: int, lanes: int, registers: int, overlap: bool = False) -> Tile:
+    """The register tile that needs the fewest cycles for a product of this size; see `ShortPlan.overlap`."""
 
     def cycles(tile: Tile) -> float:
         def one(r: int, v: int) -> float:
@@ -184,20 +197,23 @@ def choose_tile(rows: int, columns: int, lanes: int, registers: int) -> Tile:
             return max(r * v / 2, 4.0, 0.7 * (r + v)) + 0.1 * r + 0.3 * v if r and v else 0.0
 
         down, rest = divmod(rows, tile.rows)
+        if overlap and rest:
+            down, rest = down + 1, 0
         across, side = divmod(math.ceil(columns / lanes), tile.vectors)
         inner = one(tile.rows, tile.vectors) * down * across
         edges = one(rest, tile.vectors) * across + one(tile.rows, side) * down + one(rest, side)
         # Code of every size costs compile time; it must bring something.
         return (inner + edges) * (1 + 0.02 * (bool(rest) + bool(side)))
 
-    candidates = [Tile(r, v) for v in (1, 2, 3, 4) for r in range(1, 15) if r * v + v < registers]
+    most = rows if overlap else 14
+    candidates = [Tile(r, v) for v in (1, 2, 3, 4) for r in range(1, min(14, most) + 1) if r * v + v < registers]
     return min(candidates, key=lambda tile: (round(cycles(tile), 3), -tile.vectors, tile.rows))
 
 
 def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: ShortPlan) -> Emitted:
     """Writes a contraction that keeps its sums in registers for all of k."""
     c = contraction
-    row_blocks = max(1, math.ceil(c.m.extent // plan.tile.rows / plan.row_tiles))
+    row_blocks = max(1, math.ceil(plan.tiles(c.m.extent) / plan.row_tiles))
     column_blocks = math.ceil(c.n.extent / plan.columns)
     function, arguments = kernel.declare()
     with emitting(function, target):
@@ -226,7 +242,7 @@ class _Short:
         self.row_blocks, self.column_blocks = row_blocks, column_blocks
         self.width = plan.tile.vectors * scene.lanes
         self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
-        self.unroll = unroll_of(c.k.extent)
+        self.unroll = 1 if c.k.extent % 2 else 2
         spilled = not scene.vectors or c.epilogue_size > INLINE_EPILOGUE
         self.spill = alloca(plan.tile.rows * self.width if spilled else 1, scene.compute)
         self.panels = Panels(self.width, self.depth, scene.lanes)
@@ -272,15 +288,16 @@ class _Short:
 
     def _column(self, frame: Frame, row_block: Index, first: Index, panel: Index, columns: int) -> None:
         """All row tiles of a block over one panel of columns."""
-        rows, tiles = self.plan.tile.rows, self.plan.row_tiles
-        whole = self.c.m.extent // rows
+        rows, tiles, extent = self.plan.tile.rows, self.plan.row_tiles, self.c.m.extent
+        whole = self.plan.tiles(extent)
         start = index(row_block) * tiles
         if whole:
             with loop(start, minimum(start + tiles, whole)) as i:
-                self._tile(frame, i.iv * rows, first, panel, rows, columns)
-        if self.c.m.extent % rows:
+                row = minimum(i.iv * rows, extent - rows) if self.plan.overlap and extent % rows else i.iv * rows
+                self._tile(frame, row, first, panel, rows, columns)
+        if whole * rows < extent:
             with _at_last(row_block, self.row_blocks):
-                self._tile(frame, index(whole * rows), first, panel, self.c.m.extent % rows, columns)
+                self._tile(frame, index(whole * rows), first, panel, extent % rows, columns)
 
     def _tile(self, frame: Frame, row: Index, first: Index, panel: Index, rows: int, columns: int) -> None:
         scene, c = self.scene, self.c

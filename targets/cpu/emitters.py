@@ -14,18 +14,24 @@ ONLY: set[str] = set()
 """Kinds of kernels whose meaning lies outside of their bodies, which the general path knows nothing of."""
 
 
-def emitter(*kinds: str, only: bool = False) -> Callable[[Emitter], Emitter]:
-    """Registers an emitter for kernels of `kinds`; those registered first are asked first, with `only` in any case.
+_ORDER: dict[Emitter, int] = {}
 
-    An emitter answers None, and leaves the module as it was, when it cannot take a kernel.
+
+def emitter(*kinds: str, only: bool = False, order: int = 0) -> Callable[[Emitter], Emitter]:
+    """Registers an emitter for kernels of `kinds`; those of the lowest `order` are asked first, with `only` in any case.
+
+    Of equal ones those are asked first that are registered first, which is best left to matter to nobody. An emitter
+    answers None, and leaves the module as it was, when it cannot take a kernel.
     """
 
     if only:
         ONLY.update(kinds)
 
     def register(function: Emitter) -> Emitter:
+        _ORDER[function] = order
         for kind in kinds:
             EMITTERS.setdefault(kind, []).append(function)
+            EMITTERS[kind].sort(key=lambda one: _ORDER.get(one, 0))
         return function
 
     return register

@@ -25,7 +25,7 @@ CLEAN_UP = (
     "early-cse<memssa>,simplifycfg)"
 )
 # LLVM's passes by the optimisation level, and what it makes of loops on scalars, which it turns into vectors itself.
-PASSES = ("", CLEAN_UP, "default<O2>", "default<O3>")
+PASSES = ("", "default<O1>", "default<O2>", "default<O3>")
 PASSES_FOR_SCALARS = ("", "default<O1>", "default<O2>", "default<O3>")
 
 # Of llvm-c/TargetMachine.h: no relocation for shared libraries, and addresses of any size.

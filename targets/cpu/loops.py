@@ -25,9 +25,10 @@ BLOCK = 8192
 MOST_CYCLE, MOST_INSTRUCTIONS = 16, 200
 # Streams at least this long are prefetched for bodies of at least this many instructions.
 STREAM_BYTES, HEAVY = 1 << 20, 8
-# Bodies of so many instructions are chains whose latency the processor cannot hide behind the next turn's: a window of
-# instructions holds one and a half of them. Each operation is done on two registers then (gelu of bf16: 2.1 times).
-LONG = 10000
+# Bodies of so many instructions on 16-bit numbers are chains, an operation and its rounding after the other, and the
+# processor's window holds one and a half turns: each operation is done on two registers (gelu of bf16: 39 to 22 ms of
+# 16M numbers). f32 bodies are wider than deep, and lose by it.
+LONG = 24
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def _plan(nest: Nest, target: CpuTarget) -> _Plan:
     cycle = _cycle(nest, target)
     lanes = lanes_for(nest, target)
     *outer, extent = nest.extents
-    if cycle is None and _cost(nest) >= LONG and lanes and extent % (2 * lanes) == 0:
+    if cycle is None and _is_long(nest) and lanes and extent % (2 * lanes) == 0:
         lanes *= 2
     unroll = unrolled(_cost(nest), extent // lanes if lanes else 1)
     # The processor itself fetches ahead of short bodies; behind long ones it falls back.
@@ -112,6 +113,12 @@ def _plan(nest: Nest, target: CpuTarget) -> _Plan:
     nontemporal = frozenset(p.result for p in nest.stores if lanes and _past_the_caches(p, nest, lanes, target))
     prefetched = tuple(node for node in nest.loads if _is_stream(node, nest)) if lanes and heavy else ()
     return _Plan(nest, lanes, unroll, items, nontemporal, prefetched, block, cycle)
+
+
+def _is_long(nest: Nest) -> bool:
+    """Whether 16-bit numbers go through a long chain of operations."""
+    places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
+    return _cost(nest) >= LONG and all(bits_of(place.element) == 16 for place in places)
 
 
 def _cycle(nest: Nest, target: CpuTarget) -> Cycle | None:

@@ -12,7 +12,7 @@ from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import LOWER, Pipeline, Step
 
 TENSOR = frozenset({"func", "linalg", "tensor", "scf", "arith", "math", "complex"})
-BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm"}) | {
+BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm", "amx"}) | {
     "builtin.unrealized_conversion_cast"  # between a buffer of complex numbers and one of their parts
 }
 LLVM = frozenset({"llvm"})

@@ -39,7 +39,7 @@ class Product:
     """A way of multiplying units.
 
     Attributes:
-        name: of the instructions, "pairs", "bytes", "bf16", "tiles"; "floats" for ordinary ones.
+        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "floats" for ordinary ones.
         unit: MLIR's spelling of what operands are packed as.
         a, b: make units of the operands' elements.
         emulated: whether vector arithmetic stands for the instruction.
@@ -57,6 +57,11 @@ class Product:
     def group(self) -> int:
         """Units in a lane."""
         return LANE_BITS // bits_of(self.unit_type)
+
+    @property
+    def is_tiles(self) -> bool:
+        """Whether it multiplies tiles (see `tiles_amx`)."""
+        return self.name.startswith("tiles")
 
     @property
     def unit_type(self) -> ir.Type:
@@ -87,7 +92,7 @@ def choose_product(c: Contraction, target: CpuTarget) -> Product | None:
 
 def vector_product(product: Product, c: Contraction, target: CpuTarget) -> Product:
     """In place of tiles and of bytes, which need lhs changed or whole tiles, what works on vectors alone."""
-    if product.name.startswith("tiles") or product.offset:
+    if product.is_tiles or product.offset:
         without = replace(target, features=tuple(f for f in target.features if f == "sse2"))
         return choose_product(c, without) or widened(c) or product
     return product
@@ -109,9 +114,9 @@ def _choose_floats(element: str, target: CpuTarget) -> Product | None:
     features = target.features
     tiles = {"bf16": "amx_bf16", "f16": "amx_fp16"}.get(element)
     if tiles in features and "amx_tile" in features:
-        return Product("tiles", element, _as_it_is, _as_it_is, target.emulated)
+        return Product(f"tiles_{element}", "i16", _bits, _bits, target.emulated)
     if element == "bf16" and "avx512_bf16" in features and target.vector_bits == 512:
-        return Product("bf16", element, _as_it_is, _as_it_is, target.emulated)
+        return Product("bf16", "i16", _bits, _bits, target.emulated)
     return None
 
 
@@ -130,6 +135,10 @@ def _replaying(operand: Operand) -> Widen:
         return value
 
     return widen
+
+
+def _bits(value: Value) -> Value:
+    return bitcast(value, ir.IntegerType.get_signless(16)) if is_float(value.type) else value
 
 
 def _as_it_is(value: Value) -> Value:
@@ -258,7 +267,8 @@ def _bf16(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
         for x, y in zip(_bf16_halves(a), _bf16_halves(b), strict=True):
             sums = fma(x, y, sums)
         return sums
-    return intrinsic(f"llvm.x86.avx512bf16.dpbf16ps.{sums.lanes * LANE_BITS}", sums.type, sums, a, b)
+    x, y = (bitcast(v, ir.BF16Type.get()) for v in (a, b))
+    return intrinsic(f"llvm.x86.avx512bf16.dpbf16ps.{sums.lanes * LANE_BITS}", sums.type, sums, x, y)
 
 
 def _bf16_halves(value: Value) -> list[Value]:
@@ -277,11 +287,41 @@ def _sum_of(xs: list[Value], ys: list[Value], sums: Value) -> Value:
     return sums
 
 
+def _tile_of_bytes(a_signed: bool, b_signed: bool) -> Callable[[Value, Value, Value, bool], Value]:
+    """What a lane of `tdpbssd` and its like does."""
+
+    def multiply_add(a: Value, b: Value, sums: Value, _: bool) -> Value:
+        return _sum_of(_quarters(a, a_signed), _quarters(b, b_signed), sums)
+
+    return multiply_add
+
+
+def _tile_of_bf16(a: Value, b: Value, sums: Value, _: bool) -> Value:
+    """What a lane of `tdpbf16ps` does."""
+    return _bf16(a, b, sums, True)
+
+
+def _tile_of_f16(a: Value, b: Value, sums: Value, _: bool) -> Value:
+    """What a lane of `tdpfp16ps` does."""
+    for parity in range(2):
+        every = range(parity, a.lanes, 2)
+        halves = [bitcast(shuffle(v, v, list(every)), ir.F16Type.get()) for v in (a, b)]
+        x, y = (Value(arith.extf(sums.type, half.ssa)) for half in halves)
+        sums = fma(x, y, sums)
+    return sums
+
+
 _MULTIPLY_ADD: dict[str, Callable[[Value, Value, Value, bool], Value]] = {
     "floats": lambda a, b, sums, _: fma(a, b, sums),
     "pairs": _pairs,
     "bytes": _bytes,
     "bf16": _bf16,
+    "tiles_bf16": _tile_of_bf16,
+    "tiles_f16": _tile_of_f16,
+    "tiles_uu": _tile_of_bytes(False, False),
+    "tiles_us": _tile_of_bytes(False, True),
+    "tiles_su": _tile_of_bytes(True, False),
+    "tiles_ss": _tile_of_bytes(True, True),
 }
 
 
@@ -292,6 +332,7 @@ def weave(rows: list[Value]) -> Value:
     """Lane by lane the elements of each row: r0[0] r1[0] ... r0[1] r1[1] ..."""
     if len(rows) == 1:
         return rows[0]
+    rows = [_bits(row) for row in rows]  # LLVM converts narrow floats to shuffle them
     halves = [weave(rows[0::2]), weave(rows[1::2])]
     count = halves[0].lanes
     return shuffle(halves[0], halves[1], [i for x in range(count) for i in (x, x + count)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from stablexla.targets.cpu.chains import Chain, chain_of
-from stablexla.targets.cpu.emission import Value, alloca, bits_of, emitting, index, load, loop, minimum, prefetch, store
+from stablexla.targets.cpu.emission import Value, alloca, bits_of, emitting, index, load, loop, minimum, store
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.folding import ArgBest, Folding, OneByOne
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
@@ -148,18 +148,9 @@ class _Long(_Reduction):
     def _sweep(self, scope: Scope, sets: list[Totals], part: Part | None) -> list[Totals]:
         def step(at: Value, count: int | None, totals: Totals) -> Totals:
             here = scope.inside({self.inner: at}, lane=self.inner, lanes=self.lanes, count=count)
-            if count is None:
-                self._fetch_ahead(here)
             return flat([f.step(here, t) for f, t in zip(self.foldings, self.split(totals), strict=True)])
 
         return sweep(self.extents[self.inner], self.lanes, step, sets, part)
-
-
-    def _fetch_ahead(self, here: Scope) -> None:
-        for node in self.chain.nest.loads:
-            if node.strides[self.inner] == 1:
-                ahead = self.target.prefetch_bytes // (bits_of(node.element) // 8)
-                prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + ahead)
 
 
 def _emit_long(kernel: Kernel, plan: _Long) -> Emitted | None:

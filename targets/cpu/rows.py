@@ -42,7 +42,7 @@ SHORT_ROW = 4
 # --- the emitter ------------------------------------------------------------------------------------------------
 
 
-@emitter("row", "reduce", "general")
+@emitter("row", "reduce", "general", order=1)
 def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes kernels whose reductions are all over the same loops."""
     nest = analyse(kernel)

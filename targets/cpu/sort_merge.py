@@ -59,7 +59,9 @@ class Merging:
             _Merge(keys, lanes, *arguments[:5]).write(*arguments[5:])
         return made
 
-    def call(self, buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], to: Value, count: Value) -> None:
+    def call(
+        self, buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], to: Value, count: Value
+    ) -> None:
         """The first `count` keys, whole vectors, of two runs, each [first, end) and the left one not empty."""
         operands = [buffer, *left, *right, to, count]
         func.CallOp([], self.name, [v.ssa for v in operands])

@@ -15,6 +15,8 @@ from stablexla.targets.cpu.emission import Index, Value, constant, index, load, 
 from stablexla.targets.cpu.sort_keys import larger, smaller
 
 GROUP = 8
+# About how long two cells take to be brought in order.
+CELL_NS = 0.4
 # The fewest comparisons that sort eight: 19, in six steps.
 EIGHT = (
     ((0, 2), (1, 3), (4, 6), (5, 7)),
@@ -29,6 +31,12 @@ EIGHT = (
 def cells_for(count: int) -> int:
     """How many cells a column of `count` keys takes."""
     return max(GROUP, 1 << (count - 1).bit_length())
+
+
+def network_ns(count: int, bits: int) -> float:
+    """About how long cells take to be sorted; a comparison of 64 bits is three instructions."""
+    depth = cells_for(count).bit_length() - 1
+    return count * depth * (depth + 1) / 4 * CELL_NS * bits / 32
 
 
 def sort_columns(cells: Value, lanes: int, count: int) -> None:

@@ -15,6 +15,11 @@ from .harness import lower
 def assembly_for(module: ir.Module, cpu: str) -> str:
     """Lowers a module that holds emitted kernels and compiles it for `cpu`."""
     lower(module)
+    return compiled_for(module, cpu)
+
+
+def compiled_for(module: ir.Module, cpu: str) -> str:
+    """Compiles a module in LLVM's dialect for `cpu`."""
     translate = Path(mlir.__path__[0]) / "bin" / "mlir-translate"
     llc = Path(llvm.__path__[0]) / "bin" / "llc"
     translated = _run([str(translate), "--mlir-to-llvmir"], str(module))
