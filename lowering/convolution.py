@@ -25,6 +25,8 @@ from stablexla.lowering.types import TensorType
 
 # The attribute of a convolution's loops: its shapes, the places of dimensions, and the window.
 CONVOLUTION = "stablexla.convolution"
+# Fewer pixels than these are a narrow matrix, which contractions have loops of its own for.
+PIXELS = 32
 
 
 @lowers("stablehlo.convolution")
@@ -33,7 +35,7 @@ def convolution(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
     conv = Convolution.read(ctx.attributes)
     if not all(t.size for t in (*ctx.operand_types, ctx.result)):
         return fill(constant_value(0, ctx.result.element), ctx.result)
-    maps = None if __import__('os').environ.get('POINT') and _is_pointwise(ctx,conv) else _contraction_maps(ctx, conv)
+    maps = None if _is_over_pixels(ctx, conv) else _contraction_maps(ctx, conv)
     if maps is not None:
         return sum_products(ctx, lhs, rhs, *maps)
     return _windows(ctx, conv, lhs, rhs)
@@ -64,9 +66,14 @@ def _contraction_maps(ctx: LoweringContext, conv: Convolution) -> tuple[list[ir.
     return [*maps, projection(loops, range(rank))], [PARALLEL] * rank + [REDUCTION] * (loops - rank)
 
 
-def _is_pointwise(ctx: LoweringContext, conv: Convolution) -> bool:
-    """Whether windows have one element, and there are many of them."""
-    return bool(conv.spatial) and all(ctx.operand_types[1].shape[d.kernel] == 1 for d in conv.spatial)
+def _is_over_pixels(ctx: LoweringContext, conv: Convolution) -> bool:
+    """Whether windows of one element lie on many pixels. It is a product of matrices, but its neighbours in a network
+    are convolutions, whose code it shares; it is as fast either way."""
+    element, shape = ctx.result.element, ctx.operand_types[1].shape
+    pointwise = bool(conv.spatial) and all(shape[d.kernel] == 1 for d in conv.spatial)
+    return (
+        pointwise and element.is_float and element.bits >= 32 and ctx.result.size // shape[conv.kernel_output] >= PIXELS
+    )
 
 
 def _windows(ctx: LoweringContext, conv: Convolution, lhs: ir.Value, rhs: ir.Value) -> ir.Value:

@@ -67,9 +67,12 @@ def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[O
     """The arrays with their rows sorted by the keys of one or more of them; equal ones keep their order."""
     long = rows.length >= LONG and max(order.bits for order in orders) > 16
     digits = _Digits(orders, 11 if long else 8)
-    if len(arrays) == 1 and len(orders) == 1 and orders[0].bits in WIDE:
+    in_parts = rows.rows == 1 and rows.length >= CUT
+    # Three passes over integers of 32 bits are as fast as merging them, and less code.
+    few = in_parts and orders[0].bits == 32 and not orders[0].element.is_float
+    if len(arrays) == 1 and len(orders) == 1 and orders[0].bits in WIDE and not few:
         return _sort_keys(ctx, arrays, rows, digits)
-    if rows.rows == 1 and rows.length >= CUT:
+    if in_parts:
         return _sort_in_parts(ctx, arrays, rows, digits)
     return _sort_each(ctx, arrays, rows, digits)
 

@@ -17,6 +17,8 @@ import mlir.ir as ir
 from stablexla.lowering.short_nans import has_short_nans
 
 PASS_NAME = "stablexla-expand-small-floats"
+NO_BF16 = "stablexla.no_bf16"
+"""Attribute of a module in which the pass found no bf16, so that nobody else need look for it."""
 
 
 class Special(Enum):
@@ -341,11 +343,22 @@ def expand_small_floats(module: ir.Module | ir.Operation | Any) -> None:
 
     root = module.operation
     root.walk(visit, ir.WalkOrder.PRE_ORDER)
+    if root.name == "builtin.module" and not _holds_bf16(root, found):
+        root.attributes[NO_BF16] = ir.UnitAttr.get(root.context)
     for operation in found:
         with root.context, operation.location, ir.InsertionPoint(operation):
             value = _REWRITES[operation.name](operation.operands[0], operation.results[0].type)
         operation.results[0].replace_all_uses_with(value)
         operation.erase()
+
+
+def _holds_bf16(module: ir.Operation, conversions: list[ir.Operation]) -> bool:
+    """Whether any value of a module may be of bf16: what computes with it was an argument, or was converted."""
+    for view in module.regions[0].blocks[0].operations:
+        attributes = view.operation.attributes
+        if "function_type" in attributes and "bf16" in str(attributes["function_type"]):
+            return True
+    return any("bf16" in f"{op.operands[0].type} {op.results[0].type}" for op in conversions)
 
 
 def _from_small(name: str) -> Callable[[ir.Value, ir.Type], ir.Value]:

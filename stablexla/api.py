@@ -31,6 +31,7 @@ from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDime
 from stablexla.executable import Executable
 from stablexla.interop.arrays import to_dlpack
 from stablexla.interop.load import load
+from stablexla.memory import MemoryStats, memory_stats
 from stablexla.op import XlaOp
 from stablexla.ops.collectives import (
     all_gather,
@@ -445,6 +446,8 @@ __all__ = [
     "Executable",
     "compile",
     "load",
+    "MemoryStats",
+    "memory_stats",
     # functions of users
     "check_composite_kernel",
     "custom_call",

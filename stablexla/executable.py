@@ -120,6 +120,20 @@ class Executable:
         return self._function.execute(leaves, True) if donate and self._signature.is_static else self._run(leaves)
 
     @property
+    def arena_bytes(self) -> int:
+        """Memory for the temporaries of one call; it is planned at compile time, and taken from the pool by each call.
+
+        >>> text = '''func.func @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+        ...   %0 = stablehlo.dot %x, %x : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+        ...   %1 = stablehlo.dot %0, %x : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+        ...   return %1 : tensor<8x8xf32>
+        ... }'''
+        >>> sx.compile(text).arena_bytes
+        256
+        """
+        return int(self._function.arena_bytes)
+
+    @property
     def aliases(self) -> dict[int, int]:
         """For results the donated parameter whose memory each can take, both counted as leaves.
 
@@ -384,7 +398,8 @@ class Executable:
         return nullcontext() if self._source.context == stablehlo_context() else contexts_of_their_own()
 
     def __repr__(self) -> str:
-        return f"Executable({self.name!r}, {self._signature}, target={self.target!r})"
+        arena = f", arena_bytes={self.arena_bytes}" if self.arena_bytes else ""
+        return f"Executable({self.name!r}, {self._signature}, target={self.target!r}{arena})"
 
     def _repr_html_(self) -> str:
         rows = "".join(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mlir.ir as ir
+
 from stablexla.lowering.math_expansion.exponential import (
+    exp,
     exp_bounded,
     exp_short,
     expm1_reduced,
@@ -10,8 +13,8 @@ from stablexla.lowering.math_expansion.exponential import (
     reduce_exponent,
 )
 from stablexla.lowering.math_expansion.logarithm import log, log_short
-from stablexla.lowering.math_expansion.registry import emitter, expands
-from stablexla.lowering.math_expansion.values import Real, polynomial, select, two_product
+from stablexla.lowering.math_expansion.registry import emitter, expands, expands_operation, is_real
+from stablexla.lowering.math_expansion.values import Real, Scope, polynomial, select, two_product
 
 # erf(x) = x + x p(x**2)
 _NEAR_SINGLE = (
@@ -100,7 +103,22 @@ def erf(x: Real) -> Real:
     return select(a < limit, _near(a), 1.0 - exp_bounded(logarithm)).with_sign_of(x)
 
 
-@expands("math.erfc")
+@expands_operation("math.erfc")
+def erfc_operation(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
+    """With so many digits as the result is rounded to."""
+    if not is_real(operation.operands[0].type):
+        return None
+    x = Real(scope.format_of(operation.operands[0].type), operation.operands[0])
+    return [(_erfc_for_bf16(x) if _is_rounded_to_bf16(operation) else erfc(x)).ssa]
+
+
+def _is_rounded_to_bf16(operation: ir.Operation) -> bool:
+    """Whether an f32 is only needed as bf16."""
+    users = [use.owner for use in operation.results[0].uses]
+    single = str(operation.results[0].type).rstrip(">").endswith("f32")
+    return single and all(user.name == "arith.truncf" and "bf16" in str(user.results[0].type) for user in users)
+
+
 def erfc(x: Real) -> Real:
     """1 - erf(x), without cancellation for large x."""
     if x.format.width == 32:
@@ -132,6 +150,16 @@ def _erfc_short(x: Real) -> Real:
     inverse = 1.0 / (over * twice)
     q = (t - 2.0) * (twice * inverse)
     tail = polynomial(q, _TAIL_SHORT) * (over * inverse) * exp_short(-(t * t))
+    return select(x < 0.0, 2.0 - tail, tail)
+
+
+def _erfc_for_bf16(x: Real) -> Real:
+    """erfc of an f32 by f32 alone, to 17 bits: the square is rounded."""
+    t = abs(x).at_most(12.0)
+    over, twice = t + 2.0, t.fma(2.0, 1.0)
+    inverse = 1.0 / (over * twice)
+    q = (t - 2.0) * (twice * inverse)
+    tail = polynomial(q, _TAIL_SHORT) * (over * inverse) * exp(-(t * t))
     return select(x < 0.0, 2.0 - tail, tail)
 
 

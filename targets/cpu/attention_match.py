@@ -184,7 +184,8 @@ def _rows(
     keep: Callable[[func.FuncOp], None],
 ) -> _Rows | None:
     divided = _division(weights, middle)
-    if divided is None:
+    if divided is None or divided[1].type.element_type != scores.type.element_type:
+        divided = None
         results, converted = [weights], conversion
     else:
         powers, total, between = divided

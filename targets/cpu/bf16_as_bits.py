@@ -8,6 +8,7 @@ import numpy as np
 from stablexla.dialects.constants import dense_values
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.operations import walk
+from stablexla.lowering.small_floats import NO_BF16
 from stablexla.targets.passes import module_pass
 
 # Operations whose attributes hold types or numbers.
@@ -16,7 +17,13 @@ WITH_TYPES = frozenset(["llvm.mlir.constant", "llvm.getelementptr", "llvm.alloca
 
 @module_pass("stablexla-bf16-as-bits", "gives bf16 values in LLVM's dialect the type of their bits")
 def bf16_as_bits(module: ir.Module) -> None:
-    """Replaces the type everywhere: values, function signatures, constants, element types of address arithmetic."""
+    """Replaces the type everywhere: values, function signatures, constants, element types of address arithmetic.
+
+    A module of which an earlier pass has noted that it holds no bf16 is not searched.
+    """
+    if NO_BF16 in module.operation.attributes:
+        del module.operation.attributes[NO_BF16]
+        return
     replaced: dict[ir.Type, ir.Type | None] = {}
 
     def retype(value: ir.Value) -> None:

@@ -10,13 +10,12 @@ import math
 from stablexla.targets.cpu.contraction_match import Contraction
 from stablexla.targets.cpu.contraction_narrow import emit_narrow
 from stablexla.targets.cpu.contraction_output import WHOLE, Frame, Scene, Sums, compute_type, partial_result
-from stablexla.targets.cpu.contraction_tiles import Tile, grain_of, prefetch_tile, spill_tile, write_tile
+from stablexla.targets.cpu.contraction_tiles import INLINE_EPILOGUE, Tile, grain_of, prefetch_tile, spill_tile
 from stablexla.targets.cpu.contraction_units import Matrix, Place, pack_lines, pack_panels
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
     alloca,
-    branch,
     constant,
     emitting,
     index,
@@ -51,7 +50,7 @@ SHARED_BYTES = 256 << 20
 # Multiply-adds that are worth an item of their own, and those below which packing costs more than it brings.
 ITEM_WORK = 500_000
 LEAST_WORK = 20_000
-UNROLL = 2
+UNROLL = 4  # steps of k in one turn
 
 
 def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> Emitted | None:
@@ -91,7 +90,7 @@ class _Shape:
         self.contraction, self.product, self.target = c, product, target
         self.lanes = max(1, target.vector_bits // LANE_BITS)
         self.tile = _tile(c.m.extent, c.n.extent, self.lanes, target.num_vector_registers)
-        self.step = UNROLL  # groups that are multiplied in one turn
+        self.step = max(1, UNROLL // product.group)  # groups that are multiplied in one turn
         if product.is_tiles:
             self.tile, self.step = Tile(BLOCK, max(1, BLOCK // self.lanes)), LANES
         self.width = self.tile.vectors * self.lanes
@@ -314,9 +313,7 @@ class _Block:
             row, column = at[0] + i.iv * tile.rows, at[1] + j.iv * shape.width
             if self.tiles is not None:
                 self._tile_block(self.tiles, groups, i.iv * tile.rows, panel + j.iv)
-                rows, columns = index(self.c.m.extent) - row, index(self.c.n.extent) - column
-                some = (minimum(rows, tile.rows), minimum(columns, shape.width))
-                self.scene.write_block(self.spill, shape.width, frame, some, (row, column), sums)
+                self._write_spilled(frame, row, column, sums)
                 return
             prefetch_tile(self.scene, tile, frame, (row, column))
             values = self._sums(groups, i.iv * tile.rows, panel + j.iv)
@@ -361,17 +358,15 @@ class _Block:
         return k.results
 
     def _write(self, values: list[Value], frame: Frame, row: Value, column: Value, sums: Sums) -> None:
-        """A whole tile goes out from its registers, one at an edge through a buffer."""
-        tile, width = self.shape.tile, self.shape.width
-        below, beside = self.c.m.extent % tile.rows, self.c.n.extent % width
-        if not below and not beside:
-            write_tile(self.scene, tile, values, frame, (row, column), width, self.spill, sums)
-            return
-        rows, columns = index(self.c.m.extent) - row, index(self.c.n.extent) - column
-        inside = branch(rows.ge(tile.rows) & columns.ge(width))
-        with inside.then:
-            write_tile(self.scene, tile, values, frame, (row, column), width, self.spill, sums)
-        with inside.otherwise:
-            spill_tile(self.scene, tile, values, self.spill)
-            size = (minimum(rows, tile.rows), minimum(columns, width))
-            self.scene.write_block(self.spill, width, frame, size, (row, column), sums)
+        """All tiles go out through a buffer: that is one piece of code for those inside and those at an edge."""
+        spill_tile(self.scene, self.shape.tile, values, self.spill)
+        self._write_spilled(frame, row, column, sums)
+
+    def _write_spilled(self, frame: Frame, row: Value, column: Value, sums: Sums) -> None:
+        scene, tile, width = self.scene, self.shape.tile, self.shape.width
+        rows = minimum(index(self.c.m.extent) - row, tile.rows)
+        columns = minimum(index(self.c.n.extent) - column, width) if self.c.n.extent % width else index(width)
+        if scene.vectors and self.c.epilogue_size <= INLINE_EPILOGUE:
+            scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), (row, column), sums)
+        else:
+            scene.write_block(self.spill, width, frame, (rows, columns), (row, column), sums)

@@ -229,13 +229,15 @@ class Scene:
         lanes = self.lanes if self.vectors else 1
         columns = index(size[1])
         number = known(columns)
+        if self.vectors and number is not None and number % (2 * lanes) == 0 and self._is_deep:
+            lanes *= 2
         rest = (self.contraction.n.extent if number is None else number) % lanes
         whole = columns - columns % lanes
         with loop(0, size[0]) as r:
             row = self.row(frame, r.iv + at[0])
             start = r.iv * width + base
             with loop(0, whole, lanes) as j:
-                value = load(buffer, start + j.iv, self.lanes if self.vectors else 0)
+                value = load(buffer, start + j.iv, lanes if self.vectors else 0)
                 self._write_or_keep(value, row, j.iv + at[1], lanes, sums)
             if rest:
                 with nullcontext() if number is not None else when(whole.lt(columns)):
@@ -279,6 +281,16 @@ class Scene:
                 write(row, start, width)
             with whole.otherwise:
                 write(row, start, rest)
+
+    @property
+    def _is_deep(self) -> bool:
+        """Whether results are 16-bit numbers after a long chain of operations and roundings.
+
+        Two registers of them go through it together then, which hides its latency.
+        """
+        types = [result.type for result in self.contraction.kernel.results]
+        types += [i.value.type for op in self.contraction.epilogue for i in op.inputs if i.kind == "array"]
+        return self.contraction.epilogue_size >= 16 and all(bits_of(t) == 16 for t in types)
 
     def _write_or_keep(self, value: Value, row: Row, column: Value, count: Index, sums: Sums) -> None:
         value = self.add_partial(value, row, column, count, sums)

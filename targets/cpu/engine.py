@@ -84,7 +84,7 @@ def _object_files(module: ir.Module, opt_level: int) -> list[bytes]:
 
     def compiled(part: Part) -> bytes:
         # Where nothing is done twice, nothing is gained by optimising.
-        return object_file(part.module, 0 if part.is_straight else opt_level, scalars=part.has_scalars)
+        return object_file(part.module, 0 if part.is_straight else opt_level, unroll=part.is_of_small)
 
     with _workers(module.context, min(threads, len(parts))) as workers:
         return list(workers.map(compiled, parts))

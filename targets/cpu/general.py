@@ -14,7 +14,7 @@ from mlir.passmanager import PassManager
 
 from stablexla.lowering.kernels import INDEPENDENT
 from stablexla.lowering.operations import defining, remap, walk
-from stablexla.targets.cpu.kernel import SCALARS, Emitted, Kernel, flat_type
+from stablexla.targets.cpu.kernel import Emitted, Kernel, flat_type
 from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.kernels.classify import Kind
 
@@ -90,7 +90,7 @@ def _build(module: ir.Module, kernel: Kernel) -> tuple[tuple[int, int], ...]:
     types = [flat_type(v.type) for v in kernel.inputs] + [flat_type(t) for t in results] + [index, index]
     with ir.InsertionPoint(module.body):
         made = func.FuncOp(kernel.impl_name, ir.FunctionType.get(types, []), visibility="public")
-    made.attributes["no_inline"] = made.attributes[SCALARS] = ir.UnitAttr.get()
+    made.attributes["no_inline"] = ir.UnitAttr.get()
     block = made.add_entry_block()
     count = len(kernel.inputs)
     with ir.InsertionPoint(block):

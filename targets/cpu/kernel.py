@@ -16,9 +16,6 @@ from mlir.dialects import func
 from stablexla.lowering.kernels import KIND, config_of
 from stablexla.targets.cpu.target import CpuTarget
 
-SCALARS = "stablexla.scalars"
-"""Attribute of functions whose loops are on scalars, and left for LLVM to make vectors of."""
-
 
 @dataclass(frozen=True)
 class Emitted:
@@ -113,4 +110,4 @@ def flat_type(type_: ir.Type) -> ir.Type:
     return ir.MemRefType.get([size], type_.element_type)
 
 
-__all__ = ["KIND", "SCALARS", "CpuTarget", "Emitted", "Kernel", "KernelArguments", "flat_type"]
+__all__ = ["KIND", "CpuTarget", "Emitted", "Kernel", "KernelArguments", "flat_type"]

@@ -25,8 +25,9 @@ llvm.func internal @{name}_task(%context: !llvm.ptr, %lo: i64, %hi: i64) {{
 
 @module_pass("stablexla-run-in-parallel", "turns marked calls of kernels into calls of the runtime's parallel-for")
 def run_in_parallel(module: ir.Module) -> None:
-    """Each marked `llvm.call` gets a task function that unpacks its arguments for the range it is given."""
-    marked = [op for op in walk(module.operation) if op.name == "llvm.call" and PARALLEL_GRAIN in op.attributes]
+    """Each marked `llvm.call` of `main` gets a task function that unpacks its arguments for the range it is given."""
+    mains = [view.operation for view in module.body.operations if _is_main(view.operation)]
+    marked = [op for main in mains for op in walk(main) if op.name == "llvm.call" and PARALLEL_GRAIN in op.attributes]
     if not marked:
         return
     with module.context, ir.Location.unknown():
@@ -40,6 +41,11 @@ def run_in_parallel(module: ir.Module) -> None:
             name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
             with op.location:
                 _replace(op, name, structs[name])
+
+
+def _is_main(op: ir.Operation) -> bool:
+    """Kernels are marked where `main` calls them, and nowhere else."""
+    return op.name == "llvm.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main"
 
 
 def _struct(types: list[ir.Type]) -> str:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 import mlir.ir as ir
 
 from stablexla.targets.cpu.entry import PACKED_MAIN
-from stablexla.targets.cpu.kernel import SCALARS
 
 # A module costs about 3 ms by itself, and LLVM about 30 us for an operation: one of this many operations costs a tenth
 # more than the same as a part of another. More parts than threads are made, since nobody knows beforehand how long
 # each takes.
 LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 1000, 4
+# Up to here LLVM takes less than a fifth of a second on two cores, whatever it does.
+MOST_OF_SMALL = 6000
 # Attributes by which an operation names a function or a global.
 _REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name"}
 _OURS = frozenset(["main", PACKED_MAIN])
@@ -29,12 +30,12 @@ class Part:
     Attributes:
         module: the module.
         is_straight: whether it has no loop and no branch, so that there is nothing to optimise.
-        has_scalars: whether it has loops on scalars, of which LLVM is to make vectors.
+        is_of_small: whether it is of a program so small that LLVM may take its time.
     """
 
     module: ir.Module
     is_straight: bool = False
-    has_scalars: bool = False
+    is_of_small: bool = True
 
 
 @dataclass
@@ -49,10 +50,6 @@ class _Symbol:
     @property
     def is_declaration(self) -> bool:
         return self.is_function and not self.op.regions[0].blocks
-
-    @property
-    def has_scalars(self) -> bool:
-        return SCALARS in self.op.attributes
 
 
 @dataclass
@@ -73,21 +70,19 @@ def partition(module: ir.Module, threads: int) -> list[Part]:
     symbols = _symbols(module)
     weight = sum(s.weight for name, s in symbols.items() if name not in _OURS)
     movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
-    if weight < 2 * LEAST_OPERATIONS or "main" not in symbols or not movable:
-        return [Part(module, has_scalars=any(s.has_scalars for s in symbols.values()))]
+    is_small = weight < MOST_OF_SMALL
+    if weight < 2 * LEAST_OPERATIONS or threads < 2 or "main" not in symbols or not movable:
+        return [Part(module, is_of_small=is_small)]
     apart, in_main = _roots(symbols)
-    closures = {root: _closure(symbols, [root]) for root in apart}
-    on_scalars = {r: any(symbols[n].has_scalars for n in names) for r, names in closures.items()}
     parts = []
-    for scalars in (True, False):
-        chosen = {r: names for r, names in closures.items() if on_scalars[r] == scalars}
-        for each in _pack(chosen, symbols, threads):
-            made = _module(module, symbols, each.names, declared=(), exported=set(each.roots))
-            parts.append(Part(made, has_scalars=scalars))
+    for each in _pack({root: _closure(symbols, [root]) for root in apart}, symbols, threads):
+        made = _module(module, symbols, each.names, declared=(), exported=set(each.roots))
+        parts.append(Part(made, is_of_small=is_small))
     # What main calls is only declared there; what several parts need is in each of them.
     own = _closure(symbols, in_main) | _OURS
     alone = _module(module, symbols, own, declared=apart, exported=set(_OURS))
-    return [*parts, Part(alone, is_straight=len(symbols["main"].op.regions[0].blocks) == 1)]
+    is_straight = len(symbols["main"].op.regions[0].blocks) == 1
+    return [*parts, Part(alone, is_straight=is_straight, is_of_small=is_small)]
 
 
 def _symbols(module: ir.Module) -> dict[str, _Symbol]:
@@ -131,7 +126,7 @@ def _pack(closures: dict[str, set[str]], symbols: dict[str, _Symbol], threads: i
     """Spreads the roots, the heaviest first, each where the sum is then least."""
     weights = {root: sum(symbols[name].weight for name in closure) for root, closure in closures.items()}
     wanted = sum(weights.values()) // LEAST_OPERATIONS
-    bins = [_Bin() for _ in range(max(1, min(PARTS_FOR_EACH_THREAD * threads, wanted) if threads > 1 else 1))]
+    bins = [_Bin() for _ in range(max(1, min(PARTS_FOR_EACH_THREAD * threads, wanted)))]
 
     def added(to: _Bin, root: str) -> int:
         return sum(symbols[name].weight for name in closures[root] - to.names)

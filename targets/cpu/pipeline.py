@@ -7,7 +7,7 @@ from stablexla.targets import bounded, inlining, lowering_passes, ruled, transfo
 from stablexla.targets.cpu import assign, attention_find, bf16_as_bits, emit, entry, parallel, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.imports import bounds, quantized, shapes, shardings  # noqa: F401
-from stablexla.targets.kernels import group, outline, prepare  # noqa: F401
+from stablexla.targets.kernels import group, outline, prepare, turn  # noqa: F401
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import LOWER, Pipeline, Step
 
@@ -50,7 +50,11 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
             "stablexla-decompose-composites,stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse",
         ),
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),
-        Step("kernels", "stablexla-prepare-groups,stablexla-find-attention,stablexla-group,stablexla-outline", TENSOR),
+        Step(
+            "kernels",
+            "stablexla-prepare-groups,stablexla-find-attention,stablexla-turn-products,stablexla-group,stablexla-outline",
+            TENSOR,
+        ),
         Step(
             "buffers",
             f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},"

@@ -24,6 +24,7 @@ class Shared:
 
     def __init__(self, kernel: Kernel, target: CpuTarget) -> None:
         self._kernel, self._target = kernel, target
+        self._open: dict[ir.Value, ir.Value] = {}
 
     def call(
         self,
@@ -46,9 +47,10 @@ class Shared:
             arguments = [Value(argument) for argument in made.add_entry_block().arguments]
             with emitting(made, self._target):
                 write(arguments[: len(buffers)], arguments[len(buffers) :])
-        func.CallOp([], name, [*(_opened(b) for b in buffers), *(index(n).ssa for n in numbers)])
+        func.CallOp([], name, [*(self._opened(b) for b in buffers), *(index(n).ssa for n in numbers)])
 
     def _find(self, name: str) -> Any:
+        """The function of a name in the module, or None."""
         module = self._kernel.func.operation.parent
         for view in module.regions[0].blocks[0].operations:
             op = view.operation
@@ -56,13 +58,22 @@ class Shared:
                 return op
         return None
 
+    def _opened(self, buffer: Value) -> ir.Value:
+        """A buffer as one of the nominal extent; made once, where the buffer itself is."""
+        found = self._open.get(buffer.ssa)
+        if found is None:
+            owner = buffer.ssa.owner
+            begin = ir.InsertionPoint.at_block_begin(owner) if isinstance(owner, ir.Block) else None
+            with begin or ir.InsertionPoint.after(owner):
+                found = self._open[buffer.ssa] = _reinterpreted(buffer)
+        return found
+
 
 def _open(element: ir.Type) -> ir.Type:
     return ir.MemRefType.get([EXTENT], element)
 
 
-def _opened(buffer: Value) -> ir.Value:
-    """A buffer as one of the nominal extent."""
+def _reinterpreted(buffer: Value) -> ir.Value:
     layout = ir.StridedLayoutAttr.get(0, [1])
     strided = ir.MemRefType.get([EXTENT], buffer.element, layout)
     whole = memref.reinterpret_cast(

@@ -33,6 +33,8 @@ from stablexla.targets.cpu.target import CpuTarget
 
 # Columns that a row is cut into: at most of this length, and so that not more than an eighth is filling.
 COLUMN, FILLING = 512, 8
+# Tiles are halved, so that threads have about the same to do, until there are so many or they have so few keys.
+SHARES, SMALLEST_TILE = 8, 4096
 # About how long a vector's turn in a merge takes.
 MERGE_NS = 5.0
 
@@ -61,7 +63,10 @@ class Plan:
         blocks = -(-given.length // block)
         # Two of them are worked in at a time, and lie in the cache that a core has for itself.
         most = max(1, target.l2_bytes // 4 // (block * given.keys.bits // 8))
-        return cls(given, column, blocks, min(1 << (blocks - 1).bit_length(), 1 << most.bit_length() - 1))
+        tile = min(1 << (blocks - 1).bit_length(), 1 << most.bit_length() - 1)
+        while given.rows * -(-blocks // tile) < SHARES and tile * block >= 2 * SMALLEST_TILE:
+            tile //= 2
+        return cls(given, column, blocks, tile)
 
     @property
     def block(self) -> int:

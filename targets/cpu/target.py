@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
+import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,7 +64,7 @@ def host_target() -> CpuTarget:
         l2_bytes=_cache_bytes(2, 512 << 10),
         l3_bytes=_cache_bytes(3, 16 << 20),
         num_threads=len(os.sched_getaffinity(0)),
-        features=tuple(sorted(flags & FEATURES)),
+        features=tuple(sorted(f for f in flags & FEATURES if not f.startswith("amx") or _may_use_tiles())),
     )
 
 
@@ -72,6 +74,15 @@ def _cpu_flags() -> set[str]:
     except OSError:
         return set()
     return next((set(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), set())
+
+
+def _may_use_tiles() -> bool:
+    """Asks Linux for the tiles' registers; it may refuse, and did not know them before 5.16."""
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    try:
+        return platform.machine() == "x86_64" and ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0
+    except (OSError, AttributeError):
+        return False
 
 
 def _cache_bytes(index: int, default: int) -> int:

@@ -132,6 +132,7 @@ class MemoryPool {
     stats_.in_use_bytes += size;
     ++stats_.in_use_blocks;
     ++stats_.reused;
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.in_use_bytes);
     return data;
   }
 
@@ -146,6 +147,7 @@ class MemoryPool {
     stats_.in_use_bytes += size;
     ++stats_.in_use_blocks;
     ++stats_.allocated;
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.in_use_bytes);
     return data;
   }
 
@@ -164,7 +166,7 @@ class MemoryPool {
 
   std::mutex mutex_;
   std::array<std::vector<void*>, kClasses> free_;
-  PoolStats stats_{0, 0, 0, 0, default_limit(), 0, 0};
+  PoolStats stats_{0, 0, 0, 0, default_limit(), 0, 0, 0};
   std::atomic<int> fill_{-1};
 };
 

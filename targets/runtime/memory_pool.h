@@ -14,6 +14,7 @@ struct Block {
 struct PoolStats {
   std::size_t in_use_bytes, in_use_blocks, cached_bytes, cached_blocks, limit_bytes;
   std::uint64_t reused, allocated;
+  std::size_t peak_bytes;  // the most that was in use at once
 };
 
 Block acquire_block(std::size_t bytes);  // data is null when there is no memory

@@ -15,6 +15,7 @@
 #include "released_gil.h"
 #include "shared_blocks.h"
 #include "thread_pool.h"
+#include "tile_permission.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -98,6 +99,7 @@ nb::dict stats() {
   dict["limit_bytes"] = now.limit_bytes;
   dict["reused"] = now.reused;
   dict["allocated"] = now.allocated;
+  dict["peak_bytes"] = now.peak_bytes;
   return dict;
 }
 
@@ -116,6 +118,7 @@ void set_num_threads(int count) {
 NB_MODULE(_runtime, m) {
   nb::set_leak_warnings(false);  // programs in global variables outlive the interpreter's clean-up
   stablexla::import_numpy();
+  stablexla::ask_for_tiles();  // before there are threads
 
   nb::class_<ArraySpec>(m, "ArraySpec",
                         "Element type, shape and name of one array of a program's interface.\n\n"

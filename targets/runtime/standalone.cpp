@@ -13,6 +13,7 @@
 #include "memory_pool.h"
 #include "random_key.h"
 #include "thread_pool.h"
+#include "tile_permission.h"
 
 // Of OpenBLAS, when that is what the library was linked with.
 extern "C" {
@@ -59,6 +60,7 @@ std::atomic<std::uint64_t>& seed() {
 std::atomic<std::uint64_t> drawn{0};
 
 void prepare() {
+  ask_for_tiles();
   static std::once_flag once;
   std::call_once(once, [] {
     if (openblas_get_num_threads != nullptr && openblas_set_num_threads != nullptr)

@@ -12,7 +12,6 @@ from mlir.passmanager import PassManager
 
 from stablexla.lowering.math_expansion import expand_math
 from stablexla.lowering.small_floats import expand_small_floats
-from stablexla.targets.cpu import contraction_groups
 from stablexla.targets.cpu.contraction import emit_contraction
 from stablexla.targets.cpu.contraction_match import match_contraction
 from stablexla.targets.cpu.kernel import KIND, Kernel
@@ -45,7 +44,7 @@ KINDS = {
 }
 # Large caches keep k whole; small ones cut it into blocks.
 SMALL = {"l1_bytes": 1 << 10, "l2_bytes": 16 << 10}
-SHAPES = [(13, 37, 1001), (70, 67, 33), (40, 33, 600), (13, 16, 256)]
+SHAPES = {"large": (70, 67, 33), "small": (40, 37, 301)}
 
 
 def target_for(kind: str, **more: int) -> CpuTarget:
@@ -77,7 +76,7 @@ def drawn(kind: str, shape: tuple[int, ...], side: int) -> np.ndarray:
 
 
 def check(kind: str, equation: str, m: int, n: int, k: int, target: CpuTarget) -> str:
-    kernel = compile_kernel(kernel_text(kind, equation, m, n, k), target, emit_contraction)
+    kernel = compile_kernel(kernel_text(kind, equation, m, n, k), target, emit_contraction, opt_level=1)
     sizes = {"m": m, "n": n, "k": k}
     sides = equation.split("->")[0].split(",")
     x, y = (drawn(kind, tuple(sizes[a] for a in side), i) for i, side in enumerate(sides))
@@ -89,31 +88,29 @@ def check(kind: str, equation: str, m: int, n: int, k: int, target: CpuTarget) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("caches", ["large", "small"])
+@pytest.mark.parametrize("caches", SHAPES)
 def test_products(kind: str, caches: str) -> None:
-    target = target_for(kind, **(SMALL if caches == "small" else {}))
-    for number, (m, n, k) in enumerate(SHAPES):
-        order = ORDERS[(number + (caches == "small")) % len(ORDERS)]
-        check(kind, order, m, n, k, target)
+    m, n, k = SHAPES[caches]
+    order = ORDERS[(len(kind) + len(caches)) % len(ORDERS)]
+    check(kind, order, m, n, k, target_for(kind, **(SMALL if caches == "small" else {})))
 
 
-@pytest.mark.parametrize("kind", ["pairs", "signed bytes", "tiles ss", "tiles bf16", "floats bf16"])
+@pytest.mark.parametrize("kind", ["pairs", "tiles bf16"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_orders(kind: str, order: str) -> None:
-    check(kind, order, 21, 50, 75, target_for(kind))
-    check(kind, order, 100, 20, 91, target_for(kind, **SMALL))
+    check(kind, order, 30, 50, 75, target_for(kind, **SMALL))
 
 
-@pytest.mark.parametrize("kind", ["pairs", "mixed pairs", "floats f16", "pairs of i16"])
+@pytest.mark.parametrize("kind", ["mixed pairs", "floats f16"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_few_rows_or_columns(kind: str, order: str) -> None:
-    for m, n, k in ((1, 301, 700), (3, 65, 601), (8, 640, 64), (701, 5, 33)):
-        check(kind, order, m, n, k, target_for(kind))
+    for m, n, k in ((1, 81, 700), (7, 640, 65)):
+        check(kind, order, *((m, n) if "mk" in order else (n, m)), k, target_for(kind))
 
 
 @pytest.mark.parametrize("kind", ["pairs", "unsigned pairs", "pairs of i16", "floats bf16"])
 def test_instructions_of_this_machine(kind: str) -> None:
-    for m, n, k in ((64, 80, 128), (33, 19, 301), (5, 90, 333)):
+    for m, n, k in ((33, 19, 301), (5, 90, 333)):
         check(kind, "mk,kn->mn", m, n, k, host_target())
 
 
@@ -206,9 +203,8 @@ def test_f32_is_never_rounded_to_multiply() -> None:
     text = KernelText("contraction")
     made, _ = dot(text, "mk,kn->mn", {"m": 64, "n": 64, "k": 64}, "f32", "f32")
     target = CpuTarget().with_vectors(256, tuple(FEATURES))
-    module, kernel, _ = emit(text.text(made), target, emit_contraction)
+    module, _, _ = emit(text.text(made), target, emit_contraction)
     assert "bf16" not in str(module)
-    assert contraction_groups.emit_groups is not None
 
 
 # --- other processors ----------------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""What the memory pool holds, from which results and temporaries of all executables are taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stablexla.targets import runtime
+
+
+@dataclass(frozen=True)
+class MemoryStats:
+    """The pool's state, in bytes and in how often it was asked.
+
+    Attributes:
+        in_use: memory of results that are alive, and of the temporaries of calls that are running.
+        held: memory that nobody uses and that is kept, with its pages, for later calls.
+        peak: the most that was in use at one time, since the process began.
+        limit: `held` never becomes larger.
+        hits: requests that were served from what was held.
+        misses: requests for which the system was asked.
+    """
+
+    in_use: int
+    held: int
+    peak: int
+    limit: int
+    hits: int
+    misses: int
+
+
+def memory_stats() -> MemoryStats:
+    """What the pool of results and temporaries holds now, in this process.
+
+    A block is as large as its size class, at most a quarter more than was asked for. Results of a megabyte and more are
+    asked for as huge pages where the system gives them; pages that are held cost no page faults when they are used
+    again.
+
+    >>> negate = sx.compile("func.func @main(%x: tensor<1000xf32>) -> tensor<1000xf32> {"
+    ...                     " %0 = stablehlo.negate %x : tensor<1000xf32> return %0 : tensor<1000xf32> }")
+    >>> before = sx.memory_stats().in_use
+    >>> result = negate(np.zeros(1000, np.float32))
+    >>> sx.memory_stats().in_use - before
+    4096
+    >>> del result
+    >>> sx.memory_stats().held >= 4096
+    True
+    """
+    now = runtime.pool_stats()
+    return MemoryStats(
+        now["in_use_bytes"],
+        now["cached_bytes"],
+        now["peak_bytes"],
+        now["limit_bytes"],
+        now["reused"],
+        now["allocated"],
+    )

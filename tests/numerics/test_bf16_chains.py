@@ -1,0 +1,51 @@
+"""Chains of operations on bf16, each rounded: all 65536 numbers through each of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.lowering import small_floats
+
+EVERY = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
+CHAINS: dict[str, Callable[[sx.XlaOp], sx.XlaOp]] = {
+    "arithmetic": lambda x: sx.tanh(-x * x + x) / sx.abs(x) - x,
+    "exponentials": lambda x: sx.exp(x) * sx.logistic(x) + sx.log(x),
+    "choices": lambda x: sx.max(sx.sqrt(x), sx.min(x, x * x)) * sx.sign(x),
+}
+
+
+def result_of(chain: Callable[[sx.XlaOp], sx.XlaOp], x: np.ndarray) -> np.ndarray:
+    b = sx.XlaBuilder("chain")
+    built = b.build(chain(b.parameter(0, sx.bf16[x.shape[0]])))
+    return np.asarray(sx.compile(built)(x))
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_rounding_without_a_look_at_nans_changes_no_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = result_of(CHAINS[name], EVERY)
+    monkeypatch.setattr(small_floats, "has_short_nans", lambda value: False)
+    np.testing.assert_array_equal(result_of(CHAINS[name], EVERY).view(np.uint16), quick.view(np.uint16))
+
+
+def test_nans_of_f32_stay_nans() -> None:
+    """Those whose upper bits are all set would become -0 if they were rounded like numbers."""
+    bits = np.concatenate([np.arange(0x7FFF0000, 0x80000000, 97), np.arange(0xFFFF0000, 0x100000000, 97)])
+    x = bits.astype(np.uint32).view(np.float32)
+    b = sx.XlaBuilder("convert")
+    built = b.build(sx.convert_element_type(b.parameter(0, sx.f32[x.shape[0]]), sx.bf16))
+    assert np.isnan(np.asarray(sx.compile(built)(x)).astype(np.float32)).all()
+
+
+def test_erfc_of_bf16_is_rounded_right() -> None:
+    with np.errstate(invalid="ignore"):
+        expected = np.array([math.erfc(v) for v in EVERY.astype(np.float64)]).astype(ml_dtypes.bfloat16)
+    made = result_of(sx.erfc, EVERY)
+    numbers = ~np.isnan(expected.astype(np.float32))
+    np.testing.assert_array_equal(made[numbers].view(np.uint16), expected[numbers].view(np.uint16))
+    assert np.isnan(made[~numbers].astype(np.float32)).all()
