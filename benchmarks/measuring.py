@@ -104,11 +104,11 @@ class Effort:
 
     Attributes:
         seconds: of an engine's turn.
-        budget: of all turns together; at least `least` rounds are made, at most `most`.
+        budget: of all turns together; at least `least` rounds are made, at most `most`; for none, nothing is run.
     """
 
-    seconds: float = 0.03
-    budget: float = 0.8
+    seconds: float = 0.02
+    budget: float = 0.5
     least: int = 3
     most: int = 15
 
@@ -119,6 +119,8 @@ def measure(program: Program, engines: Sequence[Engine], effort: Effort, limits:
     if limits is not None:
         row.limit = limits.of(program.work())
     prepared = prepare(program, engines, row)
+    if not effort.most:
+        return row
     arguments = program.arguments()
     for each in prepared.values():
         each.bind(arguments)

@@ -10,6 +10,9 @@ from rich.table import Table
 from benchmarks.measuring import OURS, Row
 from benchmarks.report import Report, best_ratio, families, geomean, in_words, ratio_in_words
 
+# Seconds: a call takes about as long, whatever it computes.
+LEAST_LIMIT = 1e-6
+
 
 @dataclass(frozen=True)
 class Cells:
@@ -40,7 +43,8 @@ def _times(row: Row, names: Sequence[str], peers: Sequence[str]) -> list[str]:
         found = row.engines.get(name)
         failed = "failed" if name in row.failures else "-"
         made.append(in_words(found.best, found.median) if found and found.rounds else failed)
-    made += [in_words(row.limit) if row.limit else "", f"{row.share:.0%}" if row.share else ""]
+    told = row.limit >= LEAST_LIMIT
+    made += [in_words(row.limit) if told else "", f"{row.share:.0%}" if told and row.share else ""]
     made += [ratio_in_words(row.ratio(name)) for name in peers]
     return [*made, ratio_in_words(best_ratio(row))]
 

@@ -91,7 +91,9 @@ def _pools(folding: Folding, window: Window, shape: tuple[int, ...]) -> bool:
     can be computed with what comes after it.
     """
     element, dilations = folding.elements[0], (*window.base_dilations, *window.window_dilations)
-    known = folding.keeps_start and (element.is_integer or element.bits >= 32) and element.bits >= 8
+    # The largest of floats of 16 bits is found in 32 without rounding.
+    wide = element.is_integer or element.bits >= 32 or (element.bits == 16 and folding.repeats)
+    known = folding.keeps_start and wide and element.bits >= 8
     if not known or element.is_complex or any(d != 1 for d in dilations) or prod(window.sizes) > MOST_POOLED:
         return False
     if all(pair == (0, 0) for pair in window.padding):

@@ -31,6 +31,8 @@ class CompileOptions:
         vector_bits: width of the vectors in kernels, 128, 256 or 512; None is the processor's own.
         rules: lowering rules of the user's for this program, made by `sx.lowering_rule`; they go before those that
             are registered.
+        deterministic: asks that results do not depend on the number of threads, bit for bit. None does so far: sums are
+            cut up by sizes that are fixed when a kernel is compiled. With the option it stays so on one machine.
         isolated: compiles in another process, so that a crash inside of MLIR is a `CompileError` with the step, what
             LLVM said and a file that shows it again. It takes longer: the first time about a second.
         cache: a folder in which compiled programs are kept, and looked for before compiling; the knob STABLEXLA_CACHE,
@@ -50,6 +52,7 @@ class CompileOptions:
     flush_denormals: bool = False
     vector_bits: int | None = None
     rules: Sequence[LoweringRule] = ()
+    deterministic: bool = False
     isolated: bool = False
     time_limit: float | None = None
     cache: str | Path | None = None
@@ -67,7 +70,7 @@ class CompileOptions:
         for rule in self.rules:
             if not isinstance(rule, LoweringRule):
                 raise CompileError(f"{rule!r} is no lowering rule", hint="sx.lowering_rule(name, function)")
-        for name in ("flush_denormals", "isolated"):
+        for name in ("flush_denormals", "deterministic", "isolated"):
             if not isinstance(getattr(self, name), bool):
                 raise CompileError(f"{name} must be True or False, not {getattr(self, name)!r}")
         self._check_time_limit()

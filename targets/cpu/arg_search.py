@@ -237,7 +237,9 @@ class _Search:
         first = cast_index(best[1], index_type) * BLOCK
         wanted = splat(best[0], self.lanes)
         search = scf.WhileOp([index_type], [first.ssa])
-        before, after = (region.blocks.append(index_type, arg_locs=[ir.Location.unknown()]) for region in search.regions)
+        before, after = (
+            region.blocks.append(index_type, arg_locs=[ir.Location.unknown()]) for region in search.regions
+        )
         with ir.InsertionPoint(before):
             at = Value(before.arguments[0])
             hits = self._hits(row, at, wanted)
@@ -271,4 +273,3 @@ class _Search:
         i32 = ir.IntegerType.get_signless(32)
         wide = packed if self.lanes == 32 else arith.extui(i32, packed)
         return Value(math.cttz(wide))
-

@@ -158,7 +158,8 @@ class _Writer:
         self.line = whole.boxes[0].sizes[-1] if whole.base is not None else whole.shape[-1]
         self.elements = prod(rows) * self.line
         self.strides = [prod(whole.shape[d + 1 :]) for d in range(len(whole.shape))]
-        *self.outer, self.last = rows or [1]
+        self.outer: list[int] = rows[:-1]
+        self.last: int = rows[-1] if rows else 1
         self.has_rows = bool(rows)
         self.block = max(1, min(self.last, BLOCK_BYTES // max(1, self.line * self.size)))
         self.parts = -(-self.line // PART) if self.line >= 2 * PART else 1
@@ -222,9 +223,7 @@ class _Writer:
                 found = each if found is None else found & each
         return found
 
-    def _line(
-        self, top: Scope, at: list[Value], band: _Band, low: Value, high: Value
-    ) -> None:
+    def _line(self, top: Scope, at: list[Value], band: _Band, low: Value, high: Value) -> None:
         boxes, segments = band
         rows = {id(box): top.inside(self._inside(box, at)) for box in boxes}
         start = index(0)
@@ -297,7 +296,7 @@ class _Writer:
         _cover(begin, end, lanes, put, place if past else None, straight=straight and (past or self.nontemporal))
 
     def _lanes(self) -> int:
-        return max(1, self.target.vector_bits // bits_of(self.whole.element))
+        return max(1, int(self.target.vector_bits // bits_of(self.whole.element)))
 
 
 def _in_turns(values: list[Value]) -> list[Value]:
@@ -314,13 +313,19 @@ def _in_turns(values: list[Value]) -> list[Value]:
         wanted = [divmod(number * lanes + lane, count) for lane in range(lanes)]
         two = shuffle(values[0], values[1], [turn + lanes * (which == 1) for turn, which in wanted])
         if count == 3:
-            two = shuffle(two, values[2], [lanes + t if which == 2 else l for l, (t, which) in enumerate(wanted)])
+            two = shuffle(two, values[2], [lanes + t if which == 2 else here for here, (t, which) in enumerate(wanted)])
         made.append(two)
     return made
 
 
 def _cover(
-    begin: Value, end: Value, lanes: int, put: Callable[[Value, int, bool], None], place: Value | None, *, straight: bool
+    begin: Value,
+    end: Value,
+    lanes: int,
+    put: Callable[[Value, int, bool], None],
+    place: Value | None,
+    *,
+    straight: bool,
 ) -> None:
     """Does `put` for all of [begin, end) in vectors; the last one repeats a part of the one before.
 
@@ -343,7 +348,9 @@ def _cover(
     _vectors(begin, end, lanes, put, place)
 
 
-def _vectors(begin: Value, end: Value, lanes: int, put: Callable[[Value, int, bool], None], place: Value | None) -> None:
+def _vectors(
+    begin: Value, end: Value, lanes: int, put: Callable[[Value, int, bool], None], place: Value | None
+) -> None:
     if place is None:
         with loop(begin, end, lanes) as turn:
             put(minimum(turn.iv, end - lanes), lanes, False)
@@ -354,4 +361,3 @@ def _vectors(begin: Value, end: Value, lanes: int, put: Callable[[Value, int, bo
     with loop(first, end - (lanes - 1), lanes) as turn:
         put(turn.iv, lanes, True)
     put(end - lanes, lanes, False)
-

@@ -31,11 +31,12 @@ def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
     """Rewrites `main` and drops the kernels' functions on tensors.
 
     Args:
-        num_threads: with 1, no call is marked to run in parallel.
+        num_threads: into how many pieces a call is cut at most, so that no more threads work on it; with 1, no call is
+            marked to run in parallel, and 0 leaves it to the number of threads that there are.
     """
     with module.context, ir.Location.unknown():
         assignment = BufferAssignment(module)
-        BufferedMain(assignment, parallel=num_threads != 1).write()
+        BufferedMain(assignment, num_threads).write()
         assignment.main.erase()
         for view in list(module.body.operations):
             if KIND in view.operation.attributes:
@@ -45,9 +46,9 @@ def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
 class BufferedMain:
     """Writes the new `main` beside the old one."""
 
-    def __init__(self, assignment: BufferAssignment, *, parallel: bool) -> None:
+    def __init__(self, assignment: BufferAssignment, num_threads: int) -> None:
         self._assignment = assignment
-        self._parallel = parallel
+        self._num_threads = num_threads
         self._values: dict[ir.Value, ir.Value] = {}
         self._views: dict[tuple[Buffer, ir.Type], ir.Value] = {}
         self._arguments: dict[tuple[str, int], ir.Value] = {}
@@ -167,9 +168,11 @@ class BufferedMain:
                 continue
             high = arith.ConstantOp(ir.IndexType.get(), phase.items).result
             made = func.CallOp([], phase.function, [*operands, self._zero, high])
-            if self._parallel and phase.items > phase.grain:
+            # A thread takes a grain at a time: where there are no more of them than threads allowed, no more take part.
+            grain = max(1, phase.grain, -(-phase.items // self._num_threads) if self._num_threads else 1)
+            if phase.items > grain:
                 i64 = ir.IntegerType.get_signless(64)
-                made.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(i64, max(1, phase.grain))
+                made.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(i64, grain)
 
     def _while(self, op: ir.Operation) -> None:
         self._copy(self._assignment.copies[op])

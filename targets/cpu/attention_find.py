@@ -22,7 +22,7 @@ from stablexla.targets.cpu.kernel import Kernel
 from stablexla.targets.cpu.target import host_target
 from stablexla.targets.kernels.classify import Kind, classify, is_generic
 from stablexla.targets.kernels.group import blocks_of
-from stablexla.targets.kernels.outline import function_of
+from stablexla.targets.kernels.outline import PROVISIONAL, function_of
 from stablexla.targets.kernels.prepare import drop_unused
 from stablexla.targets.passes import module_pass
 
@@ -39,9 +39,10 @@ def find_attention(module: ir.Module) -> None:
     """Makes a kernel of each attention that the CPU's emitter takes."""
     main = main_of(module)
     made: list[tuple[ir.Value, ir.Value]] = []
+    names: dict[str, str] = {}
     for block in list(blocks_of(main)):
         open_batches(block)
-        made += _Finder(main, block, len(made)).run()
+        made += _Finder(main, block, names).run()
     for old, new in made:  # all at once: an operation's hash is that of its operands
         old.replace_all_uses_with(new)
     if made:
@@ -49,10 +50,13 @@ def find_attention(module: ir.Module) -> None:
 
 
 class _Finder:
-    """Finds the attentions of a block. Nothing that is there is changed."""
+    """Finds the attentions of a block. Nothing that is there is changed.
 
-    def __init__(self, main: ir.Operation, block: ir.Block, first_number: int) -> None:
-        self._main, self._number = main, first_number
+    `names` has the kernels made so far by their texts, with "" for those that are no attention.
+    """
+
+    def __init__(self, main: ir.Operation, block: ir.Block, names: dict[str, str]) -> None:
+        self._main, self._names = main, names
         self._operations = [view.operation for view in block.operations if is_generic(view.operation)]
         self._order = {op: n for n, op in enumerate(self._operations)}
         self._kinds: dict[ir.Operation, Kind] = {}
@@ -72,27 +76,37 @@ class _Finder:
         return found
 
     def _call(self, members: list[ir.Operation]) -> ir.Value | None:
-        """A call of a new kernel of these operations, if there is an attention that the emitter takes."""
+        """A call of a kernel of these operations, if there is an attention that the emitter takes."""
 
         def new(inputs: Sequence[ir.Type], results: Sequence[ir.Type], kind: str) -> func.FuncOp:
             type_ = ir.FunctionType.get(list(inputs), list(results))
             with ir.InsertionPoint(self._main):
-                made = func.FuncOp(f"attention.{self._number}", type_, visibility="private")
+                made = func.FuncOp(PROVISIONAL, type_, visibility="private")
             made.attributes[KIND] = ir.StringAttr.get(kind)
             return made
 
         result = members[-1].results[0]
         with members[-1].context, ir.Location.fused([op.location for op in members]):
             function, inputs = function_of("attention", members, [result], new)
+            name = self._name(function)
+            if not name:
+                return None
+            with ir.InsertionPoint(members[-1]):
+                made: ir.Value = func.CallOp([result.type], name, inputs).results[0]
+        return made
+
+    def _name(self, function: func.FuncOp) -> str:
+        """Names a function; "" if it is no attention. Of equal ones only the first is looked at and kept."""
+        text = function.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
+        if text not in self._names:
             with reading(Kernel(function)) as attention:
                 taken = attention is not None and fits(attention, host_target())
-            if not taken:
-                function.operation.erase()
-                return None
-            self._number += 1
-            with ir.InsertionPoint(members[-1]):
-                made: ir.Value = func.CallOp([result.type], function.name.value, inputs).results[0]
-        return made
+            self._names[text] = f"attention.{len(self._names)}" if taken else ""
+            if taken:
+                function.attributes["sym_name"] = ir.StringAttr.get(self._names[text])
+                return self._names[text]
+        function.operation.erase()
+        return self._names[text]
 
     def _kind(self, op: ir.Operation) -> Kind:
         found = self._kinds.get(op)

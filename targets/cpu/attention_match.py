@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import func, linalg
+from mlir.dialects import func
 
-from stablexla.lowering.operations import body_of, defining
-from stablexla.targets.cpu.chains import Chain, chain_of
+from stablexla.targets.cpu.attention_rows import Rows, made_in, read_rows
+from stablexla.targets.cpu.chains import Chain
 from stablexla.targets.cpu.contraction_match import (
     Operand,
     conversion_of,
@@ -24,10 +24,9 @@ from stablexla.targets.cpu.contraction_match import (
     starts_at_zero,
 )
 from stablexla.targets.cpu.emission import can_clone
-from stablexla.targets.cpu.kernel import KIND, Kernel
-from stablexla.targets.cpu.nests import Load, Store, analyse
+from stablexla.targets.cpu.kernel import Kernel
+from stablexla.targets.cpu.nests import Load, Store
 from stablexla.targets.kernels.classify import Kind, classify, is_generic
-from stablexla.targets.kernels.outline import function_of
 
 SUM_TYPES = (ir.F32Type, ir.F64Type)
 
@@ -96,7 +95,8 @@ class Attention:
 
     def extent(self, loops: Sequence[int]) -> int:
         """Turns of some loops together."""
-        return math.prod(self.chain.nest.extents[d] for d in loops)
+        extents = self.chain.nest.extents
+        return math.prod(extents[d] for d in loops)
 
 
 @contextmanager
@@ -122,11 +122,11 @@ def _read(kernel: Kernel, keep: Callable[[func.FuncOp], None]) -> Attention | No
         return None
     after = _operations_after(kernel, last)
     middle = [op for op in kernel.ops if is_generic(op) and op not in (first, last) and op not in after]
-    weights = next((v for v in last.operands[:2] if _made_in(v, middle)), None)
+    weights = next((v for v in last.operands[:2] if made_in(v, middle)), None)
     factors_first, factors_last = _factors(first), _factors(last)
     if weights is None or factors_first is None or factors_last is None:
         return None
-    rows = _rows(kernel, middle, weights, factors_last[list(last.operands[:2]).index(weights)], scores, keep)
+    rows = read_rows(kernel, middle, weights, factors_last[list(last.operands[:2]).index(weights)], scores, keep)
     if rows is None:
         return None
     return _Loops(kernel, first, last, after, rows).attention(factors_first, factors_last, weights)
@@ -160,221 +160,6 @@ def _factors(dot: ir.Operation) -> list[tuple[ir.Operation, ...]] | None:
     return [by_argument[x], by_argument[y]]
 
 
-# --- the function of rows -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The function of rows, taken apart."""
-
-    chain: Chain
-    scores: Load
-    weights: Store
-    total: Store | None
-    shared: bool
-    inputs: tuple[int | None, ...]
-
-
-def _rows(
-    kernel: Kernel,
-    middle: list[ir.Operation],
-    weights: ir.Value,
-    conversion: tuple[ir.Operation, ...],
-    scores: ir.Value,
-    keep: Callable[[func.FuncOp], None],
-) -> _Rows | None:
-    divided = _division(weights, middle)
-    if divided is None or divided[1].type.element_type != scores.type.element_type:
-        divided = None
-        results, converted = [weights], conversion
-    else:
-        powers, total, between = divided
-        results, converted = [powers, total], (*between, *conversion)
-    members = _needed(middle, results)
-
-    def new(inputs: Sequence[ir.Type], outputs: Sequence[ir.Type], kind: str) -> func.FuncOp:
-        with ir.InsertionPoint(kernel.func):
-            made = func.FuncOp(
-                f"{kernel.name}_rows", ir.FunctionType.get(list(inputs), list(outputs)), visibility="private"
-            )
-        made.attributes[KIND] = ir.StringAttr.get(kind)
-        return made
-
-    function, inputs = function_of("row", members, results, new)
-    keep(function)
-    if converted:
-        _convert_result(function, converted)
-    made = Kernel(function)
-    nest = analyse(made, merge=False)
-    chain = chain_of(nest) if nest is not None else None
-    if chain is None or chain.columns != {chain.inner}:
-        return None
-    if scores not in inputs or any(v != scores and v not in kernel.inputs for v in inputs):
-        return None
-    number = inputs.index(scores)
-    loads = [node for node in chain.nest.loads if node.buffer == number]
-    if len(loads) != 1 or not loads[0].stays or not all(loads[0].strides):
-        return None
-    if made.results[0].type.element_type != scores.type.element_type:
-        return None
-    stores = [s for p in chain.passes for s in p.stores]
-    return _Rows(
-        chain,
-        loads[0],
-        stores[0],
-        chain.row_stores[0] if divided is not None else None,
-        _written_last(chain, loads[0], stores[0]),
-        tuple(None if v == scores else kernel.inputs.index(v) for v in inputs),
-    )
-
-
-def _written_last(chain: Chain, scores: Load, weights: Store) -> bool:
-    """Whether no pass reads the scores after the one that writes the weights."""
-    writer = next(i for i, p in enumerate(chain.passes) if weights in p.stores)
-    return not any(scores in p.loads for p in chain.passes[writer + 1 :])
-
-
-def _made_in(value: ir.Value, operations: list[ir.Operation]) -> bool:
-    owner = owner_of(value)
-    return owner is not None and owner in operations
-
-
-def _needed(middle: list[ir.Operation], results: Sequence[ir.Value]) -> list[ir.Operation]:
-    """The operations behind some values, in order."""
-    waiting, found = list(results), set()
-    while waiting:
-        op = defining(waiting.pop())
-        if op is not None and op in middle and op not in found:
-            found.add(op)
-            waiting += op.operands
-    return [op for op in middle if op in found]
-
-
-def _division(
-    weights: ir.Value, middle: list[ir.Operation]
-) -> tuple[ir.Value, ir.Value, tuple[ir.Operation, ...]] | None:
-    """What the rows are divided by at their end, what is divided, and the conversions behind it.
-
-    The division can then wait for the sums, if powers are at most 1: nothing overflows that would not otherwise.
-    """
-    conversions: tuple[ir.Operation, ...] = ()
-    op = owner_of(weights)
-    while op is not None and op in middle and (chain := _conversion_body(op)) is not None:
-        conversions = (*chain, *conversions)
-        op = owner_of(op.operands[0])
-    if op is None or op not in middle or [o.name for o in body_of(op)] != ["arith.divf", "linalg.yield"]:
-        return None
-    block = op.regions[0].blocks[0]
-    if list(body_of(op)[0].operands) != list(block.arguments)[:2]:
-        return None
-    powers, total = op.operands[:2]
-    maps = [m.value for m in op.attributes["indexing_maps"]]
-    if maps[0] != maps[2] or len(maps[1].results) >= len(maps[0].results):
-        return None
-    if not _made_in(powers, middle) or not _made_in(total, middle) or not _at_most_one(powers, middle):
-        return None
-    return powers, total, conversions
-
-
-def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
-    """The operations of a generic that only converts its one operand in place."""
-    block = op.regions[0].blocks[0]
-    maps = [m.value for m in op.attributes["indexing_maps"]]
-    if len(maps) != 2 or maps[0] != maps[1] or "reduction" in str(op.attributes["iterator_types"]):
-        return None
-    last = body_of(op)[-1]
-    chain = conversion_of(last.operands[0])
-    if chain is None or chain[0] != block.arguments[0]:
-        return None
-    names = ("arith.truncf", "arith.extf")
-    return chain[1] if all(o.name in names for o in chain[1]) else None
-
-
-def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:
-    """Whether values are exp(x - the largest x of the row), or zeros in place of some."""
-    op = owner_of(powers)
-    while op is not None and op in middle and is_generic(op):
-        names = [o.name for o in body_of(op)[:-1]]
-        if names and names[-1] == "arith.select":
-            element = powers.type.element_type
-            masked = [v for v in op.operands if _made_in(v, middle) and v.type.element_type == element]
-            if len(masked) != 1 or not _selects_zero(op):
-                return False
-            op = owner_of(masked[0])
-        elif names == ["math.exp"]:
-            op = owner_of(op.operands[0])
-            if op is None or op not in middle:
-                return False
-            return body_of(op)[-2].name == "arith.subf" and _is_maximum(op.operands[1], middle)
-        elif names and names[0] == "arith.subf" and names[-1] == "math.exp":
-            return len(names) == 2 and _is_maximum(op.operands[1], middle)
-        else:
-            return False
-    return False
-
-
-def _selects_zero(op: ir.Operation) -> bool:
-    """Whether one of the two sides of a generic's last select is the constant 0."""
-
-    def is_zero(value: ir.Value) -> bool:
-        maker = owner_of(value)
-        if maker is None:
-            block = op.regions[0].blocks[0]
-            place = list(block.arguments).index(value) if value in list(block.arguments) else -1
-            maker = owner_of(op.operands[place]) if place >= 0 else None
-        return maker is not None and maker.name == "arith.constant" and maker.attributes["value"] == zero
-
-    last = body_of(op)[-2]
-    zero = ir.FloatAttr.get(last.results[0].type, 0.0)
-    return any(is_zero(v) for v in list(last.operands)[1:])
-
-
-def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
-    """Whether a value comes from a reduction to the largest, through operations on rows alone."""
-    op = owner_of(value)
-    while op is not None and op in middle:
-        if "reduction" in str(op.attributes["iterator_types"]):
-            return [o.name for o in body_of(op)] == ["arith.maximumf", "linalg.yield"]
-        op = next((m for m in (owner_of(v) for v in op.operands) if m is not None and m in middle), None)
-    return False
-
-
-def _convert_result(function: func.FuncOp, operations: Sequence[ir.Operation]) -> None:
-    """Adds conversions of each element behind a function's first result."""
-    block = function.regions[0].blocks[0]
-    end = block.operations[len(block.operations) - 1].operation
-    value = end.operands[0]
-    shape, element = value.type.shape, operations[-1].results[0].type
-    type_ = ir.RankedTensorType.get(shape, element)
-    maps = [ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape)))] * 2
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
-    with ir.InsertionPoint(end):
-        empty = ir.Operation.create("tensor.empty", results=[type_]).result
-        made = ir.Operation.create(
-            "linalg.generic",
-            results=[type_],
-            operands=[value, empty],
-            attributes={
-                "indexing_maps": ir.ArrayAttr.get(maps),
-                "iterator_types": ir.ArrayAttr.get([parallel] * len(shape)),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-            },
-            regions=1,
-        )
-        body = made.regions[0].blocks.append(value.type.element_type, element, arg_locs=[ir.Location.unknown()] * 2)
-        with ir.InsertionPoint(body):
-            inner = body.arguments[0]
-            for operation in operations:
-                copy = operation.clone()
-                copy.operation.operands[0] = inner
-                inner = copy.operation.results[0]
-            linalg.YieldOp([inner])
-    end.operands[0] = made.result
-    types = [v.type for v in end.operands]
-    signature = ir.FunctionType.get([a.type for a in block.arguments], types)
-    function.attributes["function_type"] = ir.TypeAttr.get(signature)
-
-
 # --- loops ----------------------------------------------------------------------------------------------------
 
 
@@ -386,7 +171,7 @@ class _Loops:
     """Brings the loops of both products and of what follows together with those of the rows."""
 
     def __init__(
-        self, kernel: Kernel, first: ir.Operation, last: ir.Operation, after: list[ir.Operation], rows: _Rows
+        self, kernel: Kernel, first: ir.Operation, last: ir.Operation, after: list[ir.Operation], rows: Rows
     ) -> None:
         self._kernel, self._first, self._last, self._after, self._rows = kernel, first, last, after, rows
 

@@ -89,7 +89,9 @@ def _rewrite(op: ir.Operation, split: dict[int, list[int]]) -> None:
         old = op.results[0].type
         shape = [e for x, n in zip(maps[2].results, old.shape, strict=True) for e in split.get(x.position, [n])]
         result = ir.RankedTensorType.get(shape, old.element_type)
-        start = linalg.fill(defining(op.operands[2]).operands[0], outs=[tensor.empty(shape, old.element_type)])
+        fill = defining(op.operands[2])
+        assert fill is not None, "a product starts from zeros"
+        start = linalg.fill(fill.operands[0], outs=[tensor.empty(shape, old.element_type)])
         attributes = dict(op.attributes.items())
         attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in opened])
         attributes["iterator_types"] = ir.ArrayAttr.get(kinds)

@@ -193,9 +193,9 @@ def _simple(whole: Assembly) -> bool:
     moving = any(isinstance(start, ir.Value) for box in whole.boxes for start in box.starts)
     if moving and (len(whole.boxes) > 1 or whole.base is None):
         return False
-    if whole.base is not None:
-        if any(node.buffer == whole.base for box in whole.boxes for node in box.nest.loads):
-            return False
+    read = {node.buffer for box in whole.boxes for node in box.nest.loads}
+    if whole.base is not None and whole.base in read:
+        return False
     for number, one in enumerate(whole.boxes):
         if any(not _apart(one, other) for other in whole.boxes[:number]):
             return False
@@ -316,4 +316,3 @@ def _widest_last(box: Box, group: Sequence[int]) -> list[int]:
     wide = [d for d in group if box.sizes[d] > 1]
     last = wide[-1] if wide else group[-1]
     return [*(d for d in group if d != last), last]
-

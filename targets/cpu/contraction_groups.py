@@ -57,7 +57,7 @@ def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> 
     """Writes a contraction of narrow factors; None where no instruction takes them, or where it is too small."""
     work = contraction.batches * contraction.m.extent * contraction.n.extent * contraction.k.extent
     product = choose_product(contraction, target) or widened(contraction)
-    if product is None or work < LEAST_WORK or contraction.k_outer:
+    if product is None or work < LEAST_WORK or contraction.k_outer or _is_one_line(contraction):
         return None
     few = emit_narrow(kernel, contraction, vector_product(product, contraction, target), target)
     if few is not None or contraction.n.c != 1:
@@ -81,6 +81,11 @@ def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> 
     # Unfinished sums in a result would overwrite what the epilogue still has to read.
     in_place = contraction.in_place if shape.k_blocks == 1 or shape.needs_partial else ()
     return Emitted(items, phases[-1][2], scratch, in_place, phases=tuple(phases))
+
+
+def _is_one_line(c: Contraction) -> bool:
+    """Whether elements of a large factor are multiplied once or twice: they are widened in place, at half the time."""
+    return any(view.m.extent <= 2 and view.k.b != 1 for view in (c, c.swapped()))
 
 
 class _Shape:

@@ -41,6 +41,7 @@ from stablexla.targets.cpu.emission import (
     split_index,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.cpu.rolled import keep_rolled
 from stablexla.targets.cpu.target import CpuTarget
 
 UNROLL = 2
@@ -76,9 +77,11 @@ def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, pla
     scratch = shape.scratch()
     if not plan.group:
         function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
+        keep_rolled(function)
         with emitting(function, target):
             _pack_all(shape, Scene(contraction, arguments), arguments)
     function, arguments = kernel.declare(scratch)
+    keep_rolled(function)
     with emitting(function, target):
         block = _Block(shape, shape.scene(arguments), None if plan.group else Value(arguments.scratch[0]))
         order = [plan.parts, contraction.batches, shape.column_blocks, shape.row_blocks]

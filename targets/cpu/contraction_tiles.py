@@ -33,6 +33,7 @@ from stablexla.targets.cpu.emission import (
     when,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.rolled import keep_rolled
 from stablexla.targets.cpu.target import CpuTarget
 
 # Loads of a factor at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
@@ -216,6 +217,7 @@ def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan
     row_blocks = max(1, math.ceil(plan.tiles(c.m.extent) / plan.row_tiles))
     column_blocks = math.ceil(c.n.extent / plan.columns)
     function, arguments = kernel.declare()
+    keep_rolled(function)
     with emitting(function, target):
         scene = Scene(c, arguments)
         short = _Short(scene, plan, row_blocks, column_blocks)

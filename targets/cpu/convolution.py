@@ -1,7 +1,7 @@
 """The emitter of convolutions: the part of lhs under an item's windows is packed, then tiles are summed over it.
 
-A tile's rows are neighbours along the last spatial dimension, its columns output features, so that any order of
-dimensions is computed by the same loops; packing and the way into the results make the difference.
+A tile's rows are pixels, its columns output features, or channels that have nothing to do with each other; any order of
+dimensions is computed by the same loops. Packing and the way into the results make the difference.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Windows:
             scenes = Scene(contraction, arguments), Scene(contraction.swapped(), arguments)
             packed = Value(arguments.scratch[0]) if scratch else None
             item: Item | Pixels
-            if self.plan.channels:
+            if self.plan.channels and packed is not None:
                 item = Item(self.sizes, self.plan, self.weights, scenes, packed)
             else:
                 item = Pixels(self.sizes, self.plan, self.weights, scenes, packed, self.shared)

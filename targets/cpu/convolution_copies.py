@@ -34,6 +34,7 @@ from stablexla.targets.cpu.shared import Shared
 
 AHEAD = True
 
+
 @dataclass(frozen=True)
 class Factor:
     """A factor in memory, and the type that products are made in."""

@@ -1,4 +1,7 @@
-"""The code of one item of a convolution: packs what its windows lie on, sums tiles, brings sums into the results."""
+"""The code of one item of a convolution by channels: packs what its windows lie on, sums tiles, and writes them.
+
+Vectors hold channels that have nothing to do with each other, as in depth-wise convolutions.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,14 @@ from contextlib import nullcontext
 from stablexla.targets.cpu.contraction_output import Frame, Scene
 from stablexla.targets.cpu.contraction_tiles import Tile, write_tile
 from stablexla.targets.cpu.convolution_match import Spatial
-from stablexla.targets.cpu.convolution_pack import Row, Weights, fill, pack_row, pack_weights
+from stablexla.targets.cpu.convolution_pack import Row, Weights, fill, pack_row
 from stablexla.targets.cpu.convolution_place import Cut, Packed, Place, Taps
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes
 from stablexla.targets.cpu.convolution_sums import Sums
 from stablexla.targets.cpu.emission import (
-    Index,
     Value,
     alloca,
     branch,
-    constant,
     index,
     load,
     loop,
@@ -26,7 +27,6 @@ from stablexla.targets.cpu.emission import (
     minimum,
     store,
     transpose_registers,
-    vector_of,
     when,
 )
 
@@ -34,9 +34,7 @@ from stablexla.targets.cpu.emission import (
 class Item:
     """Buffers of an item, and its code."""
 
-    def __init__(
-        self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value | None
-    ) -> None:
+    def __init__(self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value) -> None:
         self.sizes, self.plan, self.weights = sizes, plan, weights
         self.scene, self.across = scenes
         self.convolved, self.width = sizes.convolved, sizes.width
@@ -44,14 +42,12 @@ class Item:
         tile = plan.tile
         # Tiles that reach beyond the last round read elements that are there, and sums nobody asks for have room.
         self.rounds = plan.rounds if self.phases == 1 else -(-plan.rounds // tile.rows) * tile.rows
-        element, row = plan.columns if plan.channels else plan.features, self.width.reach(self.rounds)
+        element, row = plan.columns, self.width.reach(self.rounds)
         image = sizes.packed(plan.elements, plan.rows, self.rounds)
         lhs = alloca(plan.images * image + 2 * self.lanes, self.scene.compute)
         self.lhs = Packed(lhs, element, row, sizes.heights(plan.rows) * row * element, image)
-        self.packed = packed if packed is not None else alloca(weights.block, self.scene.compute)
-        self.sums = Sums(self.scene, plan, self.width, self.lhs, weights, self.packed)
+        self.sums = Sums(self.scene, plan, self.width, self.lhs, weights, packed)
         self.cut, self.outputs = Cut(sizes, plan, weights), weights.outputs
-        self.in_parts = weights.parts > 1
         if plan.staged:
             self.stage_row = self.rounds * self.phases * plan.columns
             self.stage_image = plan.rows * self.stage_row
@@ -62,13 +58,8 @@ class Item:
     def write(self, coordinates: Sequence[Value]) -> None:
         """The item's code."""
         place = self.cut.place(coordinates)
-        if self.in_parts:
-            zero = constant(0, vector_of(self.lanes, self.scene.compute))
-            with loop(0, self.plan.images * self.stage_image, self.lanes) as at:
-                store(zero, self.stage, at.iv)
-        with loop(0, self.weights.parts) as part:
-            self.cut.images(place, lambda one: self._pack(one, part.iv))
-            self.cut.panels(place, lambda panel, columns: self._sum_panel(place, part.iv, panel, columns))
+        self.cut.images(place, self._pack)
+        self.cut.panels(place, lambda panel, columns: self._sum_panel(place, panel, columns))
         if self.plan.staged:
             self.cut.images(
                 place,
@@ -77,12 +68,10 @@ class Item:
 
     # Packing.
 
-    def _pack(self, place: Place, part: Index) -> None:
+    def _pack(self, place: Place) -> None:
         """The part of lhs under the windows."""
         c, plan = self.convolved, self.plan
-        at = place.batch * c.batch.a + place.group * c.group.a + index(part) * (plan.features * c.inputs.a)
-        if plan.channels:
-            at = place.batch * c.batch.a + place.column * c.group.a
+        at = place.batch * c.batch.a + place.column * c.group.a
 
         def planes(number: int, at: Value, to: Value, inside: Value | None) -> None:
             if number == len(place.planes):
@@ -95,7 +84,7 @@ class Item:
                 ok = _both(inside, _inside(there, d))
                 planes(number + 1, at + there * d.a, (to * d.taps + tap.iv), ok)
 
-        with loop(0, plan.features if plan.channels else 1) as feature:
+        with loop(0, plan.features) as feature:
             planes(0, feature.iv * c.inputs.a + at, feature.iv, None)
 
     def _pack_rows(self, place: Place, at: Value, plane: Value, inside: Value | None) -> None:
@@ -106,8 +95,7 @@ class Item:
             w.first + (-(-w.rounds // self.plan.rounds) * self.plan.rounds - 1) * w.stride + (w.reach(1) - 1) * w.step
         )
         edges = w.first < 0 or last >= w.size or self.phases > 1
-        along, features = (c.group.a, plan.channels) if plan.channels else (c.inputs.a, plan.features)
-        row = Row(start, self.lhs.row, w.step, w.size, w.a, along, features, self.lhs.element, edges)
+        row = Row(start, self.lhs.row, w.step, w.size, w.a, c.group.a, plan.channels, self.lhs.element, edges)
         if d is None:
             self._pack_row(row, at, to, inside)
             return
@@ -131,12 +119,9 @@ class Item:
 
     # Sums.
 
-    def _sum_panel(self, place: Place, part: Value, panel: Value, columns: int) -> None:
+    def _sum_panel(self, place: Place, panel: Value, columns: int) -> None:
         """All tiles of the item over one panel of weights."""
-        weights = self.weights.at(place.group, panel, part)
-        if self.plan.own_weights:
-            weights = index(0)
-            pack_weights(self.scene, self.weights, (place.group, panel, part), self.packed, weights)
+        weights = self.weights.at(place.group, panel, 0)
 
         def of_image(one: Place) -> None:
             def tile(at: tuple[Value, Value, Value], taps: Taps, rows: int) -> None:
@@ -188,13 +173,7 @@ class Item:
             stage = stage + (panel * self.weights.width - place.column)
         inits = [self.scene.zero] * (tile.rows * tile.vectors)
         along = self.phases * self.plan.columns
-        if self.in_parts:
-            inits = [
-                load(self.stage, stage + r * along + v * self.lanes, self.lanes)
-                for r in range(tile.rows)
-                for v in range(tile.vectors)
-            ]
-        lane = panel * self.weights.width - place.column if self.plan.channels else index(0)
+        lane = panel * self.weights.width - place.column
         sums = self.sums.of_tile(place, taps, (row, round_, lane), weights, tile, inits)
         if self.plan.staged:
             for number, value in enumerate(sums):

@@ -1,4 +1,4 @@
-"""The sums of a register tile of a convolution, over the window and the features that are packed."""
+"""The sums of a register tile of a convolution by channels, over the window and the features of a channel."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stablexla.targets.cpu.contraction_output import Scene
-from stablexla.targets.cpu.contraction_tiles import Tile, unroll_of
+from stablexla.targets.cpu.contraction_tiles import Tile
 from stablexla.targets.cpu.convolution_match import Spatial
 from stablexla.targets.cpu.convolution_pack import Weights
 from stablexla.targets.cpu.convolution_place import Packed, Place, Taps
 from stablexla.targets.cpu.convolution_plan import Plan
-from stablexla.targets.cpu.emission import Value, fma, index, known, load, loop, splat
+from stablexla.targets.cpu.emission import Value, fma, index, known, load, loop
 
 # Elements of a window's row that are written out one after the other for channels.
 UNROLLED = 8
@@ -63,18 +63,13 @@ class Sums:
             b = b + met.first * tap
             nest.insert(0, (met.count, along, met.spatial.tap_step * tap))
             tap *= met.spatial.window
-        if self.plan.channels:
-            nest.insert(0, (index(self.plan.features), plane, self.weights.width))
+        nest.insert(0, (index(self.plan.features), plane, self.weights.width))
         return self._nest(nest, a, b, tile, inits)
 
     def _nest(self, loops: Sequence[Nest], a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
-        features, width = self.plan.features, self.weights.width
         (count, along_a, along_b), *rest = loops
-        if not rest and not self.plan.channels and along_a == features and along_b == features * width:
-            # The window's elements of a row, with their features, lie side by side.
-            return self._inner(count * features, a, b, tile, sums)
         number = known(count)
-        if not rest and self.plan.channels and number is not None and number <= UNROLLED:
+        if not rest and number is not None and number <= UNROLLED:
             for tap in range(number):
                 sums = self._of_channels(index(tap * along_a) + a, index(tap * along_b) + b, tile, sums)
             return sums
@@ -82,10 +77,8 @@ class Sums:
             at_a, at_b = turn.iv * along_a + a, turn.iv * along_b + b
             if rest:
                 out = self._nest(rest, at_a, at_b, tile, turn.args)
-            elif self.plan.channels:
-                out = self._of_channels(at_a, at_b, tile, turn.args)
             else:
-                out = self._inner(index(features), at_a, at_b, tile, turn.args)
+                out = self._of_channels(at_a, at_b, tile, turn.args)
             turn.yields(*out)
         return turn.results
 
@@ -99,23 +92,3 @@ class Sums:
             values = [load(self.packed.buffer, a + r * along + v * lanes, lanes) for r in range(tile.rows)]
             out.append([fma(x, weight, total) for x, total in zip(values, of_vector, strict=True)])
         return [out[v][r] for r in range(tile.rows) for v in range(tile.vectors)]
-
-    def _inner(self, extent: Value, a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
-        """Sums over neighbours in the packed lhs."""
-        width, lanes = self.weights.width, self.scene.lanes
-        number = known(extent)
-        unroll = unroll_of(number if number is not None else self.plan.features)
-        along = self.width.stride // self.width.step * self.packed.element
-        with loop(0, extent, unroll, sums) as k:
-            values = k.args
-            for step in range(unroll):
-                at_a, at_b = k.iv + step + a, (k.iv + step) * width + b
-                vectors = [load(self.weights_buffer, at_b + v * lanes, lanes) for v in range(tile.vectors)]
-                out = []
-                for r in range(tile.rows):
-                    factor = splat(load(self.packed.buffer, at_a + r * along), lanes)
-                    of_row = values[r * tile.vectors : (r + 1) * tile.vectors]
-                    out += [fma(factor, vector, total) for vector, total in zip(vectors, of_row, strict=True)]
-                values = out
-            k.yields(*values)
-        return k.results

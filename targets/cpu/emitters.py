@@ -18,10 +18,11 @@ _ORDER: dict[Emitter, int] = {}
 
 
 def emitter(*kinds: str, only: bool = False, order: int = 0) -> Callable[[Emitter], Emitter]:
-    """Registers an emitter for kernels of `kinds`; those of the lowest `order` are asked first, with `only` in any case.
+    """Registers an emitter for kernels of `kinds`; those of the lowest `order` are asked first.
 
-    Of equal ones those are asked first that are registered first, which is best left to matter to nobody. An emitter
-    answers None, and leaves the module as it was, when it cannot take a kernel.
+    With `only` it is asked in any case. Of equal ones those are asked first that are registered first, which depends on
+    who imports whom and so must not matter. An emitter answers None, and leaves the module as it was, when it cannot
+    take a kernel.
     """
 
     if only:

@@ -412,9 +412,7 @@ class _Analysis:
                 if dim is not None:
                     strides[dim] += factor * whole * step
         key = ("load", value.arg_number, offset, tuple(strides), tuple(moves))
-        return self._known(
-            key, Load(value.arg_number, value.type.element_type, offset, tuple(strides), tuple(moves))
-        )
+        return self._known(key, Load(value.arg_number, value.type.element_type, offset, tuple(strides), tuple(moves)))
 
     def _known(self, key: object, node: Node) -> Node:
         return self._nodes.setdefault(key, node)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from stablexla.dialects.composites import COMPOSITES
 from stablexla.targets import bounded, inlining, lowering_passes, ruled, transform  # noqa: F401  (they register passes)
-from stablexla.targets.cpu import assign, attention_find, bf16_as_bits, emit, entry, parallel, timing  # noqa: F401
+from stablexla.targets.cpu import assign, attention_find, bf16_as_bits, emit, entry, parallel, rolled, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.imports import bounds, quantized, shapes, shardings  # noqa: F401
-from stablexla.targets.kernels import group, outline, prepare, turn  # noqa: F401
+from stablexla.targets.kernels import group, hoist, outline, prepare, turn  # noqa: F401
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import LOWER, Pipeline, Step
 
@@ -29,6 +29,7 @@ TO_LLVM = (
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1}",
     "convert-to-llvm",
     "reconcile-unrealized-casts",
+    "stablexla-keep-rolled",
     "stablexla-bf16-as-bits",
     "stablexla-run-in-parallel",
     "stablexla-hide-kernels",
@@ -52,13 +53,14 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),
         Step(
             "kernels",
-            "stablexla-prepare-groups,stablexla-find-attention,stablexla-turn-products,stablexla-group,stablexla-outline",
+            "stablexla-prepare-groups,stablexla-find-attention,stablexla-turn-products,stablexla-hoist-products,"
+            "stablexla-group,stablexla-outline",
             TENSOR,
         ),
         Step(
             "buffers",
             f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},"
-            f"stablexla-assign-buffers{{num-threads={cpu.num_threads}}}",
+            f"stablexla-assign-buffers{{num-threads={cpu.most_threads}}}",
             BUFFERS,
         ),
         Step("llvm", ",".join(TO_LLVM), LLVM),

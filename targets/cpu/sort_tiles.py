@@ -57,7 +57,7 @@ class Plan:
     @classmethod
     def of(cls, given: Rows, target: CpuTarget) -> Plan:
         column = COLUMN
-        while column > 8 and -given.length % (column * given.lanes) * FILLING > given.length:
+        while column > max(8, given.lanes) and -given.length % (column * given.lanes) * FILLING > given.length:
             column //= 2
         block = column * given.lanes
         blocks = -(-given.length // block)

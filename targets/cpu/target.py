@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from stablexla.targets.runtime import default_num_threads
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def host_target() -> CpuTarget:
         l1_bytes=_cache_bytes(0, 32 << 10),
         l2_bytes=_cache_bytes(2, 512 << 10),
         l3_bytes=_cache_bytes(3, 16 << 20),
-        num_threads=len(os.sched_getaffinity(0)),
+        num_threads=default_num_threads(),
         features=tuple(sorted(f for f in flags & FEATURES if not f.startswith("amx") or _may_use_tiles())),
     )
 

@@ -11,6 +11,7 @@ from functools import reduce
 from math import prod
 
 import mlir.ir as ir
+from mlir.dialects import arith
 
 from stablexla.lowering.window_axes import Axis
 from stablexla.targets.cpu.emission import (
@@ -20,6 +21,7 @@ from stablexla.targets.cpu.emission import (
     cast_index,
     emitting,
     index,
+    is_float,
     load_lanes,
     loop,
     maximum,
@@ -27,6 +29,7 @@ from stablexla.targets.cpu.emission import (
     select,
     splat,
     store_lanes,
+    vector_of,
 )
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
@@ -36,6 +39,8 @@ from stablexla.targets.cpu.window_values import compare, identity, join
 
 # Vectors that are computed side by side: totals of pooling, and elements of which the selected one is looked for.
 MOST_TOTALS, MOST_SELECTED = 8, 4
+# Floats of so many bits are compared in 32.
+SHORT_BITS = 16
 # What is done at an element of a window: (where it lies, what is carried) -> what is carried on.
 Turn = Callable[[Value, list[Value]], list[Value]]
 
@@ -119,10 +124,10 @@ def _sum(terms: Iterable[Value]) -> Value:
     return reduce(Value.__add__, terms, index(0))
 
 
-def _windows(kernel: Kernel, target: CpuTarget) -> _Windows | None:
+def _windows(kernel: Kernel, target: CpuTarget, compute: ir.Type) -> _Windows | None:
     """The windows of a kernel; None if vectors along its last axis bring nothing."""
     axes = tuple(Axis(*numbers) for numbers in kernel.config["axes"])
-    lanes = target.vector_bits // bits_of(kernel.inputs[0].type.element_type)
+    lanes = target.vector_bits // bits_of(compute)
     if len(axes) < 2 or not axes[-1].alone or axes[-1].extent < 2:
         return None
     while lanes > 2 and lanes // 2 >= axes[-1].extent:
@@ -135,11 +140,14 @@ def _windows(kernel: Kernel, target: CpuTarget) -> _Windows | None:
 
 @emitter("pool")
 def emit_pool(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes reductions of windows by one operation of integers or of floats of 32 and 64 bits."""
+    """Takes reductions of windows by one operation: of integers, floats of 32 and 64 bits, extremes of those of 16."""
     name, unsigned = kernel.config["computation"], kernel.config["unsigned"]
     element = kernel.inputs[0].type.element_type
-    windows = _windows(kernel, target)
-    if windows is None or identity(name, element, unsigned=unsigned) is None:
+    with kernel.func.context:
+        wide = ir.F32Type.get() if is_float(element) and bits_of(element) == SHORT_BITS else element
+    windows = _windows(kernel, target, wide)
+    exact = wide == element or name in ("maximum", "minimum")
+    if windows is None or not exact or identity(name, wide, unsigned=unsigned) is None:
         return None
     given = min(2, len(windows.outer))
     items = Items(tuple(range(given)), tuple(axis.positions for axis in windows.outer[:given]))
@@ -160,15 +168,21 @@ def _write_pool(
     windows: _Windows, arguments: KernelArguments, places: list[Value], fold: Callable[[Value, Value], Value]
 ) -> None:
     source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+    short = is_float(source.element) and bits_of(source.element) == SHORT_BITS
     start, target = splat(Value(arguments.inputs[1]), windows.lanes), windows.position(places)
+    if short:
+        start = _widened(start)
 
     def block(first: Value, vectors: Sequence[tuple[int, int]]) -> None:
         def turn(at: Value, totals: list[Value]) -> list[Value]:
             read = [load_lanes(source, at + first + offset, windows.lanes, lanes) for offset, lanes in vectors]
+            read = [_widened(value) for value in read] if short else read
             return [fold(total, value) for total, value in zip(totals, read, strict=True)]
 
         totals = windows.each(places, [start] * len(vectors), turn)
         for total, (offset, lanes) in zip(totals, vectors, strict=True):
+            if short:
+                total = Value(arith.truncf(vector_of(windows.lanes, source.element), total.ssa))
             store_lanes(total, result, target + first + offset, lanes)
 
     count, length, left = windows.blocks(MOST_TOTALS)
@@ -179,6 +193,10 @@ def _write_pool(
         block(index(0), left)
 
 
+def _widened(value: Value) -> Value:
+    return Value(arith.extf(vector_of(value.lanes, ir.F32Type.get()), value.ssa))
+
+
 # --- its gradient -------------------------------------------------------------------------------------------------
 
 
@@ -186,7 +204,7 @@ def _write_pool(
 def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes selections by one comparison, combined by one operation, where each window has an element."""
     config, element = kernel.config, kernel.inputs[0].type.element_type
-    windows = _windows(kernel, target)
+    windows = _windows(kernel, target, element)
     known = config["select"] and identity(config["scatter"], element, unsigned=config["unsigned"]) is not None
     if windows is None or not known or not config["plain"] or not all(axis.reaches_in for axis in windows.axes):
         return None

@@ -94,9 +94,10 @@ def _hoist(loop: ir.Operation, counter: Counter, product: ir.Operation) -> bool:
     start, view = defining(product.operands[2]), defining(product.operands[0])
     if start is None or start.name != "linalg.fill" or _is_inside(product.operands[1], loop):
         return False
-    source = _sliced(view, loop, counter)
-    if source is None or not _rows_come_first(product):
+    cut = _sliced(view, loop, counter)
+    if cut is None or not _rows_come_first(product):
         return False
+    source = cut.operands[0]
     (rows, _), (_, columns) = product.operands[0].type.shape, product.results[0].type.shape
     element = product.results[0].type.element_type
     all_rows = counter.rounds * rows
@@ -111,10 +112,10 @@ def _hoist(loop: ir.Operation, counter: Counter, product: ir.Operation) -> bool:
         large.operands[0], large.operands[2] = joined, zeros
         large.results[0].set_type(ir.RankedTensorType.get([all_rows, columns], element))
         shape = [counter.rounds, rows, columns]
-        cut = ir.RankedTensorType.get(shape, element)
-        parts = tensor.ExpandShapeOp(cut, large.results[0], [[0, 1], [2]], [], shape).result
+        whole = ir.RankedTensorType.get(shape, element)
+        parts = tensor.ExpandShapeOp(whole, large.results[0], [[0, 1], [2]], [], shape).result
     with product.context, product.location, ir.InsertionPoint(product):
-        slice_ = defining(view.operands[0]).clone().operation
+        slice_ = cut.clone().operation
         slice_.operands[0] = parts
         slice_.attributes["static_sizes"] = ir.DenseI64ArrayAttr.get([1, rows, columns])
         slice_.results[0].set_type(ir.RankedTensorType.get([1, rows, columns], element))
@@ -124,8 +125,8 @@ def _hoist(loop: ir.Operation, counter: Counter, product: ir.Operation) -> bool:
     return True
 
 
-def _sliced(view: ir.Operation | None, loop: ir.Operation, counter: Counter) -> ir.Value | None:
-    """The array of three dimensions outside the loop, a round's slice of which the view is."""
+def _sliced(view: ir.Operation | None, loop: ir.Operation, counter: Counter) -> ir.Operation | None:
+    """The operation that cuts the view, a round's slice, out of an array of three dimensions outside the loop."""
     if view is None or view.name != "tensor.collapse_shape":
         return None
     slice_ = defining(view.operands[0])
@@ -139,7 +140,7 @@ def _sliced(view: ir.Operation | None, loop: ir.Operation, counter: Counter) -> 
         return None
     first = ir.DenseI64ArrayAttr(slice_.attributes["static_offsets"])[0]
     moves = first == ir.ShapedType.get_dynamic_size() and _is_number(slice_.operands[1], counter)
-    return source if moves else None
+    return slice_ if moves else None
 
 
 def _rows_come_first(product: ir.Operation) -> bool:
@@ -165,4 +166,5 @@ def _is_inside(value: ir.Value, loop: ir.Operation) -> bool:
 
 def _copied(scalar: ir.Value, loop: ir.Operation) -> ir.Value:
     """The scalar before the loop: itself, or a constant's copy."""
-    return defining(scalar).clone().operation.results[0] if _is_inside(scalar, loop) else scalar
+    maker = defining(scalar)
+    return maker.clone().operation.results[0] if maker is not None and _is_inside(scalar, loop) else scalar

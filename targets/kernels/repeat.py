@@ -55,7 +55,9 @@ def _is_cheap(op: ir.Operation) -> bool:
     large = [t for t in arrays if prod(t.shape) * 16 > size]
     if len(large) != 1 or any(isinstance(t.element_type, ir.ComplexType) for t in arrays):
         return False
-    return size * result.element_type.width >= 8 * LEAST_BYTES and large[0].element_type.width <= result.element_type.width
+    return (
+        size * result.element_type.width >= 8 * LEAST_BYTES and large[0].element_type.width <= result.element_type.width
+    )
 
 
 def _readers(op: ir.Operation) -> list[ir.Operation] | None:

@@ -8,6 +8,7 @@
 
 #include "blas_threads.h"
 #include "compiled_function.h"
+#include "cpu_limit.h"
 #include "ffi_call.h"
 #include "memory_pool.h"
 #include "profile.h"
@@ -202,7 +203,10 @@ NB_MODULE(_runtime, m) {
         "An object with DLPack over a numpy array's memory, whose elements it calls by this type code.");
   m.def("begin_shutdown", &stablexla::begin_shutdown,
         "Keeps other threads from coming back out of machine code, as Python is about to end.");
-  m.def("default_num_threads", &stablexla::default_num_threads, "The number of CPUs this process may run on.");
+  m.def("default_num_threads", &stablexla::default_num_threads,
+        "The number of CPUs this process may run on, or as many as its control group lets it use.");
+  m.def("cpu_limit", nb::overload_cast<const std::string&, const std::string&>(&stablexla::cpu_limit), "groups"_a,
+        "root"_a, "CPUs that the limits of control groups come to, 0 for none; from the text of /proc/self/cgroup.");
   m.def("get_num_threads", &stablexla::num_threads, "How many threads a program may use, the caller among them.");
   m.def("set_num_threads", &set_num_threads, "count"_a,
         "Sets how many threads programs may use; waits for the parallel region that is running.");

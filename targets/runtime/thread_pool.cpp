@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "cpu_limit.h"
 #include "float_mode.h"
 
 namespace stablexla {
@@ -209,8 +210,10 @@ ThreadPool& pool() {
 
 int default_num_threads() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
+  const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+  const int count = std::max(1, known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency()));
+  const int limit = cpu_limit();
+  return limit == 0 ? count : std::min(count, limit);
 }
 
 int num_threads() { return pool().count(); }

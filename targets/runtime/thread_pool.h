@@ -13,7 +13,7 @@ __attribute__((visibility("default"))) void stablexla_parallel_for(
 
 namespace stablexla {
 
-int default_num_threads();  // CPUs that this process may run on
+int default_num_threads();  // CPUs that this process may run on, or as many as its control group lets it use
 int num_threads();
 bool set_num_threads(int count);  // waits for a running region; false inside one, where it can't be done
 

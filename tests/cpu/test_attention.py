@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -172,6 +173,7 @@ def text_of(function: Function, arguments: list[np.ndarray]) -> str:
     return text
 
 
+@cache
 def unfused() -> sx.Pipeline:
     """The CPU's pipeline without the pass."""
     return sx.pipeline("cpu").with_step("kernels", "stablexla-prepare-groups,stablexla-group,stablexla-outline")
@@ -189,9 +191,9 @@ def close(actual: np.ndarray, expected: np.ndarray, tolerance: float = 2e-6) -> 
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
+@cache
 def compiled(text: str, pipeline: sx.Pipeline | None = None) -> sx.Executable:
-    options = {} if pipeline is None else {"pipeline": pipeline}
-    return sx.compile(text, options=sx.CompileOptions(opt_level=1, **options))
+    return sx.compile(text, options=sx.CompileOptions(pipeline=pipeline))
 
 
 @pytest.mark.parametrize("name", CASES)

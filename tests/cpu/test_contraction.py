@@ -114,6 +114,25 @@ def test_shapes(shape: tuple[int, int, int], equation: str) -> None:
     check_dot(equation, m=m, n=n, k=k)
 
 
+@pytest.mark.parametrize("m", [1, 5, 11, 13, 29])
+@pytest.mark.parametrize(("n", "k"), [(17, 7), (40, 8)])
+def test_row_tiles_that_overlap(m: int, n: int, k: int) -> None:
+    check_dot("mk,kn->mn", m=m, n=n, k=k)
+    check_dot("bkm,bnk->bmn", "f64", target=replace(host_target(), num_threads=8), b=3, m=m, n=n, k=k)
+
+
+def test_row_tiles_do_not_overlap_over_a_residual() -> None:
+    """Rows written twice would have the residual, which lies where they are written, added twice."""
+    text = KernelText("contraction")
+    made, inputs = dot(text, "mk,kn->mn", {"m": 29, "n": 24, "k": 16}, "f32", "f32")
+    residual = text.input("f32", [29, 24])
+    kernel = compile_kernel(text.text(text.map((29, 24), [made, residual], "%r = arith.addf %a, %b : f32")))
+    assert kernel.emitted.in_place == ((0, 2),)
+    x, y, r = (draw(array, seed) for seed, array in enumerate([*inputs, residual]))
+    (result,) = kernel(x, y, r, in_place={0: 2})
+    np.testing.assert_allclose(result, wide(x) @ wide(y) + r, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("equation", ORDERS)
 @pytest.mark.parametrize("shape", [(7, 700, 900), (300, 7, 900), (90, 300, 700), (210, 200, 190)], ids=str)
 def test_shapes_cut_for_threads(shape: tuple[int, int, int], equation: str) -> None:

@@ -217,11 +217,60 @@ def test_what_follows_is_one_kernel() -> None:
     assert paths(make, sx.f32[1, 6, 6, 3], sx.f32[3, 3, 3, 8], sx.f32[8]) == ["emitted"]
 
 
-def test_one_element_windows_are_products_of_matrices() -> None:
+@pytest.mark.parametrize(
+    ("name", "size", "kind"), [("f32", 5, "contraction"), ("f32", 6, "convolution"), ("s8", 6, "contraction")]
+)
+def test_one_element_windows(name: str, size: int, kind: str) -> None:
+    """They are products of matrices, but share the code of convolutions where there are many of them."""
     b = sx.XlaBuilder("test")
-    x, w = b.parameter(0, sx.f32[2, 6, 6, 16]), b.parameter(1, sx.f32[1, 1, 16, 8])
+    x, w = b.parameter(0, sx.Shape(name, (1, size, size, 16))), b.parameter(1, sx.Shape(name, (1, 1, 16, 24)))
     executable = sx.compile(b.build(sx.conv_with_general_dimensions(x, w, (1, 1), "SAME", NHWC)))
-    assert "@contraction_0" in executable.ir("kernels")
+    assert f"@{kind}_0" in executable.ir("kernels")
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-4, 5, p.shape.dimensions).astype(p.shape.element_type.dtype) for p in (x, w)]
+    np.testing.assert_array_equal(executable(*arrays), arrays[0] @ arrays[1][0, 0])
+
+
+def test_convolutions_share_functions() -> None:
+    """Layers of several sizes, strides and windows have one function for sums, one for packing, one for each table."""
+    b = sx.XlaBuilder("test")
+    y, number = b.parameter(0, sx.f32[1, 16, 12, 8]), 1
+    for window, stride, features in ((3, 1, 16), (3, 2, 32), (1, 2, 16), (5, 1, 48)):
+        w = b.parameter(number, sx.f32[window, window, y.shape.dimensions[3], features])
+        y, number = sx.tanh(sx.conv_with_general_dimensions(y, w, (stride, stride), "SAME", NHWC)), number + 1
+    text = sx.compile(b.build(y), options=sx.CompileOptions(vector_bits=256)).ir("buffers")
+    shared = [line.split("@")[1].split("(")[0] for line in text.splitlines() if "func.func private @stablexla_" in line]
+    assert sorted(shared) == [
+        "stablexla_copy_runs_f32_f32_f32",
+        "stablexla_fill_pixels_i32",
+        "stablexla_fill_taps_i32",
+        "stablexla_pack_lines_16_f32_f32_f32",
+        "stablexla_sum_pixels_6x2_f32_f32_f32_i32_i32",
+    ]
+
+
+@pytest.mark.parametrize("size", [(2, 5, 7), (1, 1, 3), (1, 17, 1), (3, 20, 6)])
+@pytest.mark.parametrize("outputs", [1, 8, 16, 17, 24, 40])
+def test_pixels_of_whole_rows_and_images(size: tuple[int, int, int], outputs: int) -> None:
+    """Sums written straight, in pieces and with a rest, read in place and packed: the same bits, of small integers."""
+    rng, (images, height, width) = np.random.default_rng(outputs), size
+    x = rng.integers(-4, 5, (images, height + 2, width + 2, 4)).astype(np.float32)
+    w = rng.integers(-4, 5, (3, 3, 4, outputs)).astype(np.float32)
+    bias = rng.integers(-4, 5, outputs).astype(np.float32)
+
+    def make(padding: str, biased: bool) -> np.ndarray:
+        b, given = sx.XlaBuilder("test"), x if padding == "VALID" else x[:, 1:-1, 1:-1]
+        v, k, c = (b.parameter(i, sx.Shape("f32", a.shape)) for i, a in enumerate((given, w, bias)))
+        y = sx.conv_with_general_dimensions(v, k, (1, 1), padding, NHWC)
+        y = sx.add(y, c, broadcast_dimensions=(3,)) if biased else y
+        return np.asarray(sx.compile(b.build(y))(given, w, bias))
+
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2))
+    np.testing.assert_array_equal(make("VALID", False), np.einsum("nhwcij,ijco->nhwo", windows, w))
+    np.testing.assert_array_equal(make("VALID", True), np.einsum("nhwcij,ijco->nhwo", windows, w) + bias)
+    x[:, [0, -1]], x[:, :, [0, -1]] = 0, 0
+    np.testing.assert_array_equal(make("SAME", True), make("VALID", True))
+    np.testing.assert_array_equal(make("SAME", False), make("VALID", False))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -1,4 +1,4 @@
-"""Sorts of one array by keys on the CPU: in lanes, in tiles, in phases. Oracle: numpy's stable argsort of integer keys."""
+"""Sorts of one array by keys on the CPU: in lanes, tiles, phases. Oracle: numpy's stable argsort of integer keys."""
 
 from __future__ import annotations
 

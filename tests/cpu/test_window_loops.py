@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 
+import stablexla as sx
 from stablexla.dialects.windows import Window
 from stablexla.lowering.window_axes import axes_of
 from stablexla.targets.cpu.target import CpuTarget
@@ -82,6 +83,26 @@ def test_pooling(shape: tuple[int, ...], element: str) -> None:
             for place in elements:
                 expected[at] = FUNCTIONS[name](expected[at], x[place])
         np.testing.assert_array_equal(got, expected.reshape(-1))
+
+
+@pytest.mark.parametrize("name", ["bf16", "f16"])
+@pytest.mark.parametrize("channels", [3, 40])
+def test_extremes_of_short_floats(name: str, channels: int) -> None:
+    """They are found in f32, and NaN and the sign of zero stay what they are."""
+    dtype = np.dtype(DTYPES[name])
+    x = np.random.default_rng(channels).normal(size=(1, 7, 6, channels)).astype(dtype)
+    x[0, 2, 3], x[0, 5:, :3, 1:] = np.nan, -0.0
+    b = sx.XlaBuilder("test")
+    v = b.parameter(0, sx.Shape(name, x.shape))
+    lowest = b.constant(-np.inf, name)
+    pooled = sx.reduce_window(v, lowest, sx.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+    executable = sx.compile(b.build(pooled))
+    assert "@pool_0" in executable.ir("kernels")
+    padded = np.pad(x.astype(np.float32), ((0, 0), (1, 1), (0, 1), (0, 0)), constant_values=-np.inf)
+    expected = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2].max((-2, -1))
+    got = np.asarray(executable(x))
+    np.testing.assert_array_equal(got.astype(np.float32), expected)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(expected) & ~np.isnan(expected))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -98,7 +98,7 @@ def test_several_callers_at_once(threads):
 
 
 def test_number_of_threads(threads):
-    assert runtime.default_num_threads() == len(os.sched_getaffinity(0))
+    assert 1 <= runtime.default_num_threads() <= len(os.sched_getaffinity(0))
     threads(3)
     assert runtime.get_num_threads() == 3
     for wrong in (0, -1, 1 << 20):
@@ -239,3 +239,26 @@ def test_denormals_stay_under_a_caller_that_flushes(make_jit, threads):
     address = ctypes.cast(entry, ctypes.c_void_p).value
     runtime.CompiledFunction("outer", address, [], [], flush_denormals=True)()
     assert (seen[0] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("files", "groups", "expected"),
+    [
+        ({}, "0::/\n", 0),
+        ({"cpu.max": "max 100000"}, "0::/\n", 0),
+        ({"cpu.max": "150000 100000"}, "0::/\n", 2),
+        ({"cpu.max": "1000 100000"}, "0::/\n", 1),
+        ({"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, "0::/a/b\n", 2),
+        ({"a/cpu.max": "400000 100000", "a/b/cpu.max": "300000 100000"}, "0::/a/b\n", 3),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "4:cpu:/\n", 0),
+        ({"cpu/a/cpu.cfs_quota_us": "250000", "cpu/a/cpu.cfs_period_us": "100000"}, "7:pids:/\n4:cpu:/a\n0::/\n", 3),
+        ({"cpu,cpuacct/cpu.cfs_quota_us": "50000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, "4:cpu,cpuacct:/\n", 1),
+        ({"cpuset/cpu.cfs_quota_us": "50000", "cpuset/cpu.cfs_period_us": "100000"}, "4:cpuset:/\n", 0),
+        ({"cpu.max": "what is this"}, "no groups\n:\n0:\n0::x\n0::/\n", 0),
+    ],
+)
+def test_limits_of_control_groups(files, groups, expected, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert runtime.cpu_limit(groups, str(tmp_path)) == expected
