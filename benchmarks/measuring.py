@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from benchmarks.programs import Program
 
 OURS = "stablexla"
+PAUSE = 1e-3
+"""Seconds before a turn, in which threads of the engine before stop waiting for more work."""
 
 
 @dataclass
@@ -132,6 +134,7 @@ def measure(program: Program, engines: Sequence[Engine], effort: Effort, limits:
         if number >= effort.least and perf_counter() - start > effort.budget:
             break
         for name, each in turns if number % 2 == 0 else reversed(turns):
+            sleep(PAUSE)
             row.engines[name].rounds.append(_time(each, counts[name]))
     return row
 

@@ -31,12 +31,14 @@ if TYPE_CHECKING:  # what loads an engine comes after the processors have been c
     from benchmarks.limits import Limits
 
 GROUPS = ("kernels", "models", "compile", "dispatch", "scale")
-# glibc gives memory back to the system at once, and clears it anew for the next result; an engine without a pool of its
-# own would mostly be measured at that.
+# What libraries read once, when they are loaded. glibc gives memory back to the system at once, and clears it anew for
+# the next result; an engine without a pool of its own would mostly be measured at that.
 KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "MALLOC_TOP_PAD_": str(1 << 28),
+    # numpy's threads wait spinning for 2^26 ticks, which is longer than the next engine's turn: 2^18 are 0.1 ms.
+    "OPENBLAS_THREAD_TIMEOUT": "18",
 }
 FIRST = "add-2x2"
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"

@@ -134,7 +134,7 @@ def test_loops_can_be_written_for_any_processor(flags: set[str]):
     from mlir.ir import Module
 
     texts = arithmetic_texts(flags)
-    assert ("int8" in texts) == bool(flags & {"avx512_vnni", "amx_int8"})
+    assert ("int8" in texts) == bool(flags & {"avx512_vnni", "amx_int8", "avx2"})
     with upstream_context():
         for text, work in texts.values():
             assert work > 0

@@ -129,9 +129,24 @@ class _Finder:
                     continue
                 repeated = self._repeated(between, first)
                 if len(between) + len(repeated) <= MOST_OPERATIONS:
-                    members = sorted([first, *repeated, *between], key=self._order.__getitem__)
+                    members = self._by_use({first, *repeated, *between}, last)
                     followers = self._followers(last)
                     yield from ([*members, last, *followers], [*members, last])[0 if followers else 1 :]
+
+    def _by_use(self, members: set[ir.Operation], last: ir.Operation) -> list[ir.Operation]:
+        """Members in the order in which `last` needs them: the same for equal layers, however a program mixes them."""
+        found: list[ir.Operation] = []
+
+        def visit(op: ir.Operation) -> None:
+            for value in op.operands:
+                maker = self._maker(value)
+                if maker is not None and maker in members and maker not in found:
+                    visit(maker)
+            if op in members:
+                found.append(op)
+
+        visit(last)
+        return found
 
     def _behind(self, value: ir.Value, last: ir.Operation) -> tuple[list[ir.Operation], list[ir.Operation]]:
         """What a value is made by and nobody else reads: operations on rows, and the products that they begin with."""

@@ -324,7 +324,7 @@ class Scene:
 
 
 def writes_vectors(contraction: Contraction) -> bool:
-    """Whether neighbours along n lie side by side in the results, and in what the epilogue reads or all at one place."""
+    """Whether neighbours along n are side by side in the results and, or all in one place, in what is read."""
     n, arrays = contraction.n, (i for op in contraction.epilogue for i in op.inputs if i.kind == "array")
     return n.c == 1 and all(_stride(n, i) in (0, 1) for i in arrays)
 

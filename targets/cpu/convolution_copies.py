@@ -32,8 +32,6 @@ from stablexla.targets.cpu.emission import (
 )
 from stablexla.targets.cpu.shared import Shared
 
-AHEAD = True
-
 
 @dataclass(frozen=True)
 class Factor:
@@ -247,7 +245,6 @@ def copy_panel(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: 
                 1 if kind == "squares" else along_inputs,
                 columns,
                 features,
-                ahead=AHEAD and kind == "lines",
             )
             pack_panels(Panels(p.width, 0, lanes), place, out, tap.iv * features * p.width + to)
 

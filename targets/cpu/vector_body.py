@@ -20,7 +20,6 @@ from stablexla.targets.cpu.emission import (
     cast_index,
     constant,
     index,
-    is_float,
     known,
     load,
     load_lanes,
@@ -38,8 +37,6 @@ from stablexla.targets.cpu.target import CpuTarget
 
 # --- what bodies cost -------------------------------------------------------------------------------------
 
-# A type that one in so many values has does not decide how wide vectors are.
-FEW = 8
 _WEIGHTS = {
     "arith.constant": 0,
     "linalg.index": 0,
@@ -86,18 +83,10 @@ def lanes_for(nest: Nest, target: CpuTarget) -> int:
 
 
 def widest_lanes(nest: Nest, target: CpuTarget) -> int:
-    """Lanes of a register of the widest type computed with; of the next one where few integers are so wide.
-
-    A counter of 64 bits at the beginning of a long chain then takes two registers, and the chain half as many turns.
-    """
-    moved = [bits_of(node.element) for node in nest.loads] + [bits_of(place.element) for place in nest.stores]
-    types = [t for node in nest.maps for t in _computed_types(node.block)]
-    widest = max([*moved, *map(bits_of, types)])
-    wide = [t for t in types if bits_of(t) == widest]
-    narrower = [*moved, *(bits_of(t) for t in types if bits_of(t) < widest)]
-    if widest not in moved and narrower and len(wide) * FEW <= len(types) and not any(map(is_float, wide)):
-        widest = max(narrower)
-    return max(2, target.vector_bits // widest)
+    """Lanes of a register of the widest type computed with."""
+    bits = [bits_of(node.element) for node in nest.loads] + [bits_of(place.element) for place in nest.stores]
+    bits += [bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
+    return max(2, target.vector_bits // max(bits))
 
 
 def _computed_types(block: ir.Block) -> Iterable[ir.Type]:

@@ -335,7 +335,7 @@ def test_sizes_of_nothing_and_one(sizes: tuple[int, int, int, int]) -> None:
 def test_equal_layers_are_one_kernel() -> None:
     def layers(x: Any) -> Any:
         for _ in range(3):
-            x = causal(x, x, x)
+            x = causal(x + 1, x * 2, jnp.sin(x))
         return x
 
     x = numbers(1, 20, 2, 8)

@@ -25,7 +25,7 @@ PROGRAMS: dict[str, Callable[[sx.XlaOp], sx.XlaOp]] = {
     "sum of all": lambda x: sx.reduce(x, x.builder.constant(0.0), sx.add, (0, 1)),
     "product": lambda x: x @ sx.transpose(x, (1, 0)),
     "transpose": lambda x: sx.transpose(x, (1, 0)),
-    "sort": lambda x: sx.sort(x, dimension=1),
+    "sort": lambda x: sx.sort(x, sx.lt, dimension=1),
 }
 
 
@@ -50,7 +50,9 @@ def test_every_number_of_threads(name: str) -> None:
 def test_a_limit_is_a_number_of_pieces() -> None:
     b = sx.XlaBuilder("program")
     computation = b.build(sx.sin(b.parameter(0, sx.f32[4096, 512])))
-    for threads in (2, 3):
+    grains = []
+    for threads in (1, 2, 3):
         text = sx.compile(computation, options=sx.CompileOptions(num_threads=threads)).ir("buffers")
-        grain = int(text.split("stablexla.grain = ")[1].split()[0])
-        assert grain == -(-4096 // threads)
+        grains += [int(part.split()[0]) for part in text.split("stablexla.grain = ")[1:]]
+    items = 2 * grains[0]
+    assert grains == [items // 2, -(-items // 3)]
