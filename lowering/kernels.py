@@ -105,9 +105,7 @@ def _enclosing_function() -> ir.Operation | None:
     return None if KIND in op.attributes else op
 
 
-def _fill(
-    function: ir.Operation, operands: list[ir.Value], body: Body, types: Sequence[TensorType]
-) -> list[ir.Value]:
+def _fill(function: ir.Operation, operands: list[ir.Value], body: Body, types: Sequence[TensorType]) -> list[ir.Value]:
     """Writes the function's body. Returns what it must be called with."""
     location = ir.Location.current
     block = function.regions[0].blocks.append(*[v.type for v in operands], arg_locs=[location] * len(operands))

@@ -25,8 +25,8 @@ class CompileOptions:
         pipeline: the steps to run, in place of the target's own.
         opt_level: LLVM's optimisation level, 0 to 3. Vectors are explicit in what comes to LLVM, so that more than 1
             rarely pays; None is the target's choice.
-        num_threads: how many threads may work on a call at most; 1 keeps every call on the thread that makes it, None is
-            as many as the process has. How many threads there are says the knob STABLEXLA_NUM_THREADS.
+        num_threads: how many threads may work on a call at most; 1 keeps every call on the thread that makes it, None
+            is as many as the process has. How many threads there are says the knob STABLEXLA_NUM_THREADS.
         flush_denormals: lets the processor treat denormal numbers as zero, as XLA does on the CPU.
         vector_bits: width of the vectors in kernels, 128, 256 or 512; None is the processor's own.
         rules: lowering rules of the user's for this program, made by `sx.lowering_rule`; they go before those that

@@ -190,12 +190,12 @@ class _Search:
         totals, nans = turn.results[:ABREAST], turn.results[ABREAST:]
         while len(totals) > 1:
             totals = [self._extreme(a, b) for a, b in zip(totals[::2], totals[1::2], strict=True)]
-        best = self._across(totals[0])
+        extreme = self._across(totals[0])
         if not nans:
-            return best
+            return extreme
         some = nans[0] | nans[1]
         any_nan = Value(vector.reduction(some.element, vector.CombiningKind.OR, some.ssa)).ne(0)
-        return select(any_nan, constant(float("nan"), best.type), best)
+        return select(any_nan, constant(float("nan"), extreme.type), extreme)
 
     def _extreme(self, a: Value, b: Value) -> Value:
         """The larger or smaller one; one instruction, which does not care for NaN."""

@@ -165,7 +165,7 @@ class Pixels:
         plane, taps = lhs.plane, [w.tap_stride // w.step * lhs.element]
         if d:
             taps.insert(0, d.tap_stride // d.step * lhs.line)
-        planes = []
+        planes: list[int] = []
         for dim in reversed(self.sizes.planes):
             planes.insert(0, plane)
             plane *= dim.taps
@@ -178,7 +178,8 @@ class Pixels:
     def _nest(self, place: Place, taps: Taps) -> list[tuple[Taps, int, int]]:
         """The window's dimensions: what outputs meet, and how far a step is in lhs and in a panel."""
         met = [*(t for _, t in place.planes), *([place.height] if place.height else []), taps]
-        nest, step = [], self.weights.features * self.weights.width
+        nest: list[tuple[Taps, int, int]] = []
+        step = self.weights.features * self.weights.width
         for one, along in zip(reversed(met), reversed(self._strides()[1]), strict=True):
             nest.insert(0, (one, along, one.spatial.tap_step * step))
             step *= one.spatial.window

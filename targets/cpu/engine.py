@@ -46,7 +46,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         )
     declared = declared_functions(module)
     host = take_host(module, signature.name, declared)
-    c_functions(declared)
+    c_functions(declared)  # whatever is not registered is an error before anything is compiled
     code = _machine_code(module, cpu.opt_level)
     return CompiledFunction(
         signature.name,

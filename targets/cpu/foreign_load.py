@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,11 +23,6 @@ def c_functions(declared: Iterable[str]) -> dict[str, CustomCallTarget]:
     """
     names = [name for name in declared if name.startswith(C_FUNCTION)]
     return {name: find_custom_call(name.removeprefix(C_FUNCTION)) for name in names}
-
-
-def addresses(targets: dict[str, CustomCallTarget]) -> dict[str, ctypes.c_void_p]:
-    """Where the functions are."""
-    return {name: ctypes.c_void_p(target.address) for name, target in targets.items()}
 
 
 def take_host(module: ir.Module, name: str, declared: Iterable[str]) -> Host | None:

@@ -157,7 +157,8 @@ class _Session:
     def __enter__(self) -> _Session:
         self._context = self._llvm.LLVMContextCreate()
         self._llvm.LLVMContextSetDiagnosticHandler(self._context, self._handler, None)
-        self._module = self._machine = None
+        self._module: int | None = None
+        self._machine: int | None = None
         return self
 
     def __exit__(self, *_: object) -> None:

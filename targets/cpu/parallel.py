@@ -45,7 +45,7 @@ def run_in_parallel(module: ir.Module) -> None:
 
 def _is_main(op: ir.Operation) -> bool:
     """Kernels are marked where `main` calls them, and nowhere else."""
-    return op.name == "llvm.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main"
+    return bool(op.name == "llvm.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main")
 
 
 def _struct(types: list[ir.Type]) -> str:

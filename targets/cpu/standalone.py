@@ -217,7 +217,7 @@ def _typed(name: str, parameters: int, results: int) -> list[str]:
 
 
 def optimized(text: str, opt_level: int, cpu: str, triple: str) -> str:
-    """LLVM IR after LLVM's own passes, as the execution engine runs them."""
+    """LLVM IR after LLVM's own passes."""
     return run([llvm_tool("opt"), "-S", f"-passes=default<O{opt_level}>", *_machine(cpu, triple), "-"], given=text)
 
 

@@ -1,6 +1,6 @@
 """C functions that generated code calls by name: how they are declared, and how arrays are passed.
 
-Where they are found is in `symbol_table.py`. Functions of the native runtime need no entry there: the execution engine
+Where they are found is in `symbol_table.py`. Functions of the native runtime need no entry there: the loader
 finds them in its shared library.
 """
 

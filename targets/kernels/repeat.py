@@ -55,9 +55,8 @@ def _is_cheap(op: ir.Operation) -> bool:
     large = [t for t in arrays if prod(t.shape) * 16 > size]
     if len(large) != 1 or any(isinstance(t.element_type, ir.ComplexType) for t in arrays):
         return False
-    return (
-        size * result.element_type.width >= 8 * LEAST_BYTES and large[0].element_type.width <= result.element_type.width
-    )
+    width: int = result.element_type.width
+    return size * width >= 8 * LEAST_BYTES and bool(large[0].element_type.width <= width)
 
 
 def _readers(op: ir.Operation) -> list[ir.Operation] | None:

@@ -192,9 +192,8 @@ class TestOracle:
         with Oracle("interpreter") as oracle:
             module = load("func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }")
             oracle.start()
-            assert oracle._process is not None
             # Bytes that are no module make the child say so; the next program runs.
-            assert isinstance(oracle._ask((b"nonsense", [])), Refusal)
+            assert isinstance(oracle._child.ask((b"nonsense", [])), Refusal)
             (same,) = oracle.run(module, [np.float32([1, 2])])
             assert same.tolist() == [1, 2]
 

@@ -310,6 +310,7 @@ def test_how_plain_comparators_are_sorted() -> None:
     assert "sort_keys" in ways_of(sx.lt, "f32", 1 << 20)
     assert "radix_count" in ways_of(sx.lt, "bf16", 1 << 20)
     assert "radix_count" in ways_of(sx.lt, "s32", 1 << 20)
+    assert "radix_count" in ways_of(sx.lt, "s64", 1 << 20)
     assert "sort_merge" in ways_of(merged(sx.lt), "f32", 1 << 20)
     assert "sort_merge" in ways_of(sx.le, "f32", 1 << 20)
     assert "linalg.generic" in ways_of(sx.gt, "s64", 10, 20)

@@ -226,8 +226,7 @@ def message(call: Any, *arguments: object) -> str:
 def test_wrong_dtype_names_program_parameter_and_a_way_out(make_echo):
     echo = make_echo(ArraySpec("float32", (2, 3), "weights"), name="affine")
     assert message(echo, np.zeros((2, 3))) == (
-        "affine: parameter 0 (weights) takes float32[2,3], but an array of float64[2,3] came\n"
-        '  try: .astype("float32")'
+        'affine: parameter 0 (weights) takes float32[2,3], but an array of float64[2,3] came\n  try: .astype("float32")'
     )
     half = make_echo(ArraySpec(ml_dtypes.bfloat16, (2,)))
     assert ".astype(ml_dtypes.bfloat16)" in message(half, np.zeros(2, np.float32))

@@ -77,8 +77,7 @@ def triangular_solve(w: Writer) -> Value | None:
     attributes = ", ".join(f"{name} = {str(flag).lower()}" for name, flag in flags.items())
     attributes += f", transpose_a = #stablehlo<transpose {transpose}>"
     return w.emit(
-        f'"stablehlo.triangular_solve"({a.name}, {b.name}) {{{attributes}}}'
-        f" : ({a.type}, {b.type}) -> {b.type}",
+        f'"stablehlo.triangular_solve"({a.name}, {b.name}) {{{attributes}}} : ({a.type}, {b.type}) -> {b.type}',
         b.shape,
         b.element,
     )
