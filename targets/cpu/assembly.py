@@ -90,8 +90,9 @@ def _bands(whole: Assembly) -> list[list[Box]]:
 def _segments(whole: Assembly, band: Sequence[Box]) -> list[_Segment] | None:
     """What a line of a band is made of, from its beginning on; None for steps that no code is here for."""
     if whole.base is not None:
-        (box,) = band
-        return [_Segment(0, box.sizes[-1], (box,))] if box.steps[-1] == 1 else None
+        if len(band) > 1 or band[0].steps[-1] != 1:
+            return None
+        return [_Segment(0, band[0].sizes[-1], (band[0],))]
     line, at, segments = whole.shape[-1], 0, []
     apart = max(box.steps[-1] for box in band)
     if apart > 1:
