@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from threading import Barrier, Thread
 from time import perf_counter
@@ -59,6 +59,14 @@ class Limits:
         arithmetic = work.operations / self.peaks[self.known(work.peak)]
         return max(arithmetic, self.place(work.read + work.written).seconds(work.read, work.written))
 
+    def or_better(self, other: Limits) -> Limits:
+        """Of two measurements of the same machine, what was faster."""
+        rates = {
+            place: Bandwidth(*map(max, astuple(one), astuple(other.bandwidths[place])))
+            for place, one in self.bandwidths.items()
+        }
+        return Limits({name: max(rate, other.peaks[name]) for name, rate in self.peaks.items()}, rates, self.threads)
+
     def known(self, peak: str) -> str:
         """The type itself, or what the machine computes it in."""
         return peak if peak in self.peaks else FALL_BACK[peak]
@@ -89,9 +97,14 @@ def kept_limits(again: bool) -> Limits:
         if found.threads == len(os.sched_getaffinity(0)):
             return found
     found = measure_limits()
-    KEPT.parent.mkdir(parents=True, exist_ok=True)
-    KEPT.write_text(json.dumps(asdict(found)))
+    keep(found)
     return found
+
+
+def keep(limits: Limits) -> None:
+    """For runs of a few programs."""
+    KEPT.parent.mkdir(parents=True, exist_ok=True)
+    KEPT.write_text(json.dumps(asdict(limits)))
 
 
 def measure_limits(rounds: int = 5, seconds: float = 0.02) -> Limits:

@@ -158,3 +158,16 @@ def test_zeros_have_the_parameters_types():
         "func.func public @main(%arg0: tensor<2x3xbf16> {a.b}, %arg1: tensor<ui8>, %arg2: tensor<4xcomplex<f32>>) -> ()"
     )
     assert [(z.shape, z.dtype.name) for z in zeros(text)] == [((2, 3), "bfloat16"), ((), "uint8"), ((4,), "complex64")]
+
+
+def test_the_faster_of_two_measurements_is_the_limit() -> None:
+    one = limits()
+    other = Limits(
+        {"f32": 900.0, "int32": 600.0},
+        {n: Bandwidth(b.read / 2, b.copy * 2, b.fill) for n, b in one.bandwidths.items()},
+        2,
+    )
+    best = one.or_better(other)
+    assert best.peaks == {"f32": 1000.0, "int32": 600.0}
+    assert best.bandwidths["memory"].read == one.bandwidths["memory"].read
+    assert best.bandwidths["memory"].copy == 2 * one.bandwidths["memory"].copy

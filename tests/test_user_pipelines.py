@@ -135,7 +135,8 @@ class TestChanging:
     def test_passes_are_inserted_replaced_and_removed_by_name(self) -> None:
         cpu = sx.pipeline()
         assert cpu.inserting_pass("cse", before="stablexla-group")["kernels"].passes == (
-            "stablexla-prepare-groups,cse,stablexla-group,stablexla-outline"
+            "stablexla-prepare-groups,stablexla-find-attention,stablexla-turn-products,stablexla-hoist-products,cse,"
+            "stablexla-group,stablexla-outline"
         )
         assert cpu.without_pass("canonicalize")["tensor"].passes == "stablexla-lower-to-tensor,cse"
         replaced = cpu.replacing_pass("stablexla-emit-kernels", "stablexla-emit-kernels{general-only=true}")

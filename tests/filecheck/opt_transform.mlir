@@ -12,7 +12,7 @@
 
 // KERNELS: func.func public @main
 // KERNELS: scf.for
-// KERNELS: call @loop_0
+// KERNELS: call @general_0
 
 // FAILED: error: cpu: step 3 'transform': the schedule {{.*}}tile.transform failed
 // FAILED-NEXT: error: too many tiles provided
