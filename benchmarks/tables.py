@@ -41,12 +41,17 @@ def _times(row: Row, names: Sequence[str], peers: Sequence[str]) -> list[str]:
     made = [row.program]
     for name in names:
         found = row.engines.get(name)
-        failed = "failed" if name in row.failures else "-"
+        failed = _absent(row, name)
         made.append(in_words(found.best, found.median) if found and found.rounds else failed)
     told = row.limit >= LEAST_LIMIT
     made += [in_words(row.limit) if told else "", f"{row.share:.0%}" if told and row.share else ""]
     made += [ratio_in_words(row.ratio(name)) for name in peers]
     return [*made, ratio_in_words(best_ratio(row))]
+
+
+def _absent(row: Row, engine: str) -> str:
+    """What stands in the place of a time: an engine that could not, or was not asked."""
+    return "failed" if engine in row.failures else "-"
 
 
 def of_compiling(rows: Sequence[Row], names: Sequence[str]) -> Cells:
@@ -59,7 +64,7 @@ def of_compiling(rows: Sequence[Row], names: Sequence[str]) -> Cells:
     for row in rows:
         seconds = {name: each.compile_seconds for name, each in row.engines.items()}
         ours = seconds.get(OURS)
-        line = [row.program, *(in_words(seconds[n]) if n in seconds else "failed" for n in compilers)]
+        line = [row.program, *(in_words(seconds[n]) if n in seconds else _absent(row, n) for n in compilers)]
         line += [ratio_in_words(seconds[n] / ours) if ours and n in seconds else "" for n in peers]
         told = row.engines[OURS].stages if OURS in row.engines else {}
         lines.append([*line, *(in_words(told[s]) if s in told else "" for s in stages)])
