@@ -68,8 +68,8 @@ def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[O
     long = rows.length >= LONG and max(order.bits for order in orders) > 16
     digits = _Digits(orders, 11 if long else 8)
     in_parts = rows.rows == 1 and rows.length >= CUT
-    # Three passes over integers of 32 bits are as fast as merging them, and less code; those of 64 bits mostly are small,
-    # and a digit that all have is passed over.
+    # Three passes over integers of 32 bits are as fast as merging them, and less code; those of 64 bits mostly are
+    # small, and a digit that all have is passed over.
     by_digits = in_parts and not orders[0].element.is_float
     if len(arrays) == 1 and len(orders) == 1 and orders[0].bits in WIDE and not by_digits:
         return _sort_keys(ctx, arrays, rows, digits)
