@@ -7,7 +7,6 @@ KNOWN: dict[str, str] = {
     "computes in f32",
     "jax.scipy.stats.binom.pmf": "digammas cancel in its gradient: it is 126 ULP from the exact one, JAX's is 62, a "
     "little less than half; not found out why",
-    "jax.scipy.linalg.fiedler_companion": "0 / 0 of a pred converted to f32 is NaN here, as in numpy; XLA:CPU has -0",
     "jax.scipy.signal.detrend": "its gradient is zero but for rounding: weights in a line have no trend to take away",
 }
 """By path. An entry that is equal again has to go: `python docs/make_interop.py --check` says so."""
