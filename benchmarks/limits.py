@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass
+from functools import partial
 from pathlib import Path
 from threading import Barrier, Thread
 from time import perf_counter
@@ -122,7 +123,7 @@ def _peak(loop: Loop, threads: int, rounds: int, seconds: float) -> float:
     def run(thread: int, count: int) -> None:
         loop.run(places[thread].ctypes.data, places[thread].ctypes.data, 1, count)
 
-    count = _count(lambda count: run(0, count), seconds)
+    count = _count(partial(run, 0), seconds)
     return threads * count * loop.work / _best(run, threads, count, rounds)
 
 
@@ -135,7 +136,7 @@ def _bandwidth(loops: dict[str, Loop], size: int, threads: int, rounds: int, sec
         def run(thread: int, count: int, loop: Loop = loop) -> None:
             loop.run(sources[thread].ctypes.data, targets[thread].ctypes.data, size // 2, count)
 
-        count = _count(lambda count, run=run: run(0, count), seconds)  # type: ignore[misc]
+        count = _count(partial(run, 0), seconds)
         found[name] = threads * count * loop.work * (size // 2) / _best(run, threads, count, rounds)
     return Bandwidth(*(max(rate for way, rate in found.items() if way.startswith(k)) for k in ("read", "copy", "fill")))
 

@@ -9,46 +9,47 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from time import perf_counter
 from unittest import mock
 
+from benchmarks.engines.base import Prepared
 from benchmarks.engines.stablexla_engine import engine
+from benchmarks.measuring import Effort, measure
 from benchmarks.programs import PROGRAMS
+from benchmarks.programs.registry import Program
 from stablexla.targets.cpu import llvm_c
 
-LISTS = {"`default<O1>`": "default<O1>", "`UNROLL`": llvm_c.UNROLL, "`CLEAN_UP`": llvm_c.CLEAN_UP, "none": ""}
-DEFAULT = ("resnet-18", "bert-base", "mlp-step", "unet-step", "lstm-128", "conv-3x3-56", "softmax-4096")
-COMPILATIONS, TURNS = 3, 9
+LISTS = {"default<O1>": "default<O1>", "UNROLL": llvm_c.UNROLL, "CLEAN_UP": llvm_c.CLEAN_UP}
+DEFAULT = ("resnet-18", "bert-base", "mlp-step", "lstm-128", "triangular-solve-1000x4x4", "sum-axis-1", "conv-3x3-56")
+COMPILATIONS = 3
+STAGE = "machine code"
 
 
-def measure(name: str) -> list[str]:
-    """A row of the table."""
-    program = PROGRAMS[name]
-    text, arguments = program.text(), program.arguments()
-    seconds, runs = [], []
-    for passes in LISTS.values():
-        taken = []
+class _WithPasses:
+    """stablexla with a list of passes of LLVM's."""
+
+    version = ""
+
+    def __init__(self, name: str) -> None:
+        self.name, self._passes = name, LISTS[name]
+
+    def prepare(self, program: Program, text: str) -> Prepared:
+        passes = self._passes
         with mock.patch.multiple(llvm_c, PASSES=("", passes, passes, passes), UNROLL=passes):
-            for _ in range(COMPILATIONS):
-                made = engine().prepare(program, text)
-                taken.append(made.stages["machine code"])
-        made.bind(arguments)
-        made.run()
-        seconds.append(min(taken))
-        runs.append(made)
-    best = [float("inf")] * len(runs)
-    for _ in range(TURNS):
-        for number, made in enumerate(runs):
-            start = perf_counter()
-            made.run()
-            best[number] = min(best[number], perf_counter() - start)
-    return [name, *(f"{s:.2f} s, {b / best[0]:.2f}" for s, b in zip(seconds, best, strict=True))]
+            made = [engine().prepare(program, text) for _ in range(COMPILATIONS)]
+        return min(made, key=lambda each: each.stages[STAGE])
+
+
+def row(name: str) -> list[str]:
+    """A line of the table."""
+    found = measure(PROGRAMS[name], [_WithPasses(each) for each in LISTS], Effort(budget=1.0)).engines
+    base = found["default<O1>"].best
+    return [name, *(f"{found[each].stages[STAGE]:.2f} s, {found[each].best / base:.2f}" for each in LISTS)]
 
 
 def main(names: Sequence[str]) -> None:
-    print("| program |", " | ".join(LISTS), "|\n|---|" + "---:|" * len(LISTS))
+    print(f"| program | {' | '.join(f'`{each}`' for each in LISTS)} |\n|---|{'---:|' * len(LISTS)}")
     for name in names or DEFAULT:
-        print("|", " | ".join(measure(name)), "|", flush=True)
+        print(f"| {' | '.join(row(name))} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -70,13 +70,11 @@ class Traced(Program):
         wide: whether 64-bit types are kept.
     """
 
-    function: Callable[..., Any] = lambda: ()
-    make: Callable[[Draw], Sequence[Any]] = lambda draw: ()
+    function: Callable[..., Any]
+    make: Callable[[Draw], Sequence[Any]]
+    _: KW_ONLY
     dtype: Any = np.float32
     wide: bool = False
-
-    def computation(self) -> Any:
-        raise TypeError(f"{self.name} is JAX's; it has a text")
 
     @cached_property
     def _traced(self) -> Any:
@@ -162,4 +160,4 @@ def trace(
     name: str, summary: str, function: Callable[..., Any], make: Callable[[Draw], Sequence[Any]], **more: Any
 ) -> None:
     """Enters a function of JAX into the list of programs."""
-    enter(Traced(name, summary, (), lambda: None, function=function, make=make, **more))  # type: ignore[arg-type, return-value]
+    enter(Traced(name, summary, function, make, **more))

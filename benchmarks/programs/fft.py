@@ -9,7 +9,7 @@ import numpy as np
 
 import stablexla as sx
 from benchmarks.programs.growing import grows
-from benchmarks.programs.registry import PROGRAMS, Array, Program
+from benchmarks.programs.registry import PROGRAMS, Array, Built, Program
 
 
 def drawn(shape: sx.Shape) -> Callable[[np.random.Generator], list[Array]]:
@@ -33,7 +33,7 @@ def program(name: str, shape: sx.Shape, rank: int = 1) -> Program:
 
     operations = (2.5 if real else 5.0) * prod(shape.dimensions) * log2(prod(lengths))
     text = f"{kind} of {shape} over {'its last dimension' if rank == 1 else f'{rank} dimensions'}"
-    return Program(
+    return Built(
         name,
         text,
         (shape,),

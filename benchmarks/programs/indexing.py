@@ -8,7 +8,7 @@ import numpy as np
 
 import stablexla as sx
 from benchmarks.programs.growing import grows
-from benchmarks.programs.registry import PROGRAMS, Array, Program
+from benchmarks.programs.registry import PROGRAMS, Array, Built, Program
 
 Draw = Callable[[np.random.Generator], list[Array]]
 # Slices are rows, or single elements, at indices that are one number each.
@@ -37,7 +37,7 @@ def added(total: Array, places: Array, values: Array) -> Array:
 
 def gather_rows(count: int) -> Program:
     table = sx.f32[count // 2, 128]
-    return Program(
+    return Built(
         f"gather-rows-{count // 1000}k",
         f"{count // 1000}k rows of 128 numbers from half as many",
         (table, sx.s32[count]),
@@ -49,7 +49,7 @@ def gather_rows(count: int) -> Program:
 
 def gather_elements(count: int) -> Program:
     table = sx.f32[1_000_000]
-    return Program(
+    return Built(
         f"gather-{count // 1000}k",
         f"{count // 1000}k numbers from a million",
         (table, sx.s32[count]),
@@ -61,7 +61,7 @@ def gather_elements(count: int) -> Program:
 
 def scatter_elements(count: int) -> Program:
     line = sx.f32[count]
-    return Program(
+    return Built(
         f"scatter-add-{count // 1000}k",
         f"{count // 1000}k numbers added to as many",
         (line, sx.s32[count], line),
@@ -73,7 +73,7 @@ def scatter_elements(count: int) -> Program:
 
 def segment_sum(count: int) -> Program:
     sums, values = sx.f32[10_000, 16], sx.f32[count, 16]
-    return Program(
+    return Built(
         f"segment-sum-{count // 1000}k",
         f"{count // 1000}k rows of 16 numbers added to 10k",
         (sums, sx.s32[count], values),

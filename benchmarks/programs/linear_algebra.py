@@ -6,7 +6,7 @@ import numpy as np
 
 import stablexla as sx
 from benchmarks.programs.growing import grows
-from benchmarks.programs.registry import PROGRAMS, Array, Program
+from benchmarks.programs.registry import PROGRAMS, Array, Built, Program
 
 
 def matrices(rng: np.random.Generator, batch: int, n: int) -> Array:
@@ -16,7 +16,7 @@ def matrices(rng: np.random.Generator, batch: int, n: int) -> Array:
 
 
 def cholesky(batch: int, n: int) -> Program:
-    return Program(
+    return Built(
         f"cholesky-{batch}x{n}",
         f"the factors of {batch} matrices of {n} rows",
         (sx.f32[batch, n, n],),
@@ -32,7 +32,7 @@ def solve(batch: int, n: int, count: int) -> Program:
     def draw(rng: np.random.Generator) -> list[Array]:
         return [np.tril(matrices(rng, batch, n)), rng.standard_normal((batch, n, count), np.float32)]
 
-    return Program(
+    return Built(
         f"triangular-solve-{batch}x{n}x{count}",
         f"{batch} lower triangles of {n} rows, {count} right-hand sides each",
         (sx.f32[batch, n, n], sx.f32[batch, n, count]),

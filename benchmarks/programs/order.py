@@ -9,7 +9,7 @@ import numpy as np
 
 import stablexla as sx
 from benchmarks.programs.growing import grows
-from benchmarks.programs.registry import PROGRAMS, Array, Program
+from benchmarks.programs.registry import PROGRAMS, Array, Built, Program
 
 
 def counted(x: sx.XlaOp) -> sx.XlaOp:
@@ -42,7 +42,7 @@ def vector(
 
     def at(count: int) -> Program:
         text = f"{in_words(count)} {summary}"
-        return Program(f"{name}-{in_words(count)}", text, (sx.f32[count],), build, numpy=numpy)
+        return Built(f"{name}-{in_words(count)}", text, (sx.f32[count],), build, numpy=numpy)
 
     return at
 
@@ -63,14 +63,14 @@ def lexsort(count: int) -> Program:
 
     shapes = (sx.s32[count], sx.f32[count])
     text = f"what sorts {in_words(count)} pairs"
-    return Program(f"lexsort-{in_words(count)}", text, shapes, build, numpy=in_numpy, draw=draw)
+    return Built(f"lexsort-{in_words(count)}", text, shapes, build, numpy=in_numpy, draw=draw)
 
 
 def top_k(rows: int, length: int, k: int, name: str = "") -> Program:
     def in_numpy(x: Array) -> Array:
         return -np.sort(-np.partition(x, length - k, axis=-1)[..., length - k :], axis=-1)
 
-    return Program(
+    return Built(
         name or f"top-{k}-{rows}x{length}",
         f"the {k} largest of each of {rows} rows of {length}",
         (sx.f32[rows, length],),
@@ -84,7 +84,7 @@ def rows(name: str, axis: int, shape: tuple[int, int]) -> Program:
         return np.sort(x, axis=axis)
 
     text = f"a {shape[0]}x{shape[1]} array along dimension {axis}"
-    return Program(name, text, (sx.Shape("f32", shape),), lambda x: sx.sort(x, sx.lt, axis), numpy=in_numpy)
+    return Built(name, text, (sx.Shape("f32", shape),), lambda x: sx.sort(x, sx.lt, axis), numpy=in_numpy)
 
 
 def argsort_in_numpy(x: Array) -> Array:

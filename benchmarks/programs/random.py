@@ -8,7 +8,7 @@ import numpy as np
 
 import stablexla as sx
 from benchmarks.programs.growing import grows
-from benchmarks.programs.registry import PROGRAMS, Array, Program
+from benchmarks.programs.registry import PROGRAMS, Array, Built, Program
 
 SMALL = 1 << 20
 
@@ -18,7 +18,7 @@ def bits(algorithm: str) -> Callable[[int], Program]:
         def draw(rng: np.random.Generator) -> list[Array]:
             return [rng.integers(0, 1 << 63, 2).astype(np.uint64)]
 
-        return Program(
+        return Built(
             f"{algorithm.replace('rng_', '').replace('_', '-')}-{count >> 20}m",
             f"{count >> 20}Mi words of 32 random bits by {algorithm}",
             (sx.u64[2],),
@@ -43,7 +43,7 @@ def mean_of(name: str, count: int, draw: Callable[[sx.XlaOp, sx.XlaOp, sx.Shape]
         total = sx.reduce_all(draw(low, high, sx.f32[count]), low.builder.constant(0.0), sx.add)
         return total / float(count)
 
-    return Program(
+    return Built(
         f"{name}-{count >> 20}m",
         f"the mean of {count >> 20}Mi numbers drawn",
         (sx.f32[()], sx.f32[()]),

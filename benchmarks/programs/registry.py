@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -28,18 +29,15 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(ABC):
     """One program.
 
     Attributes:
         name: as it is chosen on the command line.
         summary: what it computes, in a few words.
-        shapes: of its parameters.
-        build: the root of the computation, from its parameters.
         numpy: the same on numpy arrays, when there is a natural way to say it.
         operations: arithmetic that cannot be avoided, for programs that are bound by it.
         tolerance: of the largest magnitude; results of two engines may differ by that.
-        draw: its arguments from a generator of random numbers, where normally distributed ones make no sense.
         moved: bytes that have to be read and written; all arguments and results when nothing else is said.
         peak: whose peak bounds its arithmetic, a key of `benchmarks.limits.PEAKS`.
         family: the section of the page that it stands in.
@@ -48,16 +46,42 @@ class Program:
 
     name: str
     summary: str
-    shapes: tuple[sx.Shape, ...]
-    build: Build
+    _: KW_ONLY
     numpy: Numpy | None = None
     operations: float = 0
     tolerance: float = 1e-5
-    draw: Callable[[np.random.Generator], Sequence[Array]] | None = None
     moved: tuple[float, float] | None = None
     peak: str = "f32"
     family: str = ""
     group: str = "kernels"
+
+    @abstractmethod
+    def text(self) -> str:
+        """The StableHLO that every engine compiles."""
+
+    @abstractmethod
+    def arguments(self, seed: int = 0) -> list[Array]:
+        """What it is run on."""
+
+    @abstractmethod
+    def work(self) -> Work:
+        """What cannot be avoided."""
+
+
+@dataclass(frozen=True)
+class Built(Program):
+    """A program of the builder's.
+
+    Attributes:
+        shapes: of its parameters.
+        build: the root of the computation, from its parameters.
+        draw: its arguments from a generator of random numbers, where normally distributed ones make no sense.
+    """
+
+    shapes: tuple[sx.Shape, ...]
+    build: Build
+    _: KW_ONLY
+    draw: Callable[[np.random.Generator], Sequence[Array]] | None = None
 
     def computation(self) -> sx.XlaComputation:
         """The computation."""
@@ -65,18 +89,15 @@ class Program:
         return b.build(self.build(*(b.parameter(i, shape) for i, shape in enumerate(self.shapes))))
 
     def text(self) -> str:
-        """The StableHLO that every engine compiles."""
         return str(self.computation())
 
     def arguments(self, seed: int = 0) -> list[Array]:
-        """Normally distributed numbers, or what the program draws."""
         rng = np.random.default_rng(seed)
         if self.draw is not None:
             return list(self.draw(rng))
         return [rng.standard_normal(s.dimensions, np.float32).astype(s.element_type.dtype) for s in self.shapes]
 
     def work(self) -> Work:
-        """What cannot be avoided."""
         if self.moved is not None:
             return Work(self.operations, *self.moved, self.peak)
         made = leaves(self.computation().result_shape)
@@ -104,7 +125,7 @@ def enter(program: Program) -> None:
 
 def add(name: str, summary: str, shapes: Sequence[sx.Shape], build: Build, **more: Any) -> None:
     """Makes a program and puts it into the list."""
-    enter(Program(name, summary, tuple(shapes), build, **more))
+    enter(Built(name, summary, tuple(shapes), build, **more))
 
 
 def file_under(family: str, group: str = "kernels") -> None:

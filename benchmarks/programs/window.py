@@ -6,7 +6,7 @@ import numpy as np
 
 import stablexla as sx
 from benchmarks.programs.growing import grows
-from benchmarks.programs.registry import Array, Program, add
+from benchmarks.programs.registry import Array, Built, Program, add
 
 POOL, HALVES = (1, 3, 3, 1), (1, 2, 2, 1)
 IMAGE = sx.f32[1, 112, 112, 64]
@@ -51,7 +51,7 @@ def cumulative(x: sx.XlaOp, axis: int) -> sx.XlaOp:
 
 def cumulative_program(name: str, summary: str, shape: sx.Shape, axis: int) -> Program:
     # Sums of a million numbers that cancel: engines add them up in different orders.
-    return Program(
+    return Built(
         name,
         summary,
         (shape,),
@@ -71,7 +71,7 @@ def enter(program: Program) -> None:
 
 
 def moving_program(count: int) -> Program:
-    return Program(
+    return Built(
         f"moving-max-{count}",
         f"the largest of each 1000 of {count} numbers",
         (sx.f32[count],),

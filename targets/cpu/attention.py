@@ -96,7 +96,7 @@ def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
         unit = _Unit(attention, plan, space, arguments, target)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             unit.item(item.iv)
-    work = attention.extent(attention.chain.rows) * attention.keys * (attention.depth + attention.width + 16)
+    work = attention.extent(attention.rows.chain.rows) * attention.keys * (attention.depth + attention.width + 16)
     grain = max(1, min(plan.items, math.ceil(plan.items * WORTHWHILE / max(1, work))))
     return Emitted(plan.items, grain, scratch)
 
@@ -116,12 +116,12 @@ class _Unit:
         self.buffer = Value(arguments.scratch[0])
         self.scores = Scores(attention, plan.tile, space, arguments)
         self.sums = Sums(attention, plan.tile, space, arguments)
-        nest = attention.chain.nest
-        self.rows = AlongRows(attention.chain, lanes_for(nest, target), target, cached=True)
+        nest = attention.rows.chain.nest
+        self.rows = AlongRows(attention.rows.chain, lanes_for(nest, target), target, cached=True)
         self.rows.reserve()
         buffer = arguments.scratch[0]
         self.row_arguments = KernelArguments(
-            inputs=[buffer if n is None else arguments.inputs[n] for n in attention.inputs],
+            inputs=[buffer if n is None else arguments.inputs[n] for n in attention.rows.inputs],
             results=[buffer, buffer],
             scratch=[],
             lo=arguments.lo,
@@ -138,7 +138,9 @@ class _Unit:
         last = (index(item) + 1) * units // plan.items
         with loop(first, last) as unit:
             batch, block = split_index(unit.iv, [batches, blocks])
-            places = dict(zip(a.batch, split_index(batch, [a.chain.nest.extents[d] for d in a.batch]), strict=True))
+            places = dict(
+                zip(a.batch, split_index(batch, [a.rows.chain.nest.extents[d] for d in a.batch]), strict=True)
+            )
             start = block * plan.rows
             rows = minimum(index(queries) - start, plan.rows) if queries % plan.rows else index(plan.rows)
             place = Place(self.buffer, base, places, start, rows)
@@ -163,8 +165,8 @@ class _Unit:
         at: dict[int, Index] = {**place.batch, **place.query(a, number + place.start)}
         top = Scope(self.row_arguments)
         row = top.inside(at)
-        row.stands_at(a.scores, place.base + space.scores + number * space.stride)
-        row.stands_at(a.weights, place.base + space.weights + number * space.stride)
-        if a.total is not None:
-            row.stands_at(a.total, place.base + space.totals + number)
+        row.stands_at(a.rows.scores, place.base + space.scores + number * space.stride)
+        row.stands_at(a.rows.weights, place.base + space.weights + number * space.stride)
+        if a.rows.total is not None:
+            row.stands_at(a.rows.total, place.base + space.totals + number)
         self.rows.row(row)

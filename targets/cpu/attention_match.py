@@ -14,7 +14,6 @@ import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.targets.cpu.attention_rows import Rows, made_in, read_rows
-from stablexla.targets.cpu.chains import Chain
 from stablexla.targets.cpu.contraction_match import (
     Operand,
     conversion_of,
@@ -25,7 +24,6 @@ from stablexla.targets.cpu.contraction_match import (
 )
 from stablexla.targets.cpu.emission import can_clone
 from stablexla.targets.cpu.kernel import Kernel
-from stablexla.targets.cpu.nests import Load, Store
 from stablexla.targets.kernels.classify import Kind, classify, is_generic
 
 SUM_TYPES = (ir.F32Type, ir.F64Type)
@@ -44,16 +42,14 @@ class Factor:
 class Attention:
     """out[batch, query, width] = sum over key of f(scores)[key] * v[batch, key, width].
 
-    Loops are numbered as in `chain.nest`, the last of which is over keys.
+    Loops are numbered as in `rows.chain.nest`, the last of which is over keys.
 
     Attributes:
         q, k, v: the factors; the inner loop of q and k is over `depth`, that of v over `width`.
         out: strides of the result along the rows' loops; `out_inner` that along the width.
         batch: loops that k or v move along.
         queries: the other ones over rows.
-        chain: the function of the rows, from `scores` to `weights`, and `total`, by which the sums are divided.
-        shared: whether weights may take the place of the scores.
-        inputs: for each input of the function of rows, the kernel's number; None for the scores.
+        rows: the function of the rows.
         after: bodies applied to the sums, of one argument and scalar constants.
     """
 
@@ -65,37 +61,32 @@ class Attention:
     out_inner: int
     depth: int
     width: int
-    chain: Chain
-    scores: Load
-    weights: Store
-    total: Store | None
-    shared: bool
-    inputs: tuple[int | None, ...]
+    rows: Rows
     after: tuple[ir.Block, ...]
 
     @property
     def element(self) -> ir.Type:
         """The type of scores, weights and sums."""
-        return self.scores.element
+        return self.rows.scores.element
 
     @property
     def keys(self) -> int:
         """Length of a row."""
-        return self.chain.nest.extents[-1]
+        return self.rows.chain.nest.extents[-1]
 
     @property
     def batch(self) -> tuple[int, ...]:
         """Loops along which k or v move."""
-        return tuple(d for d in self.chain.rows if self.k.strides[d] or self.v.strides[d])
+        return tuple(d for d in self.rows.chain.rows if self.k.strides[d] or self.v.strides[d])
 
     @property
     def queries(self) -> tuple[int, ...]:
         """Loops over rows that share keys and values."""
-        return tuple(d for d in self.chain.rows if d not in self.batch)
+        return tuple(d for d in self.rows.chain.rows if d not in self.batch)
 
     def extent(self, loops: Sequence[int]) -> int:
         """Turns of some loops together."""
-        extents = self.chain.nest.extents
+        extents = self.rows.chain.nest.extents
         return math.prod(extents[d] for d in loops)
 
 
@@ -215,10 +206,8 @@ class _Loops:
             bodies.append(op.regions[0].blocks[0])
         for place in (rows.scores, rows.weights):  # rows lie along the keys in the workspace
             place.strides = (*place.strides[:-1], 1)
-        return Attention(
-            self._kernel, q[0], k[0], v, out, out_inner, q[1], width, rows.chain, rows.scores, rows.weights,
-            rows.total, rows.shared, rows.inputs, tuple(b for b in bodies if len(b.operations) > 1),
-        )  # fmt: skip
+        after = tuple(b for b in bodies if len(b.operations) > 1)
+        return Attention(self._kernel, q[0], k[0], v, out, out_inner, q[1], width, rows, after)
 
     def _by_stride(self, strides: Sequence[int]) -> dict[int, int]:
         """The rows' loop that moves an array of scores by each distance."""

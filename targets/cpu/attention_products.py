@@ -65,7 +65,7 @@ class Workspace:
         width = tile.vectors * lanes
         stride = math.ceil(attention.keys / max(width, lanes)) * max(width, lanes)
         block = (math.ceil(rows / tile.rows) * tile.rows) * stride
-        weights = 0 if attention.shared else block
+        weights = 0 if attention.rows.shared else block
         totals = weights + block
         keys = totals + math.ceil(rows / 16) * 16
         panels = 0 if few else Panels(width, attention.depth, lanes).size(math.ceil(attention.keys / width))
@@ -96,7 +96,7 @@ class Place:
     def query(self, attention: Attention, number: Value) -> dict[int, Value]:
         """Where the loops over queries stand for query `number`."""
         loops = attention.queries
-        places = split_index(number, [attention.chain.nest.extents[d] for d in loops])
+        places = split_index(number, [attention.rows.chain.nest.extents[d] for d in loops])
         return dict(zip(loops, places, strict=True))
 
     def of_query(self, attention: Attention, strides: Sequence[int], number: Value) -> Value:
@@ -353,7 +353,7 @@ class Sums(_Product):
         to = place.of_batch(a.out) + place.of_query(a, a.out, place.start + row)
         to = to + panel * (space.width * a.out_inner)
         factor = None
-        if a.total is not None:
+        if a.rows.total is not None:
             total = load(place.buffer, place.base + row + space.totals)
             factor = splat(constant(1.0, a.element) / total, lanes)
         for v, value in enumerate(sums):

@@ -7,6 +7,7 @@ element of rhs once for some rows.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ def _rounded(number: float, multiple: int) -> int:
     return max(1, math.ceil(number / multiple)) * multiple
 
 
-class _Item:
+class _Item(ABC):
     """What the two kinds of items share: sums of all rows for a block of columns, k block by block."""
 
     def __init__(self, scene: Scene, product: Product, plan: NarrowPlan) -> None:
@@ -111,9 +112,9 @@ class _Item:
         self.sums = alloca(self.c.m.extent * plan.columns, scene.compute)
 
     @staticmethod
+    @abstractmethod
     def plan_for(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
         """How the work is cut."""
-        raise NotImplementedError
 
     def item(self, batch: Index, block: Index) -> None:
         c, plan, group = self.c, self.plan, self.product.group
@@ -135,9 +136,9 @@ class _Item:
         """Groups of lhs that are filled up with zeros."""
         return groups
 
+    @abstractmethod
     def block(self, at: Value, columns: Value, steps: Value) -> None:
         """Adds the products of a block of k; `at` is where it begins in rhs."""
-        raise NotImplementedError
 
     def load_b(self, lines: Sequence[Value], lanes: int, count: int) -> Value:
         """Elements of rhs, woven and widened; of each line the first `count` are read."""

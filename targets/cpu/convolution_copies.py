@@ -109,10 +109,11 @@ def inside(start: Index, count: Index, step: int, size: int) -> tuple[Value, Val
 
 def copy_rows(shared: Shared, factor: Factor, rows: Rows, buffer: Value, to: Index) -> None:
     """Packs rows to `to` of the buffer, elements beside each other, with zeros for those that are not there."""
-    features, elements, step = rows.features, rows.elements, rows.step
+    features: Index = rows.features
+    elements, step = rows.elements, rows.step
     if rows.kind == "runs" and step == features:
         # Elements that lie side by side are one run.
-        elements, step, features = 1, 0, index(rows.elements) * features  # type: ignore[assignment]
+        elements, step, features = 1, 0, index(elements) * features
     numbers: list[Index] = [rows.at, rows.stride, rows.count, *rows.inside]
     numbers += [index(n) * rows.features for n in (rows.before, rows.after)]
     numbers += [index(rows.elements) * rows.features, elements, step, features, rows.along, to]

@@ -9,24 +9,22 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
-from stablexla.targets.cpu.contraction_output import Frame, Scene
+from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.contraction_tiles import Tile, write_tile
 from stablexla.targets.cpu.convolution_match import Spatial
 from stablexla.targets.cpu.convolution_pack import Row, Weights, fill, pack_row
 from stablexla.targets.cpu.convolution_place import Cut, Packed, Place, Taps
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes
+from stablexla.targets.cpu.convolution_results import Results
 from stablexla.targets.cpu.convolution_sums import Sums
 from stablexla.targets.cpu.emission import (
     Value,
     alloca,
     branch,
     index,
-    load,
     loop,
     maximum,
-    minimum,
     store,
-    transpose_registers,
     when,
 )
 
@@ -36,7 +34,8 @@ class Item:
 
     def __init__(self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value) -> None:
         self.sizes, self.plan, self.weights = sizes, plan, weights
-        self.scene, self.across = scenes
+        self.scene = scenes[0]
+        self.results = Results(sizes, plan, scenes, weights.outputs, weights.width)
         self.convolved, self.width = sizes.convolved, sizes.width
         self.lanes, self.phases = sizes.lanes, len(sizes.width.phases)
         tile = plan.tile
@@ -52,7 +51,6 @@ class Item:
             self.stage_row = self.rounds * self.phases * plan.columns
             self.stage_image = plan.rows * self.stage_row
             self.stage = alloca(plan.images * self.stage_image + self.lanes * plan.columns, self.scene.compute)
-            self.square = alloca(self.lanes * self.lanes, self.scene.compute)
         self.spill = alloca(tile.rows * tile.vectors * self.lanes, self.scene.compute)
 
     def write(self, coordinates: Sequence[Value]) -> None:
@@ -180,51 +178,13 @@ class Item:
                 r, v = divmod(number, tile.vectors)
                 store(value, self.stage, stage + r * along + v * self.lanes)
             return
-        frame = self._frame(place, row)
+        frame = self.results.frame(place, row)
         column = place.group * self.outputs + panel * self.weights.width
         write_tile(self.scene, tile, sums, frame, (place.round + round_, column), columns, self.spill)
 
-    # Results.
-
-    def _frame(self, place: Place, row: Value) -> Frame:
-        """A row of the result."""
-        c = self.convolved
-        coordinates = [place.batch, *(o for o, _ in place.planes)]
-        if place.height is not None:
-            coordinates.append((place.row + row) * len(place.height.spatial.phases) + place.phase)
-        at = index(0)
-        for axis, x in zip(c.contraction.batch, coordinates, strict=True):
-            at = at + x * axis.c
-        return Frame(index(0), index(0), at, tuple(coordinates))
-
     def _write_panel(self, place: Place, panel: Value, columns: int) -> None:
-        """Brings the sums of a panel from the stage into the results."""
-        outputs = self.width.outputs
-        first = place.round * self.phases
-        count = index(outputs)
-        if self.width.rounds > self.plan.rounds:
-            count = minimum(index(outputs) - first, self.plan.rounds * self.phases)
-        column = place.group * self.outputs + panel * self.weights.width
-        inner = panel * self.weights.width - place.column
-        with loop(0, place.rows) as row:
-            frame = self._frame(place, row.iv)
-            base = place.image * self.stage_image + row.iv * self.stage_row + inner
-            if self.scene.vectors or not self.across.vectors:
-                self.scene.write_block(
-                    self.stage, self.plan.columns, frame, (count, columns), (first, column), base=base
-                )
-            else:
-                self._write_across(frame, base, (count, columns), (first, column))
-
-    def _write_across(self, frame: Frame, base: Value, size: tuple[Value, int], at: tuple[Value, Value]) -> None:
-        """Features lie far apart in the result, and neighbours of a row side by side: squares are transposed."""
-        lanes, along = self.lanes, self.plan.columns
-        with loop(0, size[0], lanes) as i, loop(0, size[1], lanes) as j:
-            lines = [load(self.stage, (i.iv + r) * along + j.iv + base, lanes) for r in range(lanes)]
-            for r, value in enumerate(transpose_registers(lines)):
-                store(value, self.square, r * lanes)
-            rows, columns = minimum(index(size[1]) - j.iv, lanes), minimum(size[0] - i.iv, lanes)
-            self.across.write_block(self.square, lanes, frame, (rows, columns), (at[1] + j.iv, at[0] + i.iv))
+        start = place.image * self.stage_image
+        self.results.write_panel(place, panel, columns, self.stage, lambda row: start + row * self.stage_row)
 
 
 def _inside(place: Value, d: Spatial) -> Value | None:

@@ -10,12 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stablexla.targets.cpu.contraction_output import Frame, Scene, compute_type
+from stablexla.targets.cpu.contraction_output import Scene, compute_type
 from stablexla.targets.cpu.convolution_copies import Factor, Panel, Rows, copy_panel, copy_rows, inside
 from stablexla.targets.cpu.convolution_match import Convolved, Spatial
 from stablexla.targets.cpu.convolution_pack import Weights
 from stablexla.targets.cpu.convolution_place import Cut, Packed, Place, Taps
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes
+from stablexla.targets.cpu.convolution_results import Results
 from stablexla.targets.cpu.convolution_tiles import (
     Sums,
     Tables,
@@ -37,7 +38,6 @@ from stablexla.targets.cpu.emission import (
     minimum,
     select,
     store,
-    transpose_registers,
     vector_of,
 )
 from stablexla.targets.cpu.shared import Shared
@@ -88,7 +88,8 @@ class Pixels:
         shared: Shared,
     ) -> None:
         self.sizes, self.plan, self.weights, self.shared = sizes, plan, weights, shared
-        self.scene, self.across = scenes
+        self.scene = scenes[0]
+        self.results = Results(sizes, plan, scenes, weights.outputs, weights.width)
         self.convolved, self.width, self.lanes = sizes.convolved, sizes.width, sizes.lanes
         self.cut, self.phases = Cut(sizes, plan, weights), len(sizes.width.phases)
         compute, tile = self.scene.compute, plan.tile
@@ -111,8 +112,6 @@ class Pixels:
         self.straight = not plan.staged and self._writes_straight(pixels)
         if not self.straight:
             self.stage = alloca(stage + self.lanes * plan.columns, compute)
-        if plan.staged:
-            self.square = alloca(self.lanes * self.lanes, compute)
 
     def _writes_straight(self, pixels: int) -> bool:
         """Whether sums are results, and an item's pixels lie evenly in them."""
@@ -287,7 +286,7 @@ class Pixels:
                 self._fill_taps(place, taps)
             sums = self._sums(place, part, taps, weights)
             if self.straight:
-                frame = self._frame(place, index(0))
+                frame = self.results.frame(place, index(0))
                 row = self.scene.row(frame, place.round)
                 column = place.group * self.weights.outputs + panel * self.weights.width
                 self._sum(replace(sums, out=self.scene.results[0], out_at=row.c + column))
@@ -350,7 +349,7 @@ class Pixels:
 
     def _write_pixel(self, place: Place, row: Value, round_: Value, at: Value, panel: Value, columns: int) -> None:
         lanes = self.lanes
-        to = self.scene.row(self._frame(place, row), place.round + round_)
+        to = self.scene.row(self.results.frame(place, row), place.round + round_)
         column = place.group * self.weights.outputs + panel * self.weights.width
         whole = columns // lanes * lanes
         with loop(0, whole, lanes) as j:
@@ -359,41 +358,6 @@ class Pixels:
             value = load_lanes(self.stage, at + whole, lanes, columns - whole)
             self.scene.write(value, to, column + whole, columns - whole)
 
-    def _frame(self, place: Place, row: Value) -> Frame:
-        """A row of the result."""
-        c = self.convolved
-        coordinates = [place.batch, *(o for o, _ in place.planes)]
-        if place.height is not None:
-            coordinates.append((place.row + row) * len(place.height.spatial.phases) + place.phase)
-        at = index(0)
-        for axis, x in zip(c.contraction.batch, coordinates, strict=True):
-            at = at + x * axis.c
-        return Frame(index(0), index(0), at, tuple(coordinates))
-
     def _write_panel(self, place: Place, panel: Value, columns: int) -> None:
-        """Brings the sums of a panel from the stage into the results."""
-        outputs, plan = self.width.outputs, self.plan
-        first = place.round * self.phases
-        count = index(outputs)
-        if self.width.rounds > plan.rounds:
-            count = minimum(index(outputs) - first, plan.rounds * self.phases)
-        column = place.group * self.weights.outputs + panel * self.weights.width
-        inner = panel * self.weights.width - place.column
-        line = place.rounds * (self.phases * plan.columns)
-        with loop(0, place.rows) as row:
-            frame = self._frame(place, row.iv)
-            base = (place.image * place.rows + row.iv) * line + inner
-            if self.scene.vectors or not self.across.vectors:
-                self.scene.write_block(self.stage, plan.columns, frame, (count, columns), (first, column), base=base)
-            else:
-                self._write_across(frame, base, (count, columns), (first, column))
-
-    def _write_across(self, frame: Frame, base: Value, size: tuple[Value, int], at: tuple[Value, Value]) -> None:
-        """Features lie far apart in the result, and neighbours of a row side by side: squares are transposed."""
-        lanes, along = self.lanes, self.plan.columns
-        with loop(0, size[0], lanes) as i, loop(0, size[1], lanes) as j:
-            lines = [load(self.stage, (i.iv + r) * along + j.iv + base, lanes) for r in range(lanes)]
-            for r, value in enumerate(transpose_registers(lines)):
-                store(value, self.square, r * lanes)
-            rows, columns = minimum(index(size[1]) - j.iv, lanes), minimum(size[0] - i.iv, lanes)
-            self.across.write_block(self.square, lanes, frame, (rows, columns), (at[1] + j.iv, at[0] + i.iv))
+        length, first = place.rounds * (self.phases * self.plan.columns), place.image * place.rows
+        self.results.write_panel(place, panel, columns, self.stage, lambda row: (first + row) * length)

@@ -1,7 +1,7 @@
 """From a module in LLVM's dialect to an object file, through the C interfaces of upstream's MLIR and LLVM.
 
 Called by ctypes they let go of the GIL, so that several modules are compiled at once, and they say which of LLVM's
-passes run. MLIR's execution engine does neither, and takes 15 ms for an empty module.
+passes run. MLIR's execution engine does neither.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mlir import _mlir_libs
 
 # Kernels come with their vectors, their accumulators and most of their unrolling written out: what is left to do is to
 # clean up what the lowering repeated, to take out of loops what does not change in them, and to unroll the short ones.
-# LLVM's own O1 takes twice as long, most of it for passes that find nothing to do; over the programs of benchmarks/ the
-# code that these passes make is as fast.
+# LLVM's own O1 takes longer, most of it for passes that find nothing to do; `python -m benchmarks.llvm_passes` tells how
+# long, and that the code which these make is about as fast (docs/compile_time.md).
 _COMBINE = "instcombine<max-iterations=1;no-verify-fixpoint>"
 CLEAN_UP = (
     f"ipsccp,function(sroa,early-cse<memssa>,simplifycfg,{_COMBINE},reassociate,"
@@ -28,8 +28,8 @@ CLEAN_UP = (
     f"licm<allowspeculation>),simplifycfg,{_COMBINE},loop(indvars,loop-deletion,loop-unroll-full),"
     f"sroa,{_COMBINE},simplifycfg)"
 )
-# LLVM unrolls loops of any length, too: the code of some kernels is up to a quarter faster for it (triangular solves of
-# 4x4, by 1.3; sums over the middle of three axes, by 1.04), and takes up to twice as long to make.
+# LLVM unrolls loops of any length, too: the code of some kernels is up to a third faster for it (triangular solves of
+# 4x4), and takes longer to make.
 UNROLL = f"{CLEAN_UP[:-1]},loop-unroll<O1>,{_COMBINE},loop-mssa(licm),loop-sink,simplifycfg)"
 PASSES = ("", CLEAN_UP, "default<O2>", "default<O3>")
 
