@@ -19,8 +19,8 @@ from mlir import _mlir_libs
 
 # Kernels come with their vectors, their accumulators and most of their unrolling written out: what is left to do is to
 # clean up what the lowering repeated, to take out of loops what does not change in them, and to unroll the short ones.
-# LLVM's own O1 takes longer, most of it for passes that find nothing to do; `python -m benchmarks.llvm_passes` tells how
-# long, and that the code which these make is about as fast (docs/compile_time.md).
+# LLVM's own O1 takes longer, most of it for passes that find nothing to do, and the code that these make is about as
+# fast: `python -m benchmarks.llvm_passes`, docs/compile_time.md.
 _COMBINE = "instcombine<max-iterations=1;no-verify-fixpoint>"
 CLEAN_UP = (
     f"ipsccp,function(sroa,early-cse<memssa>,simplifycfg,{_COMBINE},reassociate,"

@@ -12,11 +12,10 @@ import mlir.ir as ir
 
 from stablexla.targets.cpu.entry import PACKED_MAIN
 
-# A module costs about 3 ms by itself, and LLVM about 30 us for an operation: one of this many operations costs a tenth
-# more than the same as a part of another. More parts than threads are made, since nobody knows beforehand how long
-# each takes.
+# A module costs something by itself, about as much as a tenth of LLVM's work on so many operations. More parts than
+# threads are made, since nobody knows beforehand how long each takes.
 LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 1000, 4
-# Up to here LLVM takes less than a fifth of a second on two cores, whatever it does.
+# Up to here LLVM's work is short, whatever it does.
 MOST_OF_SMALL = 6000
 # Attributes by which an operation names a function or a global.
 _REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name"}
