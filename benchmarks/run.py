@@ -75,6 +75,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seconds", type=float, default=0.02, help="length of an engine's turn (default 0.02)")
     made.add_argument("--budget", type=float, default=0.5, help="seconds for all rounds of a program (default 0.5)")
     made.add_argument("--threads", type=int, help="processors for all engines; all that there are by default")
+    made.add_argument(
+        "--patience", type=float, default=60.0, help="seconds that IREE may take to compile a program (default 60)"
+    )
     made.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
     made.add_argument("--merge", action="store_true", help="keep what the file of --json has of other programs")
     made.add_argument(
@@ -116,7 +119,7 @@ def groups_of(text: str) -> list[str]:
     return found
 
 
-def find_engines(names: Sequence[str], console: Console) -> list[Engine]:
+def find_engines(names: Sequence[str], console: Console, patience: float) -> list[Engine]:
     from benchmarks.engines import ENGINES, MissingEngineError, find_engine
 
     found = []
@@ -124,7 +127,7 @@ def find_engines(names: Sequence[str], console: Console) -> list[Engine]:
         if name not in ENGINES:
             raise SystemExit(f"there is no engine {name!r}; there are {', '.join(ENGINES)}")
         try:
-            found.append(find_engine(name))
+            found.append(find_engine(name, patience))
         except MissingEngineError as error:
             console.print(f"left out: {error}")
     return found
@@ -140,7 +143,7 @@ def measure_all(arguments: argparse.Namespace, console: Console) -> Report:
 
     groups = groups_of(arguments.group)
     programs = [PROGRAMS[name] for name in chosen(arguments.programs, list(PROGRAMS))]
-    engines = find_engines(arguments.engines.split(","), console)
+    engines = find_engines(arguments.engines.split(","), console, arguments.patience)
     effort = Effort(arguments.seconds, arguments.budget, min(3, arguments.repeats), arguments.repeats)
     # A run of a few programs takes less time than measuring the machine.
     limits = kept_limits(again=not arguments.programs)

@@ -121,6 +121,10 @@ class LoweringContext:
         """Lowers a region's block at the current insertion point, its arguments bound; returns what it returns."""
         return self._walk.lower_block(self.op.regions[region].blocks[0], arguments)
 
+    def inline_function(self, name: str, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """Lowers the body of another function of the module at the current insertion point, its arguments bound."""
+        return self._walk.lower_block(self._walk.functions[name].regions[0].blocks[0], arguments)
+
     def new_symbol(self, stem: str) -> str:
         """A name for a further function in the lowered module."""
         number = self._walk.symbols[stem] = self._walk.symbols.get(stem, -1) + 1

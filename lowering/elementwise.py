@@ -11,7 +11,7 @@ from stablexla.dialects.attributes import word
 from stablexla.dialects.element_types import BY_NAME, ElementType, Kind
 from stablexla.lowering import complex_functions, complex_math, complex_power, scalars
 from stablexla.lowering.context import LoweringContext
-from stablexla.lowering.generic import elementwise
+from stablexla.lowering.generic import elementwise, identity, read_through
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.storage import narrow, widen
 
@@ -61,12 +61,34 @@ def binary(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
     """The operation of the same name on each pair of elements."""
     function = _function(ctx, BINARY)
     element, result = ctx.operand_types[0].element, ctx.result.element
+    shift = scalars.PLAIN_SHIFTS.get(ctx.op_name.removeprefix("stablehlo."))
+    if shift is not None and element.bits >= 8 and _is_below(y, element.bits):
+        return elementwise([x, y], ctx.operand_types, ctx.result_types, shift)
     return elementwise(
         [x, y],
         ctx.operand_types,
         ctx.result_types,
         lambda v, w: narrow(function(widen(v, element), widen(w, element), element), result),
     )
+
+
+def _is_below(value: ir.Value, limit: int) -> bool:
+    """Whether a value is a known number in [0, limit), the same everywhere."""
+    rank = value.type.rank if isinstance(value.type, ir.RankedTensorType) else 0
+    number = _known(read_through(value, identity(rank))[0])
+    return number is not None and 0 <= number < limit
+
+
+def _known(scalar: ir.Value) -> int | None:
+    """An integer constant, or the difference of two, which is how a rotation is written."""
+    owner = scalar.owner
+    if not isinstance(owner, ir.OpView | ir.Operation):
+        return None
+    if owner.operation.name == "arith.subi":
+        x, y = (_known(v) for v in owner.operation.operands)
+        return None if x is None or y is None else x - y
+    number = owner.operation.attributes["value"] if owner.operation.name == "arith.constant" else None
+    return number.value if isinstance(number, ir.IntegerAttr) else None
 
 
 @lowers("stablehlo.is_finite")

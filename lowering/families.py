@@ -1,6 +1,7 @@
 """Imports every family of lowering rules, so that each is in the registry."""
 
 from stablexla.lowering import (
+    associative_scan,  # noqa: F401
     collectives,
     complex_math,
     composites,

@@ -153,6 +153,14 @@ def _shift(x: ir.Value, y: ir.Value, element: ElementType, shifted: ir.Value, be
     return arith.select(_too_far(y, element), beyond, shifted)
 
 
+# Of whole bytes, by an amount that is known to be smaller than the width.
+PLAIN_SHIFTS: dict[str, Callable[[ir.Value, ir.Value], ir.Value]] = {
+    "shift_left": arith.shli,
+    "shift_right_logical": arith.shrui,
+    "shift_right_arithmetic": arith.shrsi,
+}
+
+
 def extreme_integer(signed: str, unsigned: str) -> Binary:
     """max or min: two names of arith operations."""
 

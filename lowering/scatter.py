@@ -66,6 +66,7 @@ def scatter(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
         "scatter",
         [*lines, indices, *updates],
         lambda *arrays: _Writer(ctx, plan, arrays).write(),
+        attributes=plan.attributes(),
         result_types=[line_type(t) for t in ctx.result_types],
         independent=plan.independent,
     )
@@ -97,6 +98,18 @@ class _Plan:
     outer: list[Axis]
     window: list[tuple[Axis, int | None]]
     independent: bool
+
+    def attributes(self) -> dict[str, object] | None:
+        """What an emitter has to know; None where windows may lie partly inside."""
+        if any(number is not None for _, number in self.window):
+            return None
+        return {
+            "outer": [[axis.extent, *axis.steps] for axis in self.outer],
+            "window": [[axis.extent, *axis.steps[1:]] for axis, _ in self.window],
+            "starts": [[start.offset, start.extent, start.step] for start in self.starts],
+            "index_type": self.vectors.type.element.name,
+            "unique": self.independent,
+        }
 
 
 def _plan(ctx: LoweringContext, source: TensorType, index_type: TensorType, update: TensorType) -> _Plan:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import run
-from benchmarks.engines import ENGINES, find_engine
+from benchmarks.engines import ENGINES, find_engine, iree_engine
 from benchmarks.measuring import Effort, Measured, Row, measure
 from benchmarks.programs import PROGRAMS
 from benchmarks.report import in_words, read_report
@@ -148,6 +148,23 @@ def test_a_wrong_engine_is_told_of():
     assert row.failures == {"broken": "ValueError: out of order", "crashing": "RuntimeError: "}
     line = of_times("", [row], ["numpy", "wrong", "broken", "absent"]).lines[0]
     assert line[3:5] == ["failed", "-"]
+
+
+def test_what_compiled_too_slowly_is_tried_again_with_more_patience(tmp_path: Path, monkeypatch: Any):
+    asked: list[float] = []
+
+    class Slow:
+        def ask(self, text: str, patience: float) -> tuple[bytes, float]:
+            asked.append(patience)
+            raise iree_engine.FailedError(f"{iree_engine.SLOW} {patience:.0f} s")
+
+    monkeypatch.setattr(iree_engine, "KEPT", tmp_path)
+    engine = object.__new__(iree_engine.engine)  # without IREE's packages
+    engine.version, engine._child = "1", Slow()  # type: ignore[assignment]
+    for engine.patience in (2.0, 2.0, 1.0, 3.0):
+        with pytest.raises(iree_engine.FailedError, match="not done after"):
+            engine.prepare(PROGRAMS["add-2x2"], "text")
+    assert asked == [2.0, 3.0]
 
 
 def test_the_ratio_is_the_others_time_over_ours():

@@ -20,16 +20,17 @@ import numpy as np
 
 COMPILE = [sys.executable, "-m", "iree.compiler.tools.scripts.iree_compile", "-"]
 TYPES = {"pred": "bool", "i1": "bool", "f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16"}
-PATIENCE = 55.0
 
 
-def compiled(text: str, choices: Sequence[Sequence[str]]) -> tuple[bytes, float]:
+def compiled(text: str, choices: Sequence[Sequence[str]], patience: float) -> tuple[bytes, float]:
     """By the first flags that work, and the seconds that it took with these."""
     error = None
+    begun = perf_counter()
     for flags in choices:
         start = perf_counter()
         command = [*COMPILE, *flags]
-        done = subprocess.run(command, input=text.encode(), capture_output=True, check=False, timeout=PATIENCE)
+        left = patience - (start - begun)
+        done = subprocess.run(command, input=text.encode(), capture_output=True, check=False, timeout=left)
         if done.returncode == 0:
             return done.stdout, perf_counter() - start
         error = error or done.stderr.decode(errors="replace")
@@ -53,15 +54,15 @@ def _dtype(kind: str) -> np.dtype[Any]:
     return np.dtype(f"{sign}{bits}")
 
 
-def answer(text: str, choices: Sequence[Sequence[str]]) -> tuple[bytes, float] | str:
+def answer(text: str, choices: Sequence[Sequence[str]], patience: float) -> tuple[bytes, float] | str:
     try:
-        module, seconds = compiled(text, choices)
+        module, seconds = compiled(text, choices, patience)
         runtime = import_module("iree.runtime")
         config = runtime.Config("local-task")
         loaded = runtime.load_vm_module(runtime.VmModule.copy_buffer(config.vm_instance, module), config)
         loaded.main(*(runtime.asdevicearray(config.device, a) for a in zeros(text)))
     except subprocess.TimeoutExpired:
-        return f"compiling is not done after {PATIENCE:.0f} s"
+        return f"compiling is not done after {patience:.0f} s"
     except Exception as error:
         return f"{type(error).__name__}: {[*str(error).splitlines(), ''][0]}"[:200]
     return module, seconds
@@ -73,10 +74,10 @@ def main() -> None:
     os.dup2(2, 1)
     while True:
         try:
-            text, flags = pickle.load(sys.stdin.buffer)
+            request = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
-        pickle.dump(answer(text, flags), out)
+        pickle.dump(answer(*request), out)
         out.flush()
 
 

@@ -20,12 +20,12 @@ def convolve(x: jax.Array, w: jax.Array, stride: int = 1, groups: int = 1) -> ja
     )
 
 
-def image_gradient(x: jax.Array, w: jax.Array, g: jax.Array) -> Any:
-    return jax.vjp(lambda x: convolve(x, w), x)[1](g)[0]
+def image_gradient(stride: int = 1, groups: int = 1) -> Any:
+    return lambda x, w, g: jax.vjp(lambda x: convolve(x, w, stride, groups), x)[1](g)[0]
 
 
-def kernel_gradient(x: jax.Array, w: jax.Array, g: jax.Array) -> Any:
-    return jax.vjp(lambda w: convolve(x, w), w)[1](g)[0]
+def kernel_gradient(stride: int = 1, groups: int = 1) -> Any:
+    return lambda x, w, g: jax.vjp(lambda w: convolve(x, w, stride, groups), w)[1](g)[0]
 
 
 def line(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -56,9 +56,16 @@ enter("conv-grouped", lambda x, w: convolve(x, w, 1, 32), (1, 28, 28, 256), (3, 
 enter("conv-depthwise-14-batch-8", lambda x, w: convolve(x, w, 1, 512), (8, 14, 14, 512), (3, 3, 1, 512))
 enter("conv-bf16-3x3-56", convolve, IMAGE, KERNEL, dtype=ml_dtypes.bfloat16, tolerance=1e-2, peak="bf16")
 enter("conv-f64-3x3-28", convolve, (1, 28, 28, 64), KERNEL, dtype=np.float64, wide=True, peak="f64")
-enter("conv-gradient-image", image_gradient, IMAGE, KERNEL, IMAGE)
-enter("conv-gradient-kernel", kernel_gradient, IMAGE, KERNEL, IMAGE)
-enter("conv-gradient-kernel-batch-8", kernel_gradient, (8, 28, 28, 64), KERNEL, (8, 28, 28, 64))
+enter("conv-gradient-image", image_gradient(), IMAGE, KERNEL, IMAGE)
+enter("conv-gradient-kernel", kernel_gradient(), IMAGE, KERNEL, IMAGE)
+enter("conv-gradient-kernel-batch-8", kernel_gradient(), (8, 28, 28, 64), KERNEL, (8, 28, 28, 64))
+CHANNELS = (1, 56, 56, 96)
+enter("conv-gradient-depthwise", kernel_gradient(groups=96), CHANNELS, (3, 3, 1, 96), CHANNELS)
+enter("conv-gradient-grouped", kernel_gradient(groups=32), (1, 28, 28, 256), (3, 3, 8, 256), (1, 28, 28, 256))
+enter("conv-gradient-1x1-stride-2", kernel_gradient(2), (1, 56, 56, 256), (1, 1, 256, 512), (1, 28, 28, 512))
+enter("conv-gradient-7x7", kernel_gradient(2), (1, 224, 224, 3), (7, 7, 3, 64), (1, 112, 112, 64))
+enter("conv-gradient-image-1x1-stride-2", image_gradient(2), (1, 56, 56, 256), (1, 1, 256, 512), (1, 28, 28, 512))
+enter("conv-gradient-image-7x7", image_gradient(2), (1, 224, 224, 3), (7, 7, 3, 64), (1, 112, 112, 64))
 enter("conv-transposed", transposed, (1, 28, 28, 64), (2, 2, 64, 32))
 enter("conv-line", line, (4, 1000, 80), (5, 80, 128))
 enter("conv-volume", volume, (1, 16, 28, 28, 16), (3, 3, 3, 16, 32))

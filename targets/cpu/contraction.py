@@ -10,7 +10,8 @@ from stablexla.targets.cpu.contraction_groups import emit_groups
 from stablexla.targets.cpu.contraction_match import Contraction, match_contraction
 from stablexla.targets.cpu.contraction_output import compute_type
 from stablexla.targets.cpu.contraction_packed import PackedPlan, emit_packed
-from stablexla.targets.cpu.contraction_skinny import SkinnyPlan, emit_dots, emit_rows, row_groups
+from stablexla.targets.cpu.contraction_rows import RowsPlan, emit_rows
+from stablexla.targets.cpu.contraction_skinny import SkinnyPlan, emit_dots, row_groups
 from stablexla.targets.cpu.contraction_tiles import ShortPlan, Tile, choose_tile, emit_short
 from stablexla.targets.cpu.emission import bits_of, emitting
 from stablexla.targets.cpu.emitters import emitter
@@ -27,6 +28,9 @@ GROUP_BYTES = 64 << 10
 SHARED_BYTES = 256 << 20
 # Rows of a product that is bound by reading the other matrix.
 SKINNY_ROWS = 16
+# Such a matrix is read in at most so many parts of k, each of about so many bytes at least.
+MOST_PARTS = 8
+PART_BYTES = 256 << 10
 # Multiply-adds that are worth an item of their own.
 ITEM_WORK = 500_000
 
@@ -117,15 +121,19 @@ def _is_thin(sizes: _Sizes) -> bool:
     return sizes.depth <= 2 * sizes.lanes and sizes.contraction.n.b == 1
 
 
-def _plan_rows(sizes: _Sizes) -> SkinnyPlan:
-    """Sums of a block of columns stay in L1. Long parts of a few rows of rhs are what the hardware prefetches well."""
-    few = sizes.m <= 4
-    rows, width = (4, 2) if few else (8, 1)
-    most = max(16 * sizes.lanes, sizes.target.l1_bytes // (1 if few else 2) // (sizes.m * sizes.bytes))
-    threads = sizes.target.num_threads if sizes.items > 1 else 1
-    blocks = threads * math.ceil(sizes.n / (threads * most))
+def _plan_rows(sizes: _Sizes) -> RowsPlan:
+    """Parts of k follow from the shape alone: the order of additions does not depend on the number of threads."""
+    c = sizes.contraction
+    streams, rows = (4, 2) if sizes.m <= 2 else (8, 4)
+    width = min(4, 12 // row_groups(sizes.m, rows)[0])
+    read = sizes.n * sizes.depth * sizes.bytes
+    parts = max(1, min(MOST_PARTS // c.batches, read // PART_BYTES))
+    depth = _balanced(c.k.extent, math.ceil(c.k.extent / parts), streams)
+    parts = math.ceil(c.k.extent / depth)
+    most = max(16 * sizes.lanes, sizes.target.l2_bytes // 4 // (sizes.m * sizes.bytes))
+    blocks = max(math.ceil(sizes.n / most), math.ceil(sizes.items / (parts * c.batches)))
     columns = _balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
-    return SkinnyPlan(columns, width, rows, steps=8 if few else 4, ahead=not few)
+    return RowsPlan(columns, depth, streams, rows, width)
 
 
 # --- short k -------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
-"""Products of a few rows with a large matrix, bound by the speed at which that matrix is read: each element once.
+"""Products of a few rows with a large matrix that lies along k: its lines are multiplied with those of lhs.
 
-Where the matrix lies along n, its rows are added up, times an element of lhs, into sums kept in L1 (`emit_rows`);
-where it lies along k, its lines are multiplied with those of lhs and summed in the lanes (`emit_dots`).
+What bounds them is the speed at which that matrix is read; products are summed in the lanes.
 """
 
 from __future__ import annotations
@@ -18,27 +17,19 @@ from stablexla.targets.cpu.emission import (
     Index,
     Value,
     alloca,
-    bits_of,
     emitting,
     fma,
     index,
-    load,
     load_lanes,
     loop,
     minimum,
-    prefetch,
     reduce_add,
-    splat,
     split_index,
     store,
     transpose_registers,
-    when,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.target import CpuTarget
-
-# Bytes of one cache line.
-LINE = 64
 
 
 @dataclass(frozen=True)
@@ -47,98 +38,13 @@ class SkinnyPlan:
 
     Attributes:
         columns: columns of an item.
-        width: how many columns (in vectors) or lines of rhs go through registers together.
+        width: how many lines of rhs go through registers together.
         rows: rows of lhs that do so at most.
-        steps: rows of rhs added up together; so many pages are in use at a time.
-        ahead: whether the next rows are prefetched.
     """
 
     columns: int
     width: int
     rows: int = 4
-    steps: int = 8
-    ahead: bool = False
-
-
-def emit_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyPlan) -> Emitted:
-    """Sums rows of rhs, which lie along n."""
-    c = contraction
-    blocks = math.ceil(c.n.extent / plan.columns)
-    function, arguments = kernel.declare()
-    with emitting(function, target):
-        scene = Scene(c, arguments)
-        rows = _Rows(scene, plan)
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            rows.item(*split_index(item.iv, [c.batches, blocks]))
-    items = c.batches * blocks
-    return Emitted(items, grain_of(c, items), in_place=c.in_place)
-
-
-class _Rows:
-    """The code of one item of `emit_rows`: sums of all rows of lhs for a block of columns."""
-
-    def __init__(self, scene: Scene, plan: SkinnyPlan) -> None:
-        self.scene, self.plan, self.c = scene, plan, scene.contraction
-        self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes
-        self.sums = alloca(self.c.m.extent * self.stride, scene.compute)
-        self.groups = row_groups(self.c.m.extent, plan.rows)
-        most = max(1, 16 // (self.groups[0] * plan.width))
-        self.unroll = next(u for u in (4, 2, 1) if self.c.k.extent % u == 0 and u <= most)
-
-    def item(self, batch: Index, block: Index) -> None:
-        c, plan = self.c, self.plan
-        frame = self.scene.frame(batch)
-        first = index(block) * plan.columns
-        columns = block_size(c.n.extent, plan.columns, first)
-        with loop(0, c.m.extent * self.stride, self.scene.lanes) as i:
-            store(self.scene.zero, self.sums, i.iv)
-        with OuterSums(c.k_outer, frame.a, first * c.n.b + frame.b) as nest, loop(0, c.k.extent, plan.steps) as k:
-            steps = block_size(c.k.extent, plan.steps, k.iv)
-            at_a, at_b = k.iv * c.k.a + nest.at_a, k.iv * c.k.b + nest.at_b
-            for_groups(self.groups, lambda row, rows: self._block(row, rows, columns, steps, at_a, at_b))
-        self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
-
-    def _block(self, row: Value, rows: int, columns: Value, steps: Value, at_a: Value, at_b: Value) -> None:
-        """Adds `steps` rows of rhs to the sums of some rows, some vectors of columns at a time."""
-        lanes, width = self.scene.lanes, self.plan.width * self.scene.lanes
-        strips, whole = columns // width * width, columns // lanes * lanes
-        at_a, sums = row * self.c.m.a + at_a, row * self.stride
-
-        def strip(column: Value, vectors: int, count: int) -> None:
-            self._strip(sums + column, rows, steps, at_a, at_b + column, vectors, count)
-
-        with loop(0, strips, width) as j:
-            strip(j.iv, self.plan.width, lanes)
-        if self.plan.width > 1:
-            with loop(strips, whole, lanes) as j:
-                strip(j.iv, 1, lanes)
-        if self.c.n.extent % lanes:
-            with when(whole.lt(columns)):
-                strip(whole, 1, self.c.n.extent % lanes)
-
-    def _strip(self, start: Value, rows: int, steps: Value, at_a: Value, at_b: Value, vectors: int, count: int) -> None:
-        scene, c, lanes = self.scene, self.c, self.scene.lanes
-        pairs = [(m, v) for m in range(rows) for v in range(vectors)]
-        places = [start + (m * self.stride + v * lanes) for m, v in pairs]
-        with loop(0, steps, self.unroll, [load(self.sums, at, lanes) for at in places]) as k:
-            sums = k.args
-            for u in range(self.unroll):
-                step = k.iv + u
-                line = step * c.k.b + at_b
-                strip = [scene.load_b(line + v * lanes, lanes, count) for v in range(vectors)]
-                if self.plan.ahead:
-                    self._prefetch(line, vectors)
-                factors = [splat(scene.load_a(step * c.k.a + at_a + m * c.m.a), lanes) for m in range(rows)]
-                sums = [fma(factors[m], strip[v], s) for (m, v), s in zip(pairs, sums, strict=True)]
-            k.yields(*sums)
-        for value, at in zip(k.results, places, strict=True):
-            store(value, self.sums, at)
-
-    def _prefetch(self, start: Value, vectors: int) -> None:
-        """Asks for the same columns of the next block of rows."""
-        buffer = self.scene.inputs[self.c.b.number]
-        for at in range(0, vectors * self.scene.lanes, LINE * 8 // bits_of(buffer.type)):
-            prefetch(buffer, start + (self.plan.steps * self.c.k.b + at))
 
 
 def emit_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyPlan) -> Emitted:

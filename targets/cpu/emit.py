@@ -20,6 +20,7 @@ from stablexla.targets.cpu import (  # noqa: F401  (they register)
     random,
     reductions,
     rows,
+    scatter,
     sorting,
     transpose,
     window_loops,

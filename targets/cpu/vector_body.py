@@ -20,6 +20,7 @@ from stablexla.targets.cpu.emission import (
     cast_index,
     constant,
     index,
+    is_float,
     known,
     load,
     load_lanes,
@@ -87,6 +88,12 @@ def widest_lanes(nest: Nest, target: CpuTarget) -> int:
     bits = [bits_of(node.element) for node in nest.loads] + [bits_of(place.element) for place in nest.stores]
     bits += [bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
     return max(2, target.vector_bits // max(bits))
+
+
+def integers(nest: Nest) -> Iterable[int]:
+    """The width of each integer that a nest computes."""
+    for node in nest.maps:
+        yield from (bits_of(t) for t in _computed_types(node.block) if not is_float(t))
 
 
 def _computed_types(block: ir.Block) -> Iterable[ir.Type]:

@@ -22,6 +22,10 @@ GROUP = "stablexla.group"
 LONGEST_ROW = 1 << 15
 # Code size is compile time, and a kernel with more buffers than registers gains nothing.
 MOST_OPERATIONS = 48
+# Operations on integers that are one instruction each, and so many of which count as one: the rounds of a random
+# generator, over a hundred of them, need five registers, and in parts they go through memory (jax.random.bits).
+PLAIN = frozenset(f"arith.{name}" for name in ("addi", "subi", "andi", "ori", "xori", "shli", "shrui", "trunci", "extui"))
+PLAIN_IN_ONE = 8
 # Kinds that element-wise operations over their results may follow.
 SUMS_OF_PRODUCTS = (Kind.CONTRACTION, Kind.CONVOLUTION)
 # Operations that stay in main: they make no pass over memory, or are control flow.
@@ -46,6 +50,7 @@ class Group:
         domain: extents of the loops over the elements.
         rows: number of leading loops that are not reduced; None as long as nothing is reduced.
         before: bit set of the groups that must have run before this one.
+        plain: how many of the members are plain ones.
     """
 
     number: int
@@ -55,10 +60,16 @@ class Group:
     members: list[ir.Operation] = field(default_factory=list)
     before: int = 0
     closed: bool = False
+    plain: int = 0
 
     @property
     def label(self) -> str:
         return f"{self.kind.value}.{self.number}"
+
+    @property
+    def size(self) -> int:
+        """Of its code, in operations."""
+        return len(self.members) - self.plain + self.plain // PLAIN_IN_ONE
 
 
 @module_pass("stablexla-group", "labels the operations that one kernel will compute together")
@@ -180,7 +191,7 @@ class BlockGrouping:
         return any(made is home or made.before >> home.number & 1 for made in self._groups_above(makers))
 
     def _may_join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group) -> bool:
-        if home.closed or len(home.members) >= MOST_OPERATIONS or self._outside_path(op, home):
+        if home.closed or home.size >= MOST_OPERATIONS or self._outside_path(op, home):
             return False
         if loops is None:
             return _continues_general(op, home)
@@ -261,6 +272,7 @@ class BlockGrouping:
         elif kind in (Kind.TRANSPOSE,):
             home.closed = True
         home.members.append(op)
+        home.plain += _is_plain(op)
         self._of[op] = home
         self._add_before(home, self._depends(op) & ~(1 << home.number))
 
@@ -278,7 +290,7 @@ class BlockGrouping:
             return self._is_inserted(one, home) and not self._between(one, home) and not self._through_main(one, home)
         if home.kind not in (Kind.MAP, Kind.ROW_REDUCTION):
             return False
-        if one.domain != home.domain or len(one.members) + len(home.members) > MOST_OPERATIONS:
+        if one.domain != home.domain or one.size + home.size > MOST_OPERATIONS:
             return False
         if not all(self._reads_in_place(member, one) for member in home.members):
             return False
@@ -296,7 +308,7 @@ class BlockGrouping:
 
     def _is_inserted(self, one: Group, home: Group) -> bool:
         """Whether all that a group makes for others is inserted by `home` into an array that it puts together."""
-        if len(one.members) + len(home.members) > MOST_OPERATIONS:
+        if one.size + home.size > MOST_OPERATIONS:
             return False
         inside = set(one.members)
         for member in one.members:
@@ -319,6 +331,7 @@ class BlockGrouping:
         for op in one.members:
             self._of[op] = home
         home.members = [*one.members, *home.members]
+        home.plain += one.plain
         del self._groups[one.number]
         bit = 1 << one.number
         self._add_before(home, one.before)
@@ -346,6 +359,14 @@ def _operands_inside(op: ir.Operation) -> list[ir.Value]:
 def _preference(group: Group) -> tuple[bool, int]:
     """Rows before anything else, as element-wise operations can be taken in by them; then the latest."""
     return bool(group.rows), group.number
+
+
+def _is_plain(op: ir.Operation) -> bool:
+    """Whether an operation does nothing but one plain operation on integers."""
+    if not is_generic(op):
+        return False
+    inner = [view.operation.name for view in op.regions[0].blocks[0].operations]
+    return len(inner) == 2 and inner[0] in PLAIN
 
 
 def _loops_of_slice(op: ir.Operation) -> Loops | None:
