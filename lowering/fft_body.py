@@ -13,7 +13,19 @@ from mlir.dialects import arith, complex, tensor
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.complex_math import BINARY, create
 from stablexla.lowering.conversion import convert_value
-from stablexla.lowering.fft_plan import Axis, Bluestein, Direct, Line, Pass, Powers, RealLine, Split, Table, Transform
+from stablexla.lowering.fft_plan import (
+    Axis,
+    Bluestein,
+    Direct,
+    Line,
+    Pass,
+    Powers,
+    Rader,
+    RealLine,
+    Split,
+    Table,
+    Transform,
+)
 from stablexla.lowering.generic import (
     PARALLEL,
     REDUCTION,
@@ -24,7 +36,7 @@ from stablexla.lowering.generic import (
     loop_index,
     projection,
 )
-from stablexla.lowering.loops import add, is_less, mul, number, quotient, remainder, sub
+from stablexla.lowering.loops import add, as_index, is_equal, is_less, mul, number, quotient, remainder, sub
 from stablexla.lowering.shape import reshaped
 from stablexla.lowering.storage import constant
 from stablexla.lowering.types import TensorType
@@ -126,6 +138,8 @@ class _Writer:
             return self.passes(plan, x, outer, inner)
         if isinstance(plan, Split):
             return self.split(plan, x, outer, inner)
+        if isinstance(plan, Rader):
+            return self.prime(plan, x, outer, inner)
         return self.convolution(plan, x, outer, inner)
 
     def passes(self, plan: Direct, x: ir.Value, outer: int, inner: int) -> ir.Value:
@@ -188,6 +202,34 @@ class _Writer:
 
         def back(o: ir.Value, j: ir.Value, i: ir.Value) -> ir.Value:
             return _multiply(_conjugate(tensor.extract(y, [o, j, i])), self.root(plan.chirp, j))
+
+        return self.each(self.type(outer, n, inner), back)
+
+    def place(self, table: Table, plane: int, at: ir.Value) -> ir.Value:
+        """A whole number of a table."""
+        found = tensor.extract(self.tables[table], [number(plane), at])
+        return as_index(arith.fptoui(ir.IntegerType.get_signless(32), found))
+
+    def prime(self, plan: Rader, x: ir.Value, outer: int, inner: int) -> ir.Value:
+        n, before = plan.n, self.type(outer, plan.n - 1, inner)
+
+        def ordered(o: ir.Value, k: ir.Value, i: ir.Value) -> ir.Value:
+            return tensor.extract(x, [o, self.place(plan.places, 0, k), i])
+
+        spectrum = self.line(plan.inner, self.each(before, ordered), outer, inner)
+
+        def conjugate_product(o: ir.Value, k: ir.Value, i: ir.Value) -> ir.Value:
+            value = _multiply(tensor.extract(spectrum, [o, k, i]), self.root(plan.spectrum, k))
+            shifted = _add(value, tensor.extract(x, [o, number(0), i]))
+            return _conjugate(arith.select(is_equal(k, 0), shifted, value))
+
+        y = self.line(plan.inner, self.each(before, conjugate_product), outer, inner)
+
+        def back(o: ir.Value, j: ir.Value, i: ir.Value) -> ir.Value:
+            first = is_equal(j, 0)
+            at = arith.select(first, number(0), self.place(plan.places, 1, arith.select(first, j, sub(j, 1))))
+            total = _add(tensor.extract(x, [o, number(0), i]), tensor.extract(spectrum, [o, number(0), i]))
+            return arith.select(first, total, _conjugate(tensor.extract(y, [o, at, i])))
 
         return self.each(self.type(outer, n, inner), back)
 

@@ -1,7 +1,7 @@
 """How a Fourier transform is taken apart, decided from its length alone, and the tables of roots of unity it needs.
 
 A length with small prime factors is a row of passes; a long one that splits is two rows of passes with a multiplication
-between them; one with a large prime factor becomes a convolution (Bluestein). Bodies and emitters follow one plan.
+between them; one with a large prime factor becomes a convolution (Rader, Bluestein). Bodies and emitters follow one plan.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import numpy as np
 
 # Prime factors above this cost more as a pass than the two longer transforms of a convolution.
 LARGEST_RADIX = 61
+# A prime is taken down to the length before it (Rader) where no prime factor of that is above this one.
+LARGEST_BEFORE_PRIME = 13
 # A transform is split in two when both parts have at least this length.
 SHORTEST_PART = 8
 # Up to this many elements the factors between two parts stand in one table; above in two, of which they are products.
@@ -86,7 +88,54 @@ class ChirpSpectrum:
         return made.astype(np.clongdouble)
 
 
-Table = Powers | Chirp | ChirpSpectrum
+@dataclass(frozen=True)
+class Places:
+    """For a prime n with the root g: real parts are g^k mod n for k < n - 1, imaginary parts where j + 1 is, as g^-q.
+
+    Whole numbers, not roots of unity: the order in which a transform of a prime length is a convolution.
+    """
+
+    n: int
+
+    @property
+    def size(self) -> int:
+        return self.n - 1
+
+    def powers(self) -> list[int]:
+        """g^k mod n."""
+        g, found = primitive_root(self.n), [1]
+        while len(found) < self.n - 1:
+            found.append(found[-1] * g % self.n)
+        return found
+
+    def values(self) -> Numbers:
+        forward = np.array(self.powers(), np.int64)
+        backward = np.empty(self.n - 1, np.int64)
+        backward[forward - 1] = -np.arange(self.n - 1) % (self.n - 1)
+        made: Numbers = forward + np.clongdouble(1j) * backward
+        return made
+
+
+@dataclass(frozen=True)
+class PlacesSpectrum:
+    """The transform of length n - 1 of the roots exp(sign * 2 pi i * g^-k / n), divided by n - 1."""
+
+    n: int
+    sign: int
+
+    @property
+    def size(self) -> int:
+        return self.n - 1
+
+    def values(self) -> Numbers:
+        exponents = np.roll(np.array(Places(self.n).powers(), np.int64)[::-1], 1)
+        units = roots(exponents, self.n, self.sign).astype(np.complex128)
+        made = np.fft.fft(units) / (self.n - 1) if self.sign < 0 else np.fft.ifft(units)
+        made[0] = -1 / (self.n - 1)
+        return made.astype(np.clongdouble)
+
+
+Table = Powers | Chirp | ChirpSpectrum | Places | PlacesSpectrum
 
 
 def roots(exponents: np.ndarray[tuple[int, ...], np.dtype[np.int64]], n: int, sign: int) -> Numbers:
@@ -174,7 +223,30 @@ class Bluestein:
         yield from self.inner.tables
 
 
-Line = Direct | Split | Bluestein
+@dataclass(frozen=True)
+class Rader:
+    """For a prime: all but the first number, in the order of `places`, convolved with roots in that order, through
+    transforms of length n - 1."""
+
+    n: int
+    places: Places
+    spectrum: PlacesSpectrum
+    inner: Split
+
+    @property
+    def tables(self) -> Iterator[Table]:
+        yield self.places
+        yield self.spectrum
+        yield from self.inner.tables
+
+
+Line = Direct | Split | Bluestein | Rader
+
+
+def primitive_root(n: int) -> int:
+    """The smallest number whose powers modulo a prime n are all numbers from 1 to n - 1."""
+    exponents = [(n - 1) // p for p in set(factors(n - 1))]
+    return next(g for g in range(1, n) if all(pow(g, e, n) != 1 for e in exponents))
 
 
 def factors(n: int) -> list[int]:
@@ -241,10 +313,15 @@ def line(n: int, sign: int, *, split: bool) -> Line:
         sign: -1 forward, 1 inverse; nothing is divided by n.
         split: whether a long one may be split: along contiguous elements, that is.
     """
-    if max(factors(n), default=1) > LARGEST_RADIX:
+    largest = max(factors(n), default=1)
+    if split and largest == n > LARGEST_RADIX and max(factors(n - 1)) <= LARGEST_BEFORE_PRIME:
+        before = _split(n - 1, sign)
+        if before is not None:
+            return Rader(n, Places(n), PlacesSpectrum(n, sign), before)
+    if largest > LARGEST_RADIX:
         m = _convolution_length(n)
         inner = line(m, sign, split=split)
-        assert not isinstance(inner, Bluestein)
+        assert isinstance(inner, Direct | Split)
         return Bluestein(n, Chirp(n, sign), ChirpSpectrum(n, m, sign), inner)
     return (_split(n, sign) if split else None) or direct(n, sign)
 

@@ -203,6 +203,14 @@ class _Reader:
             raise NoScanError
         return _Cut(source, _numbers(op, "start_indices")[d], shape[d], _numbers(op, "strides")[d])
 
+    def note_empty(self, value: Any) -> None:
+        """Notes what makes an array without elements, which may be anything."""
+        waiting = [value]
+        while waiting:
+            value = waiting.pop()
+            if 0 in _shape(value) and not isinstance(value.owner, hlo_ir.Block):
+                waiting += self.owner(value).operands
+
     def padded(self, value: Any, low: int, high: int) -> Any:
         """What a pad puts zeros between, with so many before and after it."""
         op = self.owner(value, "stablehlo.pad")
@@ -422,7 +430,10 @@ class _Proof:
                 part = cut.source
             self.left.append(lambda: self._is_scan(other, level + 1, part))
 
-        self._is_combination(self.combined[array], parts.others, element)
+        if others:
+            self._is_combination(self.combined[array], parts.others, element)
+        else:
+            self.reader.note_empty(parts.others)
         self.left.append(lambda: self._is_scan(array, level + 1, parts.odd))
 
     def _is_combination(self, number: int, value: Any, element: Callable[[str, int, Any], None]) -> None:

@@ -154,7 +154,7 @@ def test_what_compiled_too_slowly_is_tried_again_with_more_patience(tmp_path: Pa
     asked: list[float] = []
 
     class Slow:
-        def ask(self, text: str, patience: float) -> tuple[bytes, float]:
+        def ask(self, text: str, flags: object, patience: float) -> tuple[bytes, float]:
             asked.append(patience)
             raise iree_engine.FailedError(f"{iree_engine.SLOW} {patience:.0f} s")
 

@@ -23,6 +23,8 @@ import numpy as np
 from benchmarks.engines.base import Array, FailedError, MissingEngineError
 from benchmarks.programs.registry import Program
 
+Flags = tuple[tuple[str, ...], ...]
+
 COMMON = (
     "--iree-input-type=stablehlo",
     "--iree-hal-target-device=local",
@@ -31,6 +33,8 @@ COMMON = (
 )
 # The first that compiles is taken: some programs are refused at the higher levels.
 FLAGS = ((*COMMON, "--iree-opt-level=O3", "--iree-opt-data-tiling"), (*COMMON, "--iree-opt-level=O2"), COMMON)
+DOUBLES = "--iree-input-demote-f64-to-f32=false"
+"""Without it f64 becomes f32, the arguments' too."""
 PATIENCE = 60.0
 """Seconds that compiling and the first run may take, when nothing else is said."""
 SLOW = "not done after"
@@ -44,14 +48,14 @@ class _Child:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, text: str, patience: float) -> tuple[bytes, float]:
+    def ask(self, text: str, flags: Flags, patience: float) -> tuple[bytes, float]:
         """The compiled module and the seconds that it took."""
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        pickle.dump((text, FLAGS, patience), process.stdin)
+        pickle.dump((text, flags, patience), process.stdin)
         process.stdin.flush()
         # It stops the compiler itself in time, and says so; what hangs while it runs is ended here.
         ready, _, _ = select.select([process.stdout], [], [], patience * 1.1)
@@ -129,15 +133,16 @@ class _Engine:
 
     def _kept(self, text: str) -> tuple[bytes, float] | str:
         """From disk when it is there; failures are kept as well, being too slow until there is more patience."""
+        flags: Flags = tuple((*each, DOUBLES) for each in FLAGS) if "f64" in text else FLAGS
         threads = len(os.sched_getaffinity(0))
-        key = hashlib.sha256(repr((text, FLAGS, self.version, threads)).encode()).hexdigest()[:32]
+        key = hashlib.sha256(repr((text, flags, self.version, threads)).encode()).hexdigest()[:32]
         file = KEPT / f"{key}.pickle"
         if file.exists():
             found: tuple[bytes, float] | str = pickle.loads(file.read_bytes())
             if not (isinstance(found, str) and SLOW in found and _seconds(found) < self.patience):
                 return found
         try:
-            answer: tuple[bytes, float] | str = self._child.ask(text, self.patience)
+            answer: tuple[bytes, float] | str = self._child.ask(text, flags, self.patience)
         except FailedError as error:
             answer = str(error)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from mlir.dialects import arith, func, memref, scf
 from stablexla.lowering.kernels import EFFECT, KIND
 from stablexla.lowering.operations import is_tensor, remap
 from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy
+from stablexla.targets.cpu.copying import Copying
 from stablexla.targets.cpu.kernel import flat_type
 from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.passes import module_pass
@@ -69,6 +70,7 @@ class BufferedMain:
         made.attributes["arg_attrs"] = _argument_attributes(
             [role for role, _ in rows], constants, self._assignment.aliases
         )
+        self._copying = Copying(made.operation)
         self._entry = made.add_entry_block()
         counts: dict[str, int] = {}
         for (role, _), argument in zip(rows, self._entry.arguments, strict=True):
@@ -109,10 +111,15 @@ class BufferedMain:
                 if self._may_be_one(copy):
                     differ = arith.cmpi(arith.CmpIPredicate.ne, _address(source), _address(target))
                     with ir.InsertionPoint(scf.IfOp(differ).then_block):
-                        memref.copy(source, target)
+                        self._copy_whole(source, target)
                         scf.YieldOp([])
                 else:
-                    memref.copy(source, target)
+                    self._copy_whole(source, target)
+
+    def _copy_whole(self, source: ir.Value, target: ir.Value) -> None:
+        shared = self._copying.write(source, target)
+        if shared is not None:
+            self._share(*shared)
 
     def _may_be_one(self, copy: Copy) -> bool:
         """Whether the caller may give the two places one address."""
@@ -168,11 +175,14 @@ class BufferedMain:
                 continue
             high = arith.ConstantOp(ir.IndexType.get(), phase.items).result
             made = func.CallOp([], phase.function, [*operands, self._zero, high])
-            # A thread takes a grain at a time: where there are no more of them than threads allowed, no more take part.
-            grain = max(1, phase.grain, -(-phase.items // self._num_threads) if self._num_threads else 1)
-            if phase.items > grain:
-                i64 = ir.IntegerType.get_signless(64)
-                made.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(i64, grain)
+            self._share(made.operation, phase.items, phase.grain)
+
+    def _share(self, call: ir.Operation, items: int, grain: int) -> None:
+        """Marks a call to be shared by threads, if it has the work for them."""
+        # A thread takes a grain at a time: where there are no more of them than threads allowed, no more take part.
+        grain = max(1, grain, -(-items // self._num_threads) if self._num_threads else 1)
+        if items > grain:
+            call.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), grain)
 
     def _while(self, op: ir.Operation) -> None:
         self._copy(self._assignment.copies[op])

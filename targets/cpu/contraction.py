@@ -31,6 +31,8 @@ SKINNY_ROWS = 16
 # Such a matrix is read in at most so many parts of k, each of about so many bytes at least.
 MOST_PARTS = 8
 PART_BYTES = 256 << 10
+# Bytes of lhs that an item copies to its stack.
+ROWS_LHS_BYTES = 64 << 10
 # Multiply-adds that are worth an item of their own.
 ITEM_WORK = 500_000
 
@@ -124,16 +126,18 @@ def _is_thin(sizes: _Sizes) -> bool:
 def _plan_rows(sizes: _Sizes) -> RowsPlan:
     """Parts of k follow from the shape alone: the order of additions does not depend on the number of threads."""
     c = sizes.contraction
-    streams, rows = (4, 2) if sizes.m <= 2 else (8, 4)
+    streams, steps, rows = (4, 1, 2) if sizes.m <= 2 else (4, 2, 4)
     width = min(4, 12 // row_groups(sizes.m, rows)[0])
     read = sizes.n * sizes.depth * sizes.bytes
     parts = max(1, min(MOST_PARTS // c.batches, read // PART_BYTES))
-    depth = _balanced(c.k.extent, math.ceil(c.k.extent / parts), streams)
+    if sizes.m > 1:
+        parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES))
+    depth = _balanced(c.k.extent, math.ceil(c.k.extent / parts), streams * steps)
     parts = math.ceil(c.k.extent / depth)
-    most = max(16 * sizes.lanes, sizes.target.l2_bytes // 4 // (sizes.m * sizes.bytes))
+    most = max(16 * sizes.lanes, sizes.target.l2_bytes // 8 // (sizes.m * sizes.bytes))
     blocks = max(math.ceil(sizes.n / most), math.ceil(sizes.items / (parts * c.batches)))
     columns = _balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
-    return RowsPlan(columns, depth, streams, rows, width)
+    return RowsPlan(columns, depth, streams, steps, rows, width)
 
 
 # --- short k -------------------------------------------------------------------------------------------------

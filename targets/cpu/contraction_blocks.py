@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.targets.cpu.contraction_output import load_converted
 from stablexla.targets.cpu.contraction_panels import Panels, Source, pack_panels
 from stablexla.targets.cpu.contraction_tiles import Tile, multiply_add
 from stablexla.targets.cpu.emission import (
@@ -149,7 +150,7 @@ def pack(
         at, along_width, along_depth, width, depth, base, depth_of_panels = numbers
 
         def element(place: Index, lanes: int = 0, count: Index | None = None) -> Value:
-            return converted(matrix, conversion, packed.element, place, lanes, count)
+            return load_converted(matrix, conversion, packed.element, place, lanes, count)
 
         inner = Source(
             *(element, matrix, at),

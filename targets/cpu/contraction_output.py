@@ -85,6 +85,23 @@ def compute_type(contraction: Contraction) -> ir.Type:
     return ir.IntegerType.get_signless(32) if narrow else sum_type
 
 
+def load_converted(
+    buffer: Value,
+    conversion: Sequence[ir.Operation],
+    compute: ir.Type,
+    at: Index,
+    lanes: int = 0,
+    count: Index | None = None,
+) -> Value:
+    """Elements of a factor in the type of the sums; with a `count` so many of `lanes` are read, the others are 0."""
+    value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
+    for operation in conversion:
+        (value,) = replay(operation, [value], lanes)
+    if value.element != compute:
+        value = Value(arith.extsi(vector_of(lanes, compute), value.ssa))
+    return value
+
+
 class Scene:
     """A contraction inside the function being written: its buffers, addresses, conversions and its output."""
 
@@ -119,13 +136,7 @@ class Scene:
         return self._load(self.contraction.b, at, lanes, count)
 
     def _load(self, operand: Operand, at: Index, lanes: int, count: Index | None) -> Value:
-        buffer = self.inputs[operand.number]
-        value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
-        for operation in operand.conversion:
-            (value,) = replay(operation, [value], lanes)
-        if value.element != self.compute:
-            value = Value(arith.extsi(vector_of(lanes, self.compute), value.ssa))
-        return value
+        return load_converted(self.inputs[operand.number], operand.conversion, self.compute, at, lanes, count)
 
     # Results.
 
@@ -199,14 +210,15 @@ class Scene:
     def load_partial(self, row: Row, column: Index, lanes: int, count: Index, offset: Index = 0) -> Value:
         """Sums that earlier blocks of k left."""
         at = row.c + index(column) * self.contraction.n.c + offset
-        buffer = self._sums_buffer()
+        buffer = self.sums_buffer()
         return load_lanes(buffer, at, lanes, count)
 
     def store_partial(self, value: Value, row: Row, column: Index, count: Index, offset: Index = 0) -> None:
         """Leaves sums for later blocks of k."""
-        store_lanes(value, self._sums_buffer(), row.c + index(column) * self.contraction.n.c + offset, count)
+        store_lanes(value, self.sums_buffer(), row.c + index(column) * self.contraction.n.c + offset, count)
 
-    def _sums_buffer(self) -> Value:
+    def sums_buffer(self) -> Value:
+        """The buffer of unfinished sums."""
         if self._partial is not None:
             return self._partial
         return self.results[partial_result(self.contraction)]
@@ -297,7 +309,7 @@ class Scene:
         self.write_all([value], [(row, column, count)], sums)
 
     @property
-    def _keeping_is_writing(self) -> bool:
+    def keeping_is_writing(self) -> bool:
         """Whether unfinished sums lie in the only result, which they become as they are."""
         c = self.contraction
         return self._partial is None and not c.epilogue and len(c.kernel.results) == 1 and self.compute == c.sum_type
@@ -313,7 +325,7 @@ class Scene:
             for value, (row, column, count) in zip(values, places, strict=True):
                 self.write(value, row, column, count)
 
-        if sums.kept or sums.last is None or self._keeping_is_writing:
+        if sums.kept or sums.last is None or self.keeping_is_writing:
             (keep if sums.kept else write)()
             return
         end = branch(sums.last)

@@ -1,7 +1,9 @@
 """Contractions of any size: blocks of both factors packed into caches, the order of loops after Goto and BLIS.
 
 An item is a block of rows by a block of columns of one product. Over blocks of k it packs its part of lhs; rhs is
-packed before, once for all items, or by the item itself, some columns at a time, where no other item needs it.
+packed before, once for all items, or by the item itself, some columns at a time, where no other item needs it. Packing
+and sums are functions that products of all shapes share; what is written for each is the order of blocks and, after
+the last of k, the epilogue.
 """
 
 from __future__ import annotations
@@ -9,44 +11,37 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from stablexla.targets.cpu.contraction_blocks import Factor, Target, pack, sum_block, sum_tile
 from stablexla.targets.cpu.contraction_match import Contraction
 from stablexla.targets.cpu.contraction_output import (
     WHOLE,
     Frame,
-    Row,
     Scene,
     Sums,
     compute_type,
     partial_result,
 )
-from stablexla.targets.cpu.contraction_panels import Panels, Source, copy_lines, pack_panels
-from stablexla.targets.cpu.contraction_tiles import (
-    INLINE_EPILOGUE,
-    Tile,
-    grain_of,
-    multiply_add,
-    prefetch_tile,
-    spill_tile,
-)
+from stablexla.targets.cpu.contraction_panels import Panels, Source
+from stablexla.targets.cpu.contraction_parts import emit_last_sums
+from stablexla.targets.cpu.contraction_tiles import INLINE_EPILOGUE, Tile, grain_of, prefetch_tile
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
     alloca,
     bits_of,
+    branch,
+    constant,
     emitting,
     index,
-    load,
     loop,
     minimum,
+    select,
     split_index,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.rolled import keep_rolled
+from stablexla.targets.cpu.shared import Shared
 from stablexla.targets.cpu.target import CpuTarget
-
-UNROLL = 2
-# Elements behind packed lhs that whole vectors may run into.
-SLACK = 64
 
 
 @dataclass(frozen=True)
@@ -55,8 +50,8 @@ class PackedPlan:
 
     Attributes:
         tile: the register tile.
-        depth: steps of k in a block, a multiple of the lanes of a vector.
-        rows, columns: size of an item, multiples of the tile's.
+        depth: steps of k in a block.
+        rows, columns: the most of an item, multiples of the tile's.
         group: columns of rhs that an item packs at a time; 0 if rhs is packed before all items.
         panels: panels of rhs that one item of the packing phase makes.
         parts: pieces that k is cut in, each summed by other items; a last phase adds up their sums.
@@ -74,16 +69,17 @@ class PackedPlan:
 def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: PackedPlan) -> Emitted:
     """Writes a contraction in blocks."""
     shape = _Shape(contraction, plan, target)
+    shared = Shared(kernel, target)
     scratch = shape.scratch()
     if not plan.group:
         function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
         keep_rolled(function)
         with emitting(function, target):
-            _pack_all(shape, Scene(contraction, arguments), arguments)
+            _pack_all(shape, Scene(contraction, arguments), arguments, shared)
     function, arguments = kernel.declare(scratch)
     keep_rolled(function)
     with emitting(function, target):
-        block = _Block(shape, shape.scene(arguments), None if plan.group else Value(arguments.scratch[0]))
+        block = _Block(shape, shape.scene(arguments), None if plan.group else Value(arguments.scratch[0]), shared)
         order = [plan.parts, contraction.batches, shape.column_blocks, shape.row_blocks]
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             block.item(*split_index(item.iv, order))
@@ -92,40 +88,10 @@ def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, pla
     if not plan.group:
         phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
     if plan.parts > 1:
-        phases.append(_emit_last_sums(kernel, shape, target, scratch))
+        phases.append(emit_last_sums(kernel, contraction, target, scratch, plan.parts))
     # Unfinished sums in a result would overwrite what the epilogue still has to read.
     in_place = contraction.in_place if shape.all_k_blocks == 1 or shape.needs_partial else ()
     return Emitted(items, grain_of(contraction, items), scratch, in_place, phases=tuple(phases))
-
-
-def _emit_last_sums(
-    kernel: Kernel, shape: _Shape, target: CpuTarget, scratch: tuple[tuple[str, int], ...]
-) -> tuple[str, int, int]:
-    """The phase that adds up the sums of the parts of k, in their order; an item is a row."""
-    c = shape.contraction
-    name = kernel.impl_name + "_sum"
-    function, arguments = kernel.declare(scratch, name)
-    with emitting(function, target):
-        scene = shape.scene(arguments)
-        lanes = scene.lanes if scene.vectors else 0
-
-        def add_up(row: Row, column: Value, count: int) -> None:
-            with loop(1, shape.plan.parts, 1, [scene.load_partial(row, column, lanes, count)]) as part:
-                offset = part.iv * shape.sums_size
-                part.yields(part.args[0] + scene.load_partial(row, column, lanes, count, offset))
-            scene.write(part.results[0], row, column, count)
-
-        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            batch, number = split_index(item.iv, [c.batches, c.m.extent])
-            row = scene.row(scene.frame(batch), number)
-            step = max(1, lanes)
-            whole = c.n.extent // step * step
-            with loop(0, whole, step) as j:
-                add_up(row, j.iv, step)
-            if whole < c.n.extent:
-                add_up(row, index(whole), c.n.extent - whole)
-    grain = max(1, round(4e4 / (c.n.extent * shape.plan.parts)))
-    return name, c.batches * c.m.extent, grain
 
 
 class _Shape:
@@ -137,12 +103,12 @@ class _Shape:
         self.element = compute_type(c)
         self.lanes = max(1, target.vector_bits // bits_of(self.element))
         self.width = plan.tile.vectors * self.lanes
-        self.unroll = min(UNROLL, self.lanes)
         self.k_blocks = math.ceil(c.k.extent / plan.depth)
         self.all_k_blocks = self.k_blocks * math.prod(axis.extent for axis in c.k_outer)
         self.row_blocks = math.ceil(c.m.extent / plan.rows)
         self.column_blocks = math.ceil(c.n.extent / plan.columns)
         self.panel_count = math.ceil(c.n.extent / self.width)
+        self.tile_count = math.ceil(c.m.extent / plan.tile.rows)
         # Batch axes along which rhs does not move share one packed copy.
         self.rhs_batch = tuple(axis for axis in c.batch if axis.b)
         self.needs_partial = plan.parts > 1 or (self.all_k_blocks > 1 and partial_result(c) < 0)
@@ -194,7 +160,7 @@ class _Shape:
         return at_a, at_b, index(self.plan.depth) if whole else minimum(steps, self.plan.depth)
 
 
-def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
+def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments, shared: Shared) -> None:
     """The packing phase: an item is a group of panels of one block of k of one rhs."""
     c, plan = shape.contraction, shape.plan
     buffer = Value(arguments.scratch[0])
@@ -208,38 +174,39 @@ def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
             at, copy = x * axis.b + at, copy * axis.extent + x
         columns = minimum(index(c.n.extent) - group * width, width) if shape.pack_groups > 1 else index(c.n.extent)
         base = copy * shape.rhs_size + number * shape.block_size + group * (plan.panels * shape.panels.stride)
-        source = _rhs(shape, scene, group * (width * c.n.b) + at, columns, steps)
-        pack_panels(shape.panels, source, buffer, base, shape.unroll)
+        _pack_rhs(shape, scene, shared, (group * (width * c.n.b) + at, columns, steps), Factor(buffer, base))
 
 
-def _rhs(shape: _Shape, scene: Scene, at: Index, columns: Index, steps: Index) -> Source:
-    """A part of rhs, to be packed."""
-    c, whole = scene.contraction, shape.contraction.n.extent % shape.width == 0
-    return Source(scene.load_b, scene.inputs[c.b.number], at, c.n.b, c.k.b, columns, steps, ahead=True, whole=whole)
+def _pack_rhs(shape: _Shape, scene: Scene, shared: Shared, part: tuple[Index, Index, Index], to: Factor) -> None:
+    """Packs a part of rhs: where it begins, columns, steps of k."""
+    c = scene.contraction
+    at, columns, steps = part
+    source = Source(scene.load_b, scene.inputs[c.b.number], at, c.n.b, c.k.b, columns, steps, ahead=True)
+    pack(shared, shape.panels, source, c.b.conversion, to)
 
 
 class _Block:
     """The code of one item."""
 
-    def __init__(self, shape: _Shape, scene: Scene, packed: Value | None) -> None:
-        self.shape, self.scene, self.packed = shape, scene, packed
+    def __init__(self, shape: _Shape, scene: Scene, packed: Value | None, shared: Shared) -> None:
+        self.shape, self.scene, self.packed, self.shared = shape, scene, packed, shared
         self.c, self.plan = shape.contraction, shape.plan
         plan, tile = self.plan, self.plan.tile
-        self.lines = self.c.k.a == 1 or self.c.m.a != 1  # lhs is kept as lines along k
         self.lhs_panels = Panels(tile.rows, plan.depth, shape.lanes)
-        tiles = math.ceil(min(plan.rows, self.c.m.extent) / tile.rows)
-        size = tiles * tile.rows * plan.depth if self.lines else self.lhs_panels.size(tiles)
-        self.lhs = alloca(size + SLACK, scene.compute)
-        self.spill = alloca(tile.rows * shape.width, scene.compute)
+        self.lhs = alloca(self.lhs_panels.size(math.ceil(shape.tile_count / shape.row_blocks)), scene.compute)
+        # Sums that need no epilogue, or none yet, lie in rows side by side.
+        self.finished = plan.parts > 1 or scene.keeping_is_writing
+        self.in_rows = self.c.n.c == 1
+        if not (self.finished and self.in_rows):
+            self.spill = alloca(tile.rows * shape.width, scene.compute)
         if self.packed is None:
             self.rhs = alloca(shape.panels.size(plan.group // shape.width), scene.compute)
 
     def item(self, part: Index, batch: Index, column_block: Index, row_block: Index) -> None:
         c, plan, shape = self.c, self.plan, self.shape
         frame = self.scene.frame(batch)
-        row, column = index(row_block) * plan.rows, index(column_block) * plan.columns
-        rows = minimum(index(c.m.extent) - row, plan.rows) if shape.row_blocks > 1 else index(c.m.extent)
-        columns = minimum(index(c.n.extent) - column, plan.columns) if shape.column_blocks > 1 else index(c.n.extent)
+        row, rows = _part(row_block, shape.row_blocks, c.m.extent, plan.tile.rows)
+        column, columns = _part(column_block, shape.column_blocks, c.n.extent, shape.width)
         start, end = index(0), index(shape.all_k_blocks)
         if plan.parts > 1:
             some = math.ceil(shape.all_k_blocks / plan.parts)
@@ -253,18 +220,19 @@ class _Block:
                 sums = Sums(number.iv.eq(start), kept=True, offset=index(part) * shape.sums_size)
             elif shape.all_k_blocks > 1:
                 sums = Sums(number.iv.eq(0), number.iv.eq(shape.all_k_blocks - 1))
-            turns = (steps + (shape.unroll - 1)) // shape.unroll * shape.unroll
             if self.packed is None:
                 with loop(0, columns, plan.group) as group:
                     width = minimum(columns - group.iv, plan.group)
                     first = column + group.iv
-                    source = _rhs(shape, self.scene, first * c.n.b + frame.b + at_b, width, steps)
-                    pack_panels(shape.panels, source, self.rhs, 0, shape.unroll)
-                    self._tiles(frame, (row, first), (rows, width), turns, sums, self.rhs, index(0))
+                    source = (first * c.n.b + frame.b + at_b, width, steps)
+                    _pack_rhs(shape, self.scene, self.shared, source, Factor(self.rhs, 0))
+                    rhs = Factor(self.rhs, 0, shape.panels.stride)
+                    self._sums(frame, (row, first), (rows, width, steps), sums, rhs)
             else:
                 base = self._packed_copy(frame) + number.iv * shape.block_size
                 base = base + column // shape.width * shape.panels.stride
-                self._tiles(frame, (row, column), (rows, columns), turns, sums, self.packed, base)
+                rhs = Factor(self.packed, base, shape.panels.stride)
+                self._sums(frame, (row, column), (rows, columns, steps), sums, rhs)
 
     def _packed_copy(self, frame: Frame) -> Value:
         """Where the packed rhs of a product begins."""
@@ -277,54 +245,62 @@ class _Block:
     def _pack_lhs(self, at: Index, rows: Index, steps: Index) -> None:
         c = self.c
         source = Source(self.scene.load_a, self.scene.inputs[c.a.number], at, c.m.a, c.k.a, rows, steps)
-        if not self.lines:
-            pack_panels(self.lhs_panels, source, self.lhs, 0, self.shape.unroll)
-        elif c.k.a == 1:
-            copy_lines(source, self.lhs, self.plan.depth, self.shape.lanes)
+        pack(self.shared, self.lhs_panels, source, c.a.conversion, Factor(self.lhs, 0))
+
+    def _sums(
+        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
+    ) -> None:
+        """The sums of a block whose factors are packed: left as they are, or handed to the epilogue."""
+        if not self.in_rows or (sums.first is None and not self.finished):
+            self._tiles(frame, at, size, sums, rhs)
+        elif self.finished:
+            self._block(frame, at, size, sums, rhs)
         else:
-            pack_panels(Panels(1, self.plan.depth, 1), source, self.lhs, 0, self.shape.unroll)
+            assert sums.last is not None
+            last = branch(sums.last)
+            with last.then:
+                self._tiles(frame, at, size, Sums(constant(0, sums.last.type), offset=sums.offset), rhs)
+            with last.otherwise:
+                self._block(frame, at, size, sums, rhs)
+
+    def _block(
+        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
+    ) -> None:
+        """Leaves the sums of a block in the result, or where unfinished ones lie."""
+        scene, c = self.scene, self.c
+        add = index(0) if sums.first is None else select(sums.first, index(0), index(1))
+        begin = at[0] * c.m.c + frame.c + at[1] + sums.offset
+        lhs = Factor(self.lhs, 0, self.lhs_panels.stride)
+        to = Target(scene.sums_buffer(), begin, c.m.c, add)
+        sum_block(self.shared, self.plan.tile, scene.lanes, lhs, rhs, size, to)
 
     def _tiles(
-        self,
-        frame: Frame,
-        at: tuple[Value, Value],
-        size: tuple[Value, Value],
-        steps: Value,
-        sums: Sums,
-        packed: Value,
-        base: Value,
+        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
     ) -> None:
-        """All register tiles of a block whose factors are packed."""
-        tile, width = self.plan.tile, self.shape.width
+        """All register tiles of a block, each through a buffer to the epilogue."""
+        tile, width, scene, c = self.plan.tile, self.shape.width, self.scene, self.c
         down, across = (size[0] + (tile.rows - 1)) // tile.rows, (size[1] + (width - 1)) // width
+        spill = Target(self.spill, 0, width)
         with loop(0, across) as j, loop(0, down) as i:
             row, column = at[0] + i.iv * tile.rows, at[1] + j.iv * width
             # Taken so where tiles divide the rows too: a loop of a known number of turns would be unrolled.
-            rows = minimum(index(self.c.m.extent) - row, tile.rows)
-            prefetch_tile(self.scene, tile, frame, (row, column), rows)
-            lhs = i.iv * (tile.rows * self.plan.depth if self.lines else self.lhs_panels.stride)
-            rhs = j.iv * self.shape.panels.stride + base
-            self._write(self._sums(steps, lhs, packed, rhs), frame, rows, (row, column), sums)
+            rows = minimum(index(c.m.extent) - row, tile.rows)
+            prefetch_tile(scene, tile, frame, (row, column), rows)
+            left = Factor(self.lhs, i.iv * self.lhs_panels.stride)
+            right = Factor(rhs.buffer, j.iv * rhs.stride + rhs.at)
+            sum_tile(self.shared, tile, scene.lanes, left, right, size[2], spill)
+            columns = minimum(index(c.n.extent) - column, width) if c.n.extent % width else index(width)
+            if scene.vectors and c.epilogue_size <= INLINE_EPILOGUE:
+                scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), (row, column), sums)
+            else:
+                scene.write_block(self.spill, width, frame, (rows, columns), (row, column), sums)
 
-    def _sums(self, steps: Value, at_lhs: Value, packed: Value, at_rhs: Value) -> list[Value]:
-        """The sums of a tile whose factors begin at these places of their buffers."""
-        tile, width, scene = self.plan.tile, self.shape.width, self.scene
-        along_k, along_rows = (1, self.plan.depth) if self.lines else (tile.rows, 1)
-        with loop(0, steps, self.shape.unroll, [scene.zero] * (tile.rows * tile.vectors)) as k:
-            a, b, values = k.iv * along_k + at_lhs, k.iv * width + at_rhs, k.args
-            for step in range(self.shape.unroll):
-                rows = [load(self.lhs, a + (step * along_k + r * along_rows)) for r in range(tile.rows)]
-                vectors = [load(packed, b + (step * width + v), scene.lanes) for v in range(0, width, scene.lanes)]
-                values = multiply_add(scene, tile, rows.__getitem__, vectors.__getitem__, values)
-            k.yields(*values)
-        return k.results
 
-    def _write(self, values: list[Value], frame: Frame, rows: Value, at: tuple[Value, Value], sums: Sums) -> None:
-        """All tiles go out through a buffer: that is one piece of code for those inside and those at an edge."""
-        tile, width, scene = self.plan.tile, self.shape.width, self.scene
-        spill_tile(scene, tile, values, self.spill)
-        columns = minimum(index(self.c.n.extent) - at[1], width) if self.c.n.extent % width else index(width)
-        if scene.vectors and self.c.epilogue_size <= INLINE_EPILOGUE:
-            scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), at, sums)
-        else:
-            scene.write_block(self.spill, width, frame, (rows, columns), at, sums)
+def _part(number: Index, parts: int, extent: int, unit: int) -> tuple[Value, Value]:
+    """Where one of equal parts begins, at a multiple of `unit`, and its size."""
+    if parts == 1:
+        return index(0), index(extent)
+    units = math.ceil(extent / unit)
+    first, end = (index(number) + n for n in (0, 1))
+    first, end = (x * units // parts * unit for x in (first, end))
+    return first, minimum(end, extent) - first

@@ -1,7 +1,7 @@
 """Packing of a contraction's factors into panels that the register tiles read in order.
 
 A panel holds `width` neighbours of a matrix (columns of rhs, rows of lhs) for each step of k, one step after the other.
-What goes beyond the matrix is garbage but for k, where it is zero.
+What goes beyond the matrix is garbage.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from stablexla.targets.cpu.emission import (
     Value,
     bits_of,
     branch,
-    constant,
     has_masks,
     index,
     known,
@@ -24,7 +23,6 @@ from stablexla.targets.cpu.emission import (
     prefetch,
     store,
     transpose_registers,
-    vector_of,
 )
 
 # (address, lanes, count) -> the elements there; the first `count` lanes are read when it is given.
@@ -41,17 +39,19 @@ class Panels:
     """Shape of packed panels: `width` elements for each of `depth` steps of k."""
 
     width: int
-    depth: int
+    depth: Index
     lanes: int
 
     @property
-    def stride(self) -> int:
+    def stride(self) -> Index:
         """From one panel to the next; stores of whole vectors may run over the end of a panel."""
         return self.depth * self.width + (self.lanes if self.width % self.lanes else 0)
 
     def size(self, count: int) -> int:
-        """Elements of a buffer for `count` panels."""
-        return count * self.stride
+        """Elements of a buffer for `count` panels, whose depth is a number."""
+        stride = known(self.stride)
+        assert stride is not None
+        return count * stride
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,15 @@ class Source:
     whole: bool = False
 
 
-def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0, pad: int = 1) -> None:
-    """Packs `source` into panels from `base` of `buffer` on; k is filled up with zeros to a multiple of `pad`."""
+def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0) -> None:
+    """Packs `source` into panels from `base` of `buffer` on."""
     count = (index(source.width) + (panels.width - 1)) // panels.width
-    if source.along_depth == 1 and source.along_width != 1 and panels.width % panels.lanes == 0:
+    if source.along_depth == 1 and source.along_width != 1:
         _pack_transposed(panels, source, buffer, base, count)
     elif source.along_width == 1:
         _pack_lines(panels, source, buffer, base, count)
     else:
         _pack_elements(panels, source, buffer, base, count, 0)
-    if pad > 1:
-        _pad(panels, source, buffer, base, count, pad)
 
 
 def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
@@ -131,22 +129,35 @@ def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, coun
 
 def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
     """The source's lines lie along k: squares are transposed in registers."""
-    lanes = panels.lanes
-    whole = index(source.depth) // lanes * lanes
+    width = panels.width
+    side = panels.lanes
+    while side >= 2 * width or (width % side and side > 8):
+        side //= 2
+    whole = index(source.depth) // side * side
     last = index(source.width) - 1
+
+    def copy(panel: Value, first: Index, lines: int) -> None:
+        """Squares of some lines of a panel from line `first` on; those to fill up the last square repeat a line."""
+        to = panel * panels.stride + base + first
+        # Lines beyond the edge repeat the last one: their sums are not used.
+        starts = [minimum(panel * width + first + r, last) * source.along_width + source.at for r in range(lines)]
+        with loop(0, whole, side) as k:
+            rows = [source.load(start + k.iv, side) for start in starts]
+            rows += rows[-1:] * (-lines % side)
+            squares = [transpose_registers(rows[r : r + side]) for r in range(0, len(rows), side)]
+            # What a store writes beyond a step, the stores of the next step repair.
+            for step, parts in enumerate(zip(*squares, strict=True)):
+                for n, value in enumerate(parts):
+                    store(value, buffer, (k.iv + step) * width + to + n * side)
+
     with loop(0, count) as p:
-        to = p.iv * panels.stride + base
-        with loop(0, panels.width, lanes) as group:
-            # Lines beyond the edge repeat the last one: their sums are not used.
-            lines = [
-                minimum(p.iv * panels.width + group.iv + r, last) * source.along_width + source.at for r in range(lanes)
-            ]
-            with loop(0, whole, lanes) as k:
-                square = transpose_registers([source.load(line + k.iv, lanes) for line in lines])
-                for r, value in enumerate(square):
-                    store(value, buffer, (k.iv + r) * panels.width + to + group.iv)
+        if width % side:
+            copy(p.iv, 0, width)
+        else:
+            with loop(0, width, side) as group:
+                copy(p.iv, group.iv, side)
     size = known(source.depth)
-    if size is None or size % lanes:
+    if size is None or size % side:
         _pack_elements(panels, source, buffer, base, count, whole)
 
 
@@ -160,34 +171,3 @@ def _pack_elements(panels: Panels, source: Source, buffer: Value, base: Index, c
             with loop(first, source.depth) as k:
                 value = source.load(line + k.iv * source.along_depth)
                 store(value, buffer, k.iv * panels.width + to + w.iv)
-
-
-def _pad(panels: Panels, source: Source, buffer: Value, base: Index, count: Value, pad: int) -> None:
-    depth = index(source.depth)
-    size = known(depth)
-    if size is not None and size % pad == 0:
-        return
-    zero = constant(0, buffer.element)
-    with loop(0, count) as p:
-        to = p.iv * panels.stride + base
-        with loop(depth * panels.width, (depth + (pad - 1)) // pad * pad * panels.width) as at:
-            store(zero, buffer, at.iv + to)
-
-
-def copy_lines(source: Source, buffer: Value, stride: int, lanes: int) -> None:
-    """Lines along k copied as they are, `stride` apart, filled up with zeros to whole vectors."""
-    depth = index(source.depth)
-    whole = depth // lanes * lanes
-    size = known(depth)
-    with loop(0, source.width) as line:
-        start, to = line.iv * source.along_width + source.at, line.iv * stride
-        with loop(0, whole, lanes) as k:
-            store(source.load(start + k.iv, lanes), buffer, to + k.iv)
-        if size is not None and size % lanes == 0:
-            return
-        if has_masks(source.buffer.element):
-            store(source.load(start + whole, lanes, depth - whole), buffer, to + whole)
-            return
-        store(constant(0, vector_of(lanes, buffer.element)), buffer, to + whole)
-        with loop(whole, depth) as k:
-            store(source.load(start + k.iv), buffer, to + k.iv)

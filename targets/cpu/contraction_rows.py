@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from stablexla.targets.cpu.contraction_match import Contraction
 from stablexla.targets.cpu.contraction_output import WHOLE, Scene, Sums, compute_type
 from stablexla.targets.cpu.contraction_parts import emit_last_sums
-from stablexla.targets.cpu.contraction_skinny import block_size, for_groups, row_groups
-from stablexla.targets.cpu.contraction_tiles import OuterSums, grain_of
+from stablexla.targets.cpu.contraction_skinny import block_size, for_groups, reading_grain, row_groups
+from stablexla.targets.cpu.contraction_tiles import OuterSums
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
@@ -42,6 +42,7 @@ class RowsPlan:
         columns: columns of an item.
         depth: steps of k of a part, each of which is summed by items of its own.
         streams: pieces of a part that are read side by side.
+        steps: rows of rhs that are read from each of them before the next columns are.
         rows: rows of lhs whose sums go through registers together, at most.
         width: vectors of columns that do so.
     """
@@ -49,6 +50,7 @@ class RowsPlan:
     columns: int
     depth: int
     streams: int
+    steps: int
     rows: int
     width: int
 
@@ -73,10 +75,19 @@ def emit_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan:
             else:
                 rows.item(0, batch, block, WHOLE)
     items = parts * c.batches * blocks
-    phases = [(kernel.impl_name, items, grain_of(c, items))]
+    phases = [(kernel.impl_name, items, reading_grain(c, items))]
     if parts > 1:
         phases.append(emit_last_sums(kernel, c, target, scratch, parts))
     return Emitted(items, phases[0][2], scratch, c.in_place, phases=tuple(phases))
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Rows of rhs that are added up together: `steps` neighbours from each of `streams` places, `apart` rows apart."""
+
+    streams: int
+    steps: int
+    apart: Index
 
 
 class _Rows:
@@ -84,9 +95,13 @@ class _Rows:
 
     def __init__(self, scene: Scene, plan: RowsPlan) -> None:
         self.scene, self.plan, self.c = scene, plan, scene.contraction
-        self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes
+        # Rows of sums a multiple of a page apart would meet in the same lines of a cache.
+        self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes + 2 * scene.lanes
         self.sums = alloca(self.c.m.extent * self.stride, scene.compute)
         self.groups = row_groups(self.c.m.extent, plan.rows)
+        self.copied = self.c.m.extent > 1
+        if self.copied:
+            self.lhs = alloca(self.c.m.extent * min(plan.depth, self.c.k.extent), scene.compute)
 
     def item(self, part: Index, batch: Index, block: Index, state: Sums) -> None:
         c, plan = self.c, self.plan
@@ -99,23 +114,42 @@ class _Rows:
             store(self.scene.zero, self.sums, i.iv)
         at_a, at_b = start * c.k.a + frame.a, first * c.n.b + frame.b + start * c.k.b
         with OuterSums(c.k_outer, at_a, at_b) as nest:
-            length = steps // plan.streams
-            with loop(0, length) as k:
-                self._sweep(columns, k.iv * c.k.a + nest.at_a, k.iv * c.k.b + nest.at_b, plan.streams, length)
-            if known(steps) is None or c.k.extent % plan.streams:
+            at = (nest.at_a, nest.at_b)
+            if self.copied:
+                at = (self._copy_lhs(nest.at_a, steps), nest.at_b)
+            turn = plan.streams * plan.steps
+            length = steps // turn * plan.steps
+            with loop(0, length, plan.steps) as k:
+                self._sweep(columns, at, k.iv, _Block(plan.streams, plan.steps, length))
+            if known(steps) is None or c.k.extent % turn:
                 with loop(length * plan.streams, steps) as k:
-                    self._sweep(columns, k.iv * c.k.a + nest.at_a, k.iv * c.k.b + nest.at_b, 1, 0)
+                    self._sweep(columns, at, k.iv, _Block(1, 1, 0))
         self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first), state)
 
-    def _sweep(self, columns: Value, at_a: Value, at_b: Value, streams: int, apart: Index) -> None:
-        """Adds a row of rhs from each of some streams, `apart` rows from each other, to all sums."""
+    def _copy_lhs(self, at: Value, steps: Value) -> Value:
+        """Puts the elements of each step side by side; in lhs they may lie so that a cache keeps few of them."""
+        c, rows = self.c, self.c.m.extent
+        with loop(0, steps) as k, loop(0, rows) as m:
+            store(self.scene.load_a(k.iv * c.k.a + at + m.iv * c.m.a), self.lhs, k.iv * rows + m.iv)
+        return index(0)
+
+    def _factors(self, at: Value, k: Value, row: Value, rows: int) -> list[Value]:
+        """Elements of lhs in step `k` of a part that begins at `at`, in all lanes of a vector each."""
+        c, lanes = self.c, self.scene.lanes
+        if self.copied:
+            start = k * c.m.extent + row
+            return [splat(load(self.lhs, start + m), lanes) for m in range(rows)]
+        return [splat(self.scene.load_a(k * c.k.a + at), lanes)]
+
+    def _sweep(self, columns: Value, at: tuple[Value, Value], k: Value, block: _Block) -> None:
+        """Adds a block of rows of rhs to all sums."""
         lanes, width = self.scene.lanes, self.plan.width * self.scene.lanes
         strips, whole = columns // width * width, columns // lanes * lanes
 
         def strip(column: Value, vectors: int, count: int) -> None:
             for_groups(
                 self.groups,
-                lambda row, rows: self._add(row, rows, column, (at_a, at_b), streams, apart, vectors, count),
+                lambda row, rows: self._add((row, column), (rows, vectors), at, k, block, count),
             )
 
         with loop(0, strips, width) as j:
@@ -129,28 +163,26 @@ class _Rows:
 
     def _add(
         self,
-        row: Value,
-        rows: int,
-        column: Value,
+        start: tuple[Value, Value],
+        size: tuple[int, int],
         at: tuple[Value, Value],
-        streams: int,
-        apart: Index,
-        vectors: int,
+        first: Value,
+        block: _Block,
         count: int,
     ) -> None:
         """Adds to the sums of some rows, some vectors of columns; of each vector the first `count` lanes hold."""
-        scene, c, lanes = self.scene, self.c, self.scene.lanes
+        scene, lanes = self.scene, self.scene.lanes
+        (row, column), (rows, vectors) = start, size
         pairs = [(m, v) for m in range(rows) for v in range(vectors)]
         places = [row * self.stride + column + (m * self.stride + v * lanes) for m, v in pairs]
-        start_a, start_b = row * c.m.a + at[0], at[1] + column
-        unroll = next(u for u in (4, 2, 1) if streams % u == 0 and u * len(pairs) <= max(16, len(pairs)))
-        with loop(0, streams, unroll, [load(self.sums, place, lanes) for place in places]) as stream:
+        unroll = next(u for u in (4, 2, 1) if block.streams % u == 0 and u * len(pairs) <= max(16, len(pairs)))
+        with loop(0, block.streams, unroll, [load(self.sums, place, lanes) for place in places]) as stream:
             sums = stream.args
-            for u in range(unroll):
-                step = (stream.iv + u) * apart
-                line, factor = step * c.k.b + start_b, step * c.k.a + start_a
+            for u, step in ((u, step) for u in range(unroll) for step in range(block.steps)):
+                k = (stream.iv + u) * block.apart + step + first
+                line = k * self.c.k.b + at[1] + column
                 strip = [scene.load_b(line + v * lanes, lanes, count) for v in range(vectors)]
-                factors = [splat(scene.load_a(factor + m * c.m.a), lanes) for m in range(rows)]
+                factors = self._factors(at[0], k, row, rows)
                 sums = [fma(factors[m], strip[v], s) for (m, v), s in zip(pairs, sums, strict=True)]
             stream.yields(*sums)
         for value, place in zip(stream.results, places, strict=True):

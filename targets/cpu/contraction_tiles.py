@@ -98,20 +98,20 @@ def accumulate(
             values = k.args
             for step in range(unroll):
                 at = k.iv + step
-                values = multiply_add(scene, tile, a(at, nest.at_a), b(at, nest.at_b), values)
+                values = multiply_add(scene.lanes, tile, a(at, nest.at_a), b(at, nest.at_b), values)
             k.yields(*values)
         nest.yields(*k.results)
     return nest.results
 
 
 def multiply_add(
-    scene: Scene, tile: Tile, a: Callable[[int], Value], b: Callable[[int], Value], sums: Sequence[Value]
+    lanes: int, tile: Tile, a: Callable[[int], Value], b: Callable[[int], Value], sums: Sequence[Value]
 ) -> list[Value]:
     """A tile's sums with the products of one step of k added: of rows a(0), a(1) ... and vectors b(0), b(1) ..."""
     vectors = [b(v) for v in range(tile.vectors)]
     out = []
     for r in range(tile.rows):
-        factor = splat(a(r), scene.lanes)
+        factor = splat(a(r), lanes)
         out += [fma(factor, vectors[v], sums[r * tile.vectors + v]) for v in range(tile.vectors)]
     return out
 

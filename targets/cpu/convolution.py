@@ -10,10 +10,10 @@ import math
 
 import mlir.ir as ir
 
-from stablexla.targets.cpu.contraction_output import Scene, compute_type
+from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.contraction_tiles import grain_of
 from stablexla.targets.cpu.convolution_item import Item
-from stablexla.targets.cpu.convolution_match import Convolved, match_convolution
+from stablexla.targets.cpu.convolution_match import match_convolution
 from stablexla.targets.cpu.convolution_pack import Weights, pack_weights
 from stablexla.targets.cpu.convolution_pixels import Pixels, pack_panel
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes, plan_of
@@ -29,19 +29,17 @@ def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Convolutions of numbers that fill a byte or more; None for others, and for windows of a size beyond reason."""
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
-        plan = plan_of(convolved, target) if convolved is not None else None
-        if convolved is None or plan is None:
-            return None
-        return _Windows(kernel, convolved, target, plan).emit()
+        planned = plan_of(convolved, target) if convolved is not None else None
+        return None if planned is None else _Windows(kernel, target, *planned).emit()
 
 
 class _Windows:
     """The two functions of a convolution: packing of the weights, and the sums."""
 
-    def __init__(self, kernel: Kernel, convolved: Convolved, target: CpuTarget, plan: Plan) -> None:
-        self.kernel, self.convolved, self.target, self.plan = kernel, convolved, target, plan
-        self.sizes, self.shared = Sizes(convolved, target), Shared(kernel, target)
-        c = convolved
+    def __init__(self, kernel: Kernel, target: CpuTarget, sizes: Sizes, plan: Plan) -> None:
+        self.kernel, self.target, self.sizes, self.plan = kernel, target, sizes, plan
+        self.convolved, self.shared = sizes.convolved, Shared(kernel, target)
+        c = self.convolved
         self.weights = Weights(
             groups=1 if plan.channels else c.group.extent,
             outputs=c.contraction.n.extent if plan.channels else c.outputs,
@@ -52,6 +50,7 @@ class _Windows:
             group_stride=c.group.b,
             output_stride=c.contraction.n.b,
             input_stride=c.inputs.b,
+            slots=sizes.units.slots(plan.features),
         )
 
     def emit(self) -> Emitted:
@@ -62,7 +61,7 @@ class _Windows:
         scratch: tuple[tuple[str, int], ...] = ()
         phases = [(kernel.impl_name, items, grain)]
         if not self.plan.own_weights:
-            scratch = ((str(compute_type(contraction)), self.weights.items * self.weights.block),)
+            scratch = ((str(self.sizes.units.type), self.weights.items * self.weights.block),)
             phases.insert(0, self._emit_pack(scratch))
         function, arguments = kernel.declare(scratch)
         with emitting(function, self.target):
@@ -88,5 +87,5 @@ class _Windows:
                 if self.plan.channels:
                     pack_weights(scene, w, (group, panel, part), buffer, number.iv * w.block)
                 else:
-                    pack_panel(self.shared, scene, w, (group, panel, part), buffer, number.iv * w.block)
+                    pack_panel(self.shared, scene, self.sizes.units, w, (group, panel, part), buffer, number.iv * w.block)
         return name, w.items, max(1, round(2e4 / w.block))

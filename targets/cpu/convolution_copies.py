@@ -12,7 +12,11 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.targets.cpu.contraction_match import Operand
+from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.contraction_panels import Load, Panels, Source, pack_panels
+from stablexla.targets.cpu.contraction_units import Matrix, Place
+from stablexla.targets.cpu.contraction_units import pack_panels as pack_groups
+from stablexla.targets.cpu.convolution_units import Units
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
@@ -30,37 +34,50 @@ from stablexla.targets.cpu.emission import (
     transpose_registers,
     vector_of,
 )
+from stablexla.targets.cpu.products import Widen
 from stablexla.targets.cpu.shared import Shared
 
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor in memory, and the type that products are made in."""
+    """A factor in memory, and what it is packed as.
+
+    `widen` makes that of elements which are multiplied in groups.
+    """
 
     operand: Operand
-    compute: ir.Type
+    units: Units
     buffer: Value
+    widen: Widen | None
+
+    @classmethod
+    def of(cls, scene: Scene, units: Units, *, lhs: bool) -> Factor:
+        """One of the two factors of a contraction."""
+        operand = scene.contraction.a if lhs else scene.contraction.b
+        return cls(operand, units, scene.inputs[operand.number], units.widen(lhs=lhs))
 
     @property
-    def as_it_is(self) -> bool:
-        """Whether the elements are stored as they are multiplied."""
-        return not self.operand.conversion and self.operand.element == self.compute
+    def packed(self) -> ir.Type:
+        """The type of packed elements."""
+        return self.units.type
 
     @property
     def name(self) -> str:
         """What tells this conversion from others."""
         steps = [f"{op.name.split('.')[-1]}_{op.results[0].type}" for op in self.operand.conversion]
-        return "_".join([*steps, str(self.compute)])
+        return "_".join([*steps, self.units.name])
 
     def loads(self, buffer: Value) -> Load:
-        """Reads elements from `buffer` in the type of products."""
+        """Reads elements from `buffer` in the type that they are packed in."""
 
         def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
             value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
+            if self.widen is not None:
+                return self.widen(value)
             for operation in self.operand.conversion:
                 (value,) = replay(operation, [value], lanes)
-            if value.element != self.compute:
-                value = Value(arith.extsi(vector_of(lanes, self.compute), value.ssa))
+            if value.element != self.packed:
+                value = Value(arith.extsi(vector_of(lanes, self.packed), value.ssa))
             return value
 
         return read
@@ -78,6 +95,7 @@ class Rows:
         before, elements, after: elements of a packed row before those that are there, these, and behind them.
         step: from element to element in memory.
         features: values of an element.
+        width: values that a packed element takes; those beyond its features are zeros.
         along: from one to the next in memory.
     """
 
@@ -90,14 +108,16 @@ class Rows:
     after: Index
     step: int
     features: int
+    width: int
     along: int
 
-    @property
-    def kind(self) -> str:
-        """How they are read: runs of neighbours, squares of features and elements, or one by one."""
+    def kind(self, units: Units) -> str:
+        """How they are read: runs of neighbours, squares of features and elements, or one by one, perhaps padded."""
+        if self.width != self.features:
+            return "padded"
         if self.along == 1 or self.features == 1:
             return "runs"
-        return "squares" if self.step == 1 else "elements"
+        return "squares" if self.step == 1 and units.group == 1 else "elements"
 
 
 def inside(start: Index, count: Index, step: int, size: int) -> tuple[Value, Value]:
@@ -110,27 +130,33 @@ def inside(start: Index, count: Index, step: int, size: int) -> tuple[Value, Val
 def copy_rows(shared: Shared, factor: Factor, rows: Rows, buffer: Value, to: Index) -> None:
     """Packs rows to `to` of the buffer, elements beside each other, with zeros for those that are not there."""
     features: Index = rows.features
-    elements, step = rows.elements, rows.step
-    if rows.kind == "runs" and step == features:
+    elements, step, kind = rows.elements, rows.step, rows.kind(factor.units)
+    if kind == "runs" and step == features:
         # Elements that lie side by side are one run.
         elements, step, features = 1, 0, index(elements) * features
     numbers: list[Index] = [rows.at, rows.stride, rows.count, *rows.inside]
-    numbers += [index(n) * rows.features for n in (rows.before, rows.after)]
-    numbers += [index(rows.elements) * rows.features, elements, step, features, rows.along, to]
+    numbers += [index(n) * rows.width for n in (rows.before, rows.after)]
+    numbers += [index(rows.elements) * rows.width, elements, step, features, rows.along, to]
 
     def write(buffers: list[Value], given: list[Value]) -> None:
         source, out = buffers
         at, stride, count, first, end, before, after, size, elements, step, features, along, to = given
-        read, lanes = factor.loads(source), lanes_of(factor.compute)
+        read, lanes = factor.loads(source), lanes_of(factor.packed)
         line = before + size + after
 
         def copy(at: Value, to: Value) -> None:
-            if rows.kind == "runs":
+            if kind == "padded":
+                width = features + 1
+                with loop(0, elements) as i:
+                    with loop(0, features) as f:
+                        store(read(i.iv * step + f.iv * along + at), out, i.iv * width + to + f.iv)
+                    store(constant(0, out.element), out, i.iv * width + to + features)
+            elif kind == "runs":
                 with loop(0, elements) as i:
                     _copy_run(read, i.iv * step + at, out, i.iv * features + to, features, lanes)
             else:
                 whole = index(0)
-                if rows.kind == "squares":
+                if kind == "squares":
                     whole = _copy_squares(read, (at, along), out, to, (elements, features), lanes)
                 with loop(whole, features) as f, loop(0, elements) as i:
                     store(read(i.iv * step + f.iv * along + at), out, i.iv * features + to + f.iv)
@@ -145,7 +171,7 @@ def copy_rows(shared: Shared, factor: Factor, rows: Rows, buffer: Value, to: Ind
             with there.otherwise:
                 _fill(out, start, start + line, lanes)
 
-    shared.call(f"stablexla_copy_{rows.kind}_{factor.name}", [factor.buffer, buffer], numbers, write)
+    shared.call(f"stablexla_copy_{kind}_{factor.name}", [factor.buffer, buffer], numbers, write)
 
 
 def _fill(buffer: Value, start: Value, end: Value, lanes: int) -> None:
@@ -196,6 +222,7 @@ class Panel:
         at: where it begins in memory.
         columns: its output features, at most `width`.
         features: input features.
+        slots: elements that they take when they are packed.
         taps: extent and stride of each dimension of the window.
         along_outputs, along_inputs: strides.
     """
@@ -204,6 +231,7 @@ class Panel:
     columns: Index
     width: int
     features: int
+    slots: int
     taps: tuple[tuple[int, int], ...]
     along_outputs: int
     along_inputs: int
@@ -222,49 +250,62 @@ class Panel:
 
 def copy_panel(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: Index) -> None:
     """Packs a panel to `to` of the buffer."""
-    p, nest, features = panel, panel.nest, panel.features
-    lanes = lanes_of(factor.compute)
+    p, nest, features, slots = panel, panel.nest, panel.features, panel.slots
     lines = features * (nest[0][0] if nest else 1)
     dense = len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // features
-    if dense and p.along_outputs != 1 and lines >= lanes:
+    if dense and p.along_outputs != 1 and lines >= lanes_of(factor.packed) and factor.units.group == 1:
         _copy_window_lines(shared, factor, panel, buffer, to)
         return
-    if len(nest) == 1 and nest[0][1] == features * p.along_inputs:
-        features, nest = features * nest[0][0], []
+    if len(nest) == 1 and nest[0][1] == features * p.along_inputs and slots == features:
+        slots = features = features * nest[0][0]
+        nest = []
     inner = nest.pop() if nest else (1, 0)
     kind = "lines" if p.along_outputs == 1 else "squares" if p.along_inputs == 1 else "elements"
 
     def write(buffers: list[Value], given: list[Value]) -> None:
         source, out = buffers
-        at, columns, features, taps, stride, along_outputs, along_inputs, to = given
+        at, columns, features, slots, taps, stride, along_outputs, along_inputs, to = given
+        along = 1 if kind == "lines" else along_outputs, 1 if kind == "squares" else along_inputs
         with loop(0, taps) as tap:
-            place = Source(
-                factor.loads(source),
-                source,
-                tap.iv * stride + at,
-                1 if kind == "lines" else along_outputs,
-                1 if kind == "squares" else along_inputs,
-                columns,
-                features,
-            )
-            pack_panels(Panels(p.width, 0, lanes), place, out, tap.iv * features * p.width + to)
+            matrix = _Matrix(source, tap.iv * stride + at, along, (columns, features))
+            _pack_matrix(factor, matrix, p.width, out, tap.iv * slots * p.width + to, slots)
 
     name = f"stablexla_pack_{kind}_{p.width}_{factor.name}"
 
     def each(dimensions: Sequence[tuple[int, int]], at: Index, to: Index, size: int) -> None:
         if not dimensions:
-            numbers = [at, p.columns, features, *inner, p.along_outputs, p.along_inputs, to]
+            numbers = [at, p.columns, features, slots, *inner, p.along_outputs, p.along_inputs, to]
             shared.call(name, [factor.buffer, buffer], numbers, write)
             return
         (extent, stride), *rest = dimensions
         size //= extent
         with loop(0, extent) as x:
-            each(rest, x.iv * stride + at, x.iv * (size * features * p.width) + to, size)
+            each(rest, x.iv * stride + at, x.iv * (size * slots * p.width) + to, size)
 
     size = inner[0]
     for extent, _ in nest:
         size *= extent
     each(nest, p.at, to, size)
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Weights of one element of the window: where they begin, and strides and counts of columns and of features."""
+
+    buffer: Value
+    at: Index
+    along: tuple[Index, Index]
+    count: tuple[Index, Index]
+
+
+def _pack_matrix(factor: Factor, m: _Matrix, width: int, buffer: Value, to: Index, slots: Value) -> None:
+    lanes, group = lanes_of(factor.units.sums), factor.units.group
+    if factor.widen is None:
+        place = Source(factor.loads(m.buffer), m.buffer, m.at, *m.along, *m.count)
+        pack_panels(Panels(width, 0, lanes), place, buffer, to)
+        return
+    matrix = Matrix(m.buffer, factor.widen, m.at, m.along[1], m.along[0], m.count[1], m.count[0])
+    pack_groups(matrix, Place(buffer, to, group, width, 1), width, 0, lanes, slots // group)
 
 
 def _copy_window_lines(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: Index) -> None:
@@ -278,7 +319,7 @@ def _copy_window_lines(shared: Shared, factor: Factor, panel: Panel, buffer: Val
     def write(buffers: list[Value], given: list[Value]) -> None:
         source, out = buffers
         at, columns, features, window, along, to = given
-        read, lanes, count = factor.loads(source), lanes_of(factor.compute), features * window
+        read, lanes, count = factor.loads(source), lanes_of(factor.packed), features * window
         with loop(0, width, lanes) as first, loop(0, count, lanes) as block:
             starts = [minimum(first.iv + r, columns - 1) * along + at for r in range(lanes)]
             line = minimum(block.iv, count - lanes)

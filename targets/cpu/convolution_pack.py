@@ -222,6 +222,7 @@ class Weights:
         groups, outputs: groups, and output features of one.
         width: output features of a panel.
         parts, features: parts that the input features are cut in, and the size of one.
+        slots: elements that the features of a part take when they are packed.
         taps: extent and stride of each dimension of the window.
         group_stride, output_stride, input_stride: strides of the others.
     """
@@ -235,6 +236,7 @@ class Weights:
     group_stride: int
     output_stride: int
     input_stride: int
+    slots: int
 
     @property
     def window(self) -> int:
@@ -257,7 +259,7 @@ class Weights:
     @property
     def block(self) -> int:
         """Elements of one item."""
-        return self.window * self.features * self.width
+        return self.window * self.slots * self.width
 
     @property
     def items(self) -> int:

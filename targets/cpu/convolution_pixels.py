@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stablexla.targets.cpu.contraction_output import Scene, compute_type
+from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.convolution_copies import Factor, Panel, Rows, copy_panel, copy_rows, inside
 from stablexla.targets.cpu.convolution_match import Convolved, Spatial
 from stablexla.targets.cpu.convolution_pack import Weights
@@ -25,6 +25,7 @@ from stablexla.targets.cpu.convolution_tiles import (
     sum_pixels,
     table_type,
 )
+from stablexla.targets.cpu.convolution_units import Units
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
@@ -48,22 +49,26 @@ CHUNK = 96
 
 
 def pack_panel(
-    shared: Shared, scene: Scene, weights: Weights, place: tuple[Index, Index, Index], buffer: Value, to: Index
+    shared: Shared,
+    scene: Scene,
+    units: Units,
+    weights: Weights,
+    place: tuple[Index, Index, Index],
+    buffer: Value,
+    to: Index,
 ) -> None:
     """Packs a panel of output features of a group, for one part of the input features."""
-    w, operand = weights, scene.contraction.b
+    w = weights
     group, panel, part = (index(x) for x in place)
     columns = minimum(index(w.outputs) - panel * w.width, w.width) if w.outputs % w.width else index(w.width)
     start = group * w.group_stride + panel * (w.width * w.output_stride) + part * (w.features * w.input_stride)
-    factor = Factor(operand, scene.compute, scene.inputs[operand.number])
-    made = Panel(start, columns, w.width, w.features, w.taps, w.output_stride, w.input_stride)
-    copy_panel(shared, factor, made, buffer, to)
+    made = Panel(start, columns, w.width, w.features, w.slots, w.taps, w.output_stride, w.input_stride)
+    copy_panel(shared, Factor.of(scene, units, lhs=False), made, buffer, to)
 
 
-def reads_in_place(convolved: Convolved, features: int) -> bool:
+def reads_in_place(convolved: Convolved, units: Units, features: int) -> bool:
     """Whether lhs can be read where it lies: as it is multiplied, features side by side, nothing beside it."""
-    c = convolved.contraction
-    as_it_is = not c.a.conversion and c.a.element == compute_type(c)
+    as_it_is = units.stays(convolved.contraction.a) and units.slots(features) == features
     beside = convolved.inputs.a == 1 or features == 1
     return as_it_is and beside and all(_stays(d) for d in (*convolved.outer, convolved.last))
 
@@ -92,16 +97,15 @@ class Pixels:
         self.results = Results(sizes, plan, scenes, weights.outputs, weights.width)
         self.convolved, self.width, self.lanes = sizes.convolved, sizes.width, sizes.lanes
         self.cut, self.phases = Cut(sizes, plan, weights), len(sizes.width.phases)
-        compute, tile = self.scene.compute, plan.tile
-        operand = self.scene.contraction.a
-        self.factor = Factor(operand, compute, self.scene.inputs[operand.number])
-        self.in_place = reads_in_place(self.convolved, plan.features)
-        self.lhs = Packed(self.factor.buffer, plan.features, 0, 0, 0)
+        compute, tile, units, slots = self.scene.compute, plan.tile, sizes.units, weights.slots
+        self.factor = Factor.of(self.scene, units, lhs=True)
+        self.in_place = reads_in_place(self.convolved, units, plan.features)
+        self.lhs = Packed(self.factor.buffer, slots, 0, 0, 0)
         if not self.in_place:
             row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)
-            buffer = alloca(plan.images * image + 2 * self.lanes, compute)
-            self.lhs = Packed(buffer, plan.features, row, sizes.heights(plan.rows) * row * plan.features, image)
-        self.packed = packed if packed is not None else alloca(weights.block, compute)
+            buffer = alloca(plan.images * image + 2 * units.lanes(), units.type)
+            self.lhs = Packed(buffer, slots, row, sizes.heights(plan.rows) * row * slots, image)
+        self.packed = packed if packed is not None else alloca(weights.block, units.type)
         pixels = plan.images * plan.rows * plan.rounds
         dims = [*sizes.planes, *([sizes.height] if sizes.height else []), sizes.width]
         table = table_type()
@@ -178,7 +182,7 @@ class Pixels:
         """The window's dimensions: what outputs meet, and how far a step is in lhs and in a panel."""
         met = [*(t for _, t in place.planes), *([place.height] if place.height else []), taps]
         nest: list[tuple[Taps, int, int]] = []
-        step = self.weights.features * self.weights.width
+        step = self.weights.slots * self.weights.width
         for one, along in zip(reversed(met), reversed(self._strides()[1]), strict=True):
             nest.insert(0, (one, along, one.spatial.tap_step * step))
             step *= one.spatial.window
@@ -186,7 +190,7 @@ class Pixels:
 
     def _in_runs(self) -> bool:
         """Whether the window's elements of a row lie side by side, with their features, in lhs and in a panel."""
-        return self._strides()[1][-1] == self.plan.features and (self.width.tap_step == 1 or self.width.taps == 1)
+        return self._strides()[1][-1] == self.weights.slots and (self.width.tap_step == 1 or self.width.taps == 1)
 
     def _fill_taps(self, place: Place, taps: Taps) -> None:
         nest: list[tuple[Index, int, int]] = [(t.count, a, b) for t, a, b in self._nest(place, taps)]
@@ -213,7 +217,7 @@ class Pixels:
         """Where in lhs and in a panel the first pixel's window begins."""
         c, w = self.convolved, self.width
         nest = self._nest(place, taps)
-        b, step = index(0), self.weights.features * self.weights.width
+        b, step = index(0), self.weights.slots * self.weights.width
         for one, _, _ in reversed(nest):
             b = b + one.first * step
             step *= one.spatial.window
@@ -267,10 +271,14 @@ class Pixels:
             after=index(self.lhs.row) - end,
             step=w.step * w.a,
             features=plan.features,
+            width=self.weights.slots,
             along=self.convolved.inputs.a,
         )
         to = plane * self.lhs.plane + place.image * self.lhs.image
         copy_rows(self.shared, self.factor, rows, self.lhs.buffer, to)
+
+    def _pack_weights(self, place: tuple[Index, Index, Index], to: Index) -> None:
+        pack_panel(self.shared, self.scene, self.sizes.units, self.weights, place, self.packed, to)
 
     # Sums.
 
@@ -279,7 +287,7 @@ class Pixels:
         weights = self.weights.at(place.group, panel, part)
         if self.plan.own_weights:
             weights = index(0)
-            pack_panel(self.shared, self.scene, self.weights, (place.group, panel, part), self.packed, weights)
+            self._pack_weights((place.group, panel, part), weights)
         with loop(0, self.phases) as phase:
             taps = Taps.of(self.width, self._first_round(place), phase.iv)
             if self.phases > 1:
@@ -298,7 +306,7 @@ class Pixels:
 
     def _sums(self, place: Place, part: Value, taps: Taps, weights: Value) -> Sums:
         counts = [t.count for t, _, _ in self._nest(place, taps)]
-        run = index(self.plan.features)
+        run = index(self.weights.slots)
         if self._in_runs():
             run = counts[-1] * run
             counts[-1] = minimum(counts[-1], 1)
@@ -327,7 +335,7 @@ class Pixels:
         rows = self.plan.tile.rows
         more = self.weights.parts > 1
         pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
-        sum_pixels(self.shared, self.plan.tile, self.lanes, replace(sums, pixels=pixels), more=more)
+        sum_pixels(self.shared, self.plan.tile, self.sizes.units, replace(sums, pixels=pixels), more=more)
 
     # Results.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from stablexla.targets.cpu.contraction_output import compute_type, writes_vectors
+from stablexla.targets.cpu.contraction_output import writes_vectors
 from stablexla.targets.cpu.contraction_tiles import INLINE_EPILOGUE, Tile, choose_tile
 from stablexla.targets.cpu.convolution_match import Convolved, Spatial
 from stablexla.targets.cpu.convolution_tiles import pixel_tile
+from stablexla.targets.cpu.convolution_units import Units, units_of
 from stablexla.targets.cpu.emission import bits_of
 from stablexla.targets.cpu.target import CpuTarget
 
@@ -57,8 +58,8 @@ class Plan:
 
     @property
     def elements(self) -> int:
-        """Elements that are packed for each place in lhs."""
-        return self.columns * self.features if self.channels else self.features
+        """Elements that are packed for each place in lhs, of channels."""
+        return self.columns * self.features
 
     def items(self, sizes: Sizes) -> list[int]:
         """Numbers of items along batch, groups, planes, phases and blocks of rows, blocks of rounds, of columns."""
@@ -77,15 +78,15 @@ class Plan:
 class Sizes:
     """The figures that a plan is made from, and the shapes of its buffers."""
 
-    def __init__(self, convolved: Convolved, target: CpuTarget) -> None:
-        self.convolved, self.target = convolved, target
+    def __init__(self, convolved: Convolved, target: CpuTarget, units: Units) -> None:
+        self.convolved, self.target, self.units = convolved, target, units
         self.width = convolved.last
         *planes, height = convolved.outer or (None,)
         self.height: Spatial | None = height
         self.planes = tuple(d for d in planes if d is not None)
         self.plane_taps = math.prod(d.taps for d in self.planes)
-        self.bytes = bits_of(compute_type(convolved.contraction)) // 8
-        self.lanes = max(1, target.vector_bits // 8 // self.bytes)
+        self.bytes, self.sum_bytes = units.bytes, bits_of(units.sums) // 8
+        self.lanes = max(1, target.vector_bits // 8 // self.sum_bytes)
         self.weight_bytes = convolved.window * convolved.inputs.extent * convolved.outputs * self.bytes
 
     @property
@@ -107,14 +108,18 @@ class Sizes:
 
     def packed(self, features: int, rows: int, rounds: int) -> int:
         """Elements of the part of lhs that an item packs."""
-        return self.plane_taps * self.heights(rows) * self.width.reach(rounds) * features
+        return self.plane_taps * self.heights(rows) * self.width.reach(rounds) * self.units.slots(features)
 
 
-def plan_of(convolved: Convolved, target: CpuTarget) -> Plan | None:
-    """The plan, or None where an item would need too much memory."""
-    sizes = Sizes(convolved, target)
+def plan_of(convolved: Convolved, target: CpuTarget) -> tuple[Sizes, Plan] | None:
+    """The plan, and the sizes that it was made from; None where an item would need too much memory."""
+    units = units_of(convolved.contraction, convolved.inputs.extent, target)
+    sizes = Sizes(convolved, target, replace(units, product=None))
     plan = _plan_of_channels(sizes) if convolved.outputs == 1 else None
-    return plan if plan is not None else _plan_of_features(sizes)
+    if plan is None:
+        sizes = Sizes(convolved, target, units)
+        plan = _plan_of_features(sizes)
+    return None if plan is None else (sizes, plan)
 
 
 def _plan_of_features(sizes: Sizes) -> Plan | None:
@@ -122,10 +127,13 @@ def _plan_of_features(sizes: Sizes) -> Plan | None:
     c, target = sizes.convolved, sizes.target
     tile = pixel_tile(c.outputs, sizes.lanes, target.num_vector_registers)
     panel = tile.vectors * sizes.lanes
-    features = _divisor(c.inputs.extent, PANEL_BYTES // (c.taps * panel * sizes.bytes))
+    features = _part(sizes, PANEL_BYTES // (c.taps * panel * sizes.bytes))
     rounds = _rounds(sizes, tile, features)
-    while sizes.packed(features, 1, rounds) * sizes.bytes > LHS_BYTES and features > 1:
-        features = _divisor(c.inputs.extent, features - 1)
+    while sizes.packed(features, 1, rounds) * sizes.bytes > LHS_BYTES:
+        smaller = _part(sizes, features - 1)
+        if smaller >= features:
+            break
+        features = smaller
     if sizes.packed(features, 1, rounds) * sizes.bytes > MOST_LHS_BYTES:
         return None
     staged = features < c.inputs.extent or len(c.last.phases) > 1 or not writes_vectors(c.contraction)
@@ -136,7 +144,7 @@ def _plan_of_features(sizes: Sizes) -> Plan | None:
         return whole
     columns = _rounded_up(c.outputs, panel)
     if staged:
-        most = STAGE_BYTES // (rounds * len(sizes.width.phases) * sizes.bytes)
+        most = STAGE_BYTES // (rounds * len(sizes.width.phases) * sizes.sum_bytes)
         columns = _balanced(columns, max(panel, most), panel)
     rows = _most_rows(sizes, replace(whole, columns=columns))
     if sizes.weight_bytes > target.l2_bytes // 2:
@@ -185,7 +193,7 @@ def _with_images(sizes: Sizes, plan: Plan) -> Plan:
     for images in range(c.batch.extent, 1, -1):
         others = sizes.others // c.batch.extent * (c.batch.extent // images)
         columns = max(1, panels * others // wanted) * panel
-        sums = sizes.all_rows * plan.rounds * len(sizes.width.phases) * columns * sizes.bytes if plan.staged else 0
+        sums = sizes.all_rows * plan.rounds * len(sizes.width.phases) * columns * sizes.sum_bytes if plan.staged else 0
         fits = images * image <= LHS_BYTES and images * sums <= STAGE_BYTES
         if c.batch.extent % images == 0 and fits and others * -(-panels * panel // columns) >= min(wanted, LEAST_ITEMS):
             return replace(plan, rows=sizes.all_rows, columns=min(columns, plan.columns), images=images)
@@ -210,7 +218,7 @@ def _rounds(sizes: Sizes, tile: Tile, features: int) -> int:
     whole = width.rounds if len(width.phases) == 1 else _rounded_up(width.rounds, tile.rows)
     unit = math.lcm(tile.rows, sizes.lanes)
     rounds, blocks = whole, 1
-    sums = len(width.phases) * tile.vectors * sizes.lanes * sizes.bytes
+    sums = len(width.phases) * tile.vectors * sizes.lanes * sizes.sum_bytes
 
     def fits() -> bool:
         bytes_ = sizes.packed(features, 1, rounds) * sizes.bytes
@@ -225,11 +233,12 @@ def _rounds(sizes: Sizes, tile: Tile, features: int) -> int:
 def _most_rows(sizes: Sizes, plan: Plan) -> int:
     """How many rows have room."""
     rows = sizes.all_rows
-    while rows > 1 and sizes.packed(plan.elements, rows, plan.rounds) * sizes.bytes > LHS_BYTES:
+    features = plan.elements if plan.channels else plan.features
+    while rows > 1 and sizes.packed(features, rows, plan.rounds) * sizes.bytes > LHS_BYTES:
         rows -= 1
     rows = max(1, min(rows, MOST_PIXELS // plan.rounds))
     if plan.staged:
-        row = plan.rounds * len(sizes.width.phases) * plan.columns * sizes.bytes
+        row = plan.rounds * len(sizes.width.phases) * plan.columns * sizes.sum_bytes
         rows = max(1, min(rows, STAGE_BYTES // row))
     return rows
 
@@ -250,9 +259,11 @@ def _in_blocks(extent: int, most: int, wanted: int) -> int:
     return math.ceil(extent / blocks)
 
 
-def _divisor(extent: int, most: int) -> int:
-    """The largest divisor of `extent` that is at most `most`."""
-    return next((d for d in range(max(1, min(extent, most)), 0, -1) if extent % d == 0), 1)
+def _part(sizes: Sizes, most: int) -> int:
+    """The largest divisor of the input features that is at most `most` and cuts no group; all where there is none."""
+    extent, group = sizes.convolved.inputs.extent, sizes.units.group
+    whole = (d for d in range(max(1, min(extent, most)), 0, -1) if extent % d == 0 and d % group == 0)
+    return next(whole, extent)
 
 
 def _rounded_up(number: int, multiple: int) -> int:

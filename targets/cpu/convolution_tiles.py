@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 from stablexla.targets.cpu.contraction_tiles import Tile
+from stablexla.targets.cpu.convolution_units import Units
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
     cast_index,
     constant,
-    fma,
+    lanes_of,
     load,
     loop,
     maximum,
     minimum,
-    splat,
     store,
     vector_of,
 )
@@ -121,7 +121,7 @@ class Sums:
     out_stride: Index
 
 
-def sum_pixels(shared: Shared, tile: Tile, lanes: int, sums: Sums, *, more: bool = False) -> None:
+def sum_pixels(shared: Shared, tile: Tile, units: Units, sums: Sums, *, more: bool = False) -> None:
     """Sums of pixels over the window, by one panel of output features.
 
     The last tile begins earlier where pixels are left over; with fewer than fill one, sums of pixels behind the last
@@ -131,20 +131,21 @@ def sum_pixels(shared: Shared, tile: Tile, lanes: int, sums: Sums, *, more: bool
         more: adds to what is in `out`; the number of pixels is a multiple of the tile's rows.
     """
     s = sums
-    name = f"stablexla_{'add' if more else 'sum'}_pixels_{tile.rows}x{tile.vectors}"
+    name = f"stablexla_{'add' if more else 'sum'}_pixels_{tile.rows}x{tile.vectors}_{units.name}"
     buffers = [s.lhs, s.weights, s.out, s.tables.pixels, s.tables.taps]
     numbers = [
         *(s.lhs_at, s.weights_at, s.pixel, s.pixels, s.tap, s.taps, s.run),
         *(s.out_at, s.out_stride),
     ]
-    shared.call(name, buffers, numbers, lambda given, n: _write_tiles(tile, lanes, given, n, more))
+    shared.call(name, buffers, numbers, lambda given, n: _write_tiles(tile, units, given, n, more))
 
 
-def _write_tiles(tile: Tile, lanes: int, buffers: list[Value], numbers: list[Value], more: bool) -> None:
+def _write_tiles(tile: Tile, units: Units, buffers: list[Value], numbers: list[Value], more: bool) -> None:
     lhs, weights, out, pixels, taps = buffers
     lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride = numbers
-    zero = constant(0, vector_of(lanes, lhs.element))
-    width = tile.vectors * lanes
+    lanes = lanes_of(units.sums)
+    zero = constant(0, vector_of(lanes, units.sums))
+    width, vector = tile.vectors * lanes, units.lanes()
     places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
     with loop(0, count, tile.rows) as turn:
         at = turn.iv if more else maximum(minimum(turn.iv, count - tile.rows), 0)
@@ -157,12 +158,13 @@ def _write_tiles(tile: Tile, lanes: int, buffers: list[Value], numbers: list[Val
         with loop(tap, tap + tap_count, 1, inits) as window:
             a, b = (_offset(taps, window.iv * 2 + side) for side in (0, 1))
             rows, line = [start + a for start in starts], b + weights_at
-            with loop(0, run, 1, window.args) as k:
-                vectors = [load(weights, k.iv * width + line + v * lanes, lanes) for v in range(tile.vectors)]
+            with loop(0, run, units.group, window.args) as k:
+                vectors = [load(weights, k.iv * width + line + v * vector, vector) for v in range(tile.vectors)]
                 sums = []
                 for r, row in enumerate(rows):
-                    factor = splat(load(lhs, row + k.iv), lanes)
-                    sums += [fma(factor, w, k.args[r * tile.vectors + v]) for v, w in enumerate(vectors)]
+                    factor = units.factor(lhs, row + k.iv, lanes)
+                    of_row = enumerate(vectors)
+                    sums += [units.multiply_add(factor, w, k.args[r * tile.vectors + v]) for v, w in of_row]
                 k.yields(*sums)
             window.yields(*k.results)
         for (r, v), value in zip(places, window.results, strict=True):

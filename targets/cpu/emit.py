@@ -14,6 +14,7 @@ from stablexla.targets.cpu import (  # noqa: F401  (they register)
     fft,
     foreign,
     gather,
+    general_scan,
     lapack_calls,
     linear_algebra,
     loops,

@@ -71,7 +71,7 @@ def _gather(rows: Sequence[Array], length: int, cells: Cells) -> None:
         for i, (re, im) in enumerate(zip(res, ims, strict=True)):
             cells.store(Complex(re, im), turn.iv + i)
     with loop(whole, length) as turn:
-        cells.store(_collected([row.load(turn.iv, 0) for row in rows]), turn.iv)
+        cells.store(collected([row.load(turn.iv, 0) for row in rows]), turn.iv)
 
 
 def _scatter(cells: Cells, rows: Sequence[Array], length: int) -> None:
@@ -87,14 +87,6 @@ def _scatter(cells: Cells, rows: Sequence[Array], length: int) -> None:
         value = cells.load(turn.iv)
         for lane, row in enumerate(rows):
             row.store(Complex(extract(value.re, lane), extract(value.im, lane)), turn.iv)
-
-
-def _collected(values: Sequence[Complex]) -> Complex:
-    """Single numbers as lanes."""
-    made = zeros(values[0].re.type, len(values))
-    for lane, value in enumerate(values):
-        made = Complex(insert(value.re, made.re, lane), insert(value.im, made.im, lane))
-    return made
 
 
 # ---- dimensions but the last -----------------------------------------------------------------------------------------
@@ -167,7 +159,7 @@ class _Dimension:
         def read(row: Value, v: int) -> Complex:
             places = columns(v)
             values = {place: given.load(row * inner + place, 0) for place in dict.fromkeys(places)}
-            return _collected([values[place] for place in places])
+            return collected([values[place] for place in places])
 
         def store(row: Value, v: int, value: Complex) -> None:
             for place, lane in {place: lane for lane, place in enumerate(columns(v))}.items():

@@ -174,6 +174,14 @@ def broadcast(array: Array, at: Index, lanes: int) -> Complex:
     return Complex(splat(value.re, lanes), splat(value.im, lanes))
 
 
+def collected(values: Sequence[Complex]) -> Complex:
+    """Single numbers as lanes."""
+    made = zeros(values[0].re.type, len(values))
+    for lane, value in enumerate(values):
+        made = Complex(insert(value.re, made.re, lane), insert(value.im, made.im, lane))
+    return made
+
+
 def zeros(part: ir.Type, lanes: int) -> Complex:
     """Zero in all lanes."""
     zero = constant(0.0, vector_of(lanes, part))

@@ -10,11 +10,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import mlir.ir as ir
+from mlir.dialects import arith
 
-from stablexla.lowering.fft_plan import Bluestein, RealLine, Table
-from stablexla.targets.cpu.emission import Index, Value, index, loop, maximum, minimum
+from stablexla.lowering.fft_plan import Bluestein, Rader, RealLine, Table
+from stablexla.targets.cpu.emission import (
+    Index,
+    Value,
+    cast_index,
+    extract,
+    index,
+    loop,
+    maximum,
+    minimum,
+    vector_of,
+)
 from stablexla.targets.cpu.fft_columns import Tables
-from stablexla.targets.cpu.fft_numbers import Array, Complex, broadcast, zeros
+from stablexla.targets.cpu.fft_numbers import Array, Complex, broadcast, collected, zeros
 
 
 class Access(Protocol):
@@ -31,6 +42,9 @@ class Access(Protocol):
 
     def same_root(self, table: Table, k: Value) -> Complex:
         """The root of a table at k for all of them."""
+
+    def picked(self, array: Array, places: Value) -> Complex:
+        """The numbers at places, which are whole numbers as a table has them."""
 
     def zero(self) -> Complex:
         """Zero."""
@@ -56,6 +70,12 @@ class AlongLine:
     def same_root(self, table: Table, k: Value) -> Complex:
         return broadcast(self.tables[table], k, self.lanes)
 
+    def picked(self, array: Array, places: Value) -> Complex:
+        words = _words(places)
+        if not self.lanes:
+            return array.load(words[0], 0)
+        return collected([array.load(word, 0) for word in words])
+
     def zero(self) -> Complex:
         return zeros(self.part, self.lanes)
 
@@ -80,8 +100,18 @@ class AcrossLines:
     def same_root(self, table: Table, k: Value) -> Complex:
         return self.root(table, k)
 
+    def picked(self, array: Array, places: Value) -> Complex:
+        return array.load(_words(places)[0], self.lanes)
+
     def zero(self) -> Complex:
         return zeros(self.part, self.lanes)
+
+
+def _words(places: Value) -> list[Value]:
+    """Whole numbers, one or one in each lane, as indices."""
+    words = Value(arith.fptosi(vector_of(places.lanes, ir.IntegerType.get_signless(32)), places.ssa))
+    each = [extract(words, lane) for lane in range(words.lanes)] if words.lanes else [words]
+    return [cast_index(word, ir.IndexType.get()) for word in each]
 
 
 Step = Callable[[Access, Value], None]
@@ -148,6 +178,35 @@ def unchirp(each: Each, plan: Bluestein, source: Array, target: Array) -> None:
         target.store(access.load(source, k).conjugate() * access.root(plan.chirp, k), k)
 
     each(0, plan.n, step)
+
+
+def reorder(each: Each, plan: Rader, source: Array, target: Array) -> None:
+    """All numbers of the line but the first, in the order in which they are convolved."""
+
+    def step(access: Access, k: Value) -> None:
+        target.store(access.picked(source, access.root(plan.places, k).re), k)
+
+    each(0, plan.n - 1, step)
+
+
+def add_first(plan: Rader, source: Array, product: Array, target: Array, one: Access) -> None:
+    """Puts the first number of the line into each sum, and the sum of all numbers into the result.
+
+    `product` holds the conjugates of a spectrum's products, whose first number was multiplied by -1 / (n - 1).
+    """
+    zero = index(0)
+    first, sums = one.load(source, zero), one.load(product, zero)
+    product.store(sums + first.conjugate(), zero)
+    target.store(first + sums.conjugate().scaled(-(plan.n - 1.0)), zero)
+
+
+def reorder_back(each: Each, plan: Rader, source: Array, target: Array) -> None:
+    """The conjugates, in the order of the result, whose first number is there already."""
+
+    def step(access: Access, k: Value) -> None:
+        target.store(access.picked(source, access.root(plan.places, k).im).conjugate(), k + 1)
+
+    each(0, plan.n - 1, step)
 
 
 # ---- real numbers ----------------------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """Cutting a module in LLVM's dialect into modules that are compiled at the same time.
 
-`main` is the last of them, alone with what only it needs; it calls the kernels of the others by name.
+`main` is the last of them, alone with what only it needs; it calls the kernels of the others by name. A function that
+several kernels call is in one module, too, and is compiled once.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -12,11 +14,11 @@ import mlir.ir as ir
 
 from stablexla.targets.cpu.entry import PACKED_MAIN
 
-# A module costs something by itself, about as much as a tenth of LLVM's work on so many operations. More parts than
-# threads are made, since nobody knows beforehand how long each takes.
-LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 1000, 4
+# A module costs something by itself, about as much as a tenth of LLVM's work on so many operations (2 to 3 ms, where a
+# thousand operations take 60). More parts than threads are made, since nobody knows beforehand how long each takes.
+LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 400, 6
 # Up to here LLVM's work is short, whatever it does.
-MOST_OF_SMALL = 6000
+MOST_OF_SMALL = 1500
 # Attributes by which an operation names a function or a global.
 _REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name"}
 _OURS = frozenset(["main", PACKED_MAIN])
@@ -73,13 +75,19 @@ def partition(module: ir.Module, threads: int) -> list[Part]:
     if weight < 2 * LEAST_OPERATIONS or threads < 2 or "main" not in symbols or not movable:
         return [Part(module, is_of_small=is_small)]
     apart, in_main = _roots(symbols)
+    shared = _shared(symbols, apart)
+    apart = [name for name in apart if name not in shared]
+    # A file may call functions of those before it: what is shared comes first, with all that it needs.
+    bins = _pack({root: _closure(symbols, [root]) for root in shared}, symbols, threads)
+    bins += _pack({root: _closure(symbols, [root], shared) for root in apart}, symbols, threads)
     parts = []
-    for each in _pack({root: _closure(symbols, [root]) for root in apart}, symbols, threads):
-        made = _module(module, symbols, each.names, declared=(), exported=set(each.roots))
+    for each in bins:
+        outside = _named(symbols, each.names).intersection(shared) - each.names
+        made = _module(module, symbols, each.names, declared=outside, exported=set(each.roots))
         parts.append(Part(made, is_of_small=is_small))
-    # What main calls is only declared there; what several parts need is in each of them.
-    own = _closure(symbols, in_main) | _OURS
-    alone = _module(module, symbols, own, declared=apart, exported=set(_OURS))
+    own = _closure(symbols, in_main, shared) | _OURS
+    outside = _named(symbols, own).intersection([*apart, *shared]) - own
+    alone = _module(module, symbols, own, declared=outside, exported=set(_OURS))
     is_straight = len(symbols["main"].op.regions[0].blocks) == 1
     return [*parts, Part(alone, is_straight=is_straight, is_of_small=is_small)]
 
@@ -109,15 +117,28 @@ def _roots(symbols: dict[str, _Symbol]) -> tuple[list[str], list[str]]:
     return apart, [n for n in named if n not in apart]
 
 
-def _closure(symbols: dict[str, _Symbol], names: Iterable[str]) -> set[str]:
-    """The names, and all that is named by what they name."""
+def _shared(symbols: dict[str, _Symbol], apart: Iterable[str]) -> list[str]:
+    """The functions with bodies that more than one of the others names."""
+    seen = Counter(name for user in {"main", *_closure(symbols, apart)} for name in symbols[user].names)
+    twice = sorted(name for name, count in seen.items() if count > 1)
+    return [name for name in twice if symbols[name].is_function and not symbols[name].is_declaration]
+
+
+def _named(symbols: dict[str, _Symbol], users: Iterable[str]) -> set[str]:
+    """What any of the users names."""
+    return {name for user in users for name in symbols[user].names}
+
+
+def _closure(symbols: dict[str, _Symbol], names: Iterable[str], without: Iterable[str] = ()) -> set[str]:
+    """The names, and all that is named by what they name; what is `without` only where it is one of the names."""
     found: set[str] = set()
+    left_out = set(without)
     pending = list(names)
     while pending:
         name = pending.pop()
         if name not in found:
             found.add(name)
-            pending.extend(symbols[name].names)
+            pending.extend(symbols[name].names - left_out)
     return found
 
 

@@ -48,7 +48,8 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
             "stablehlo",
             "stablexla-drop-shardings,stablexla-refine-shapes,stablexla-legalize-quantized,"
             f"stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},stablexla-keep-ruled,"
-            "stablexla-decompose-composites,stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse",
+            "stablexla-decompose-composites,stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse,"
+            "stablexla-find-scans",
         ),
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),
         Step(

@@ -27,6 +27,9 @@ from stablexla.targets.cpu.target import CpuTarget
 
 # Blocks of a work item, and the smallest number of items worth a thread.
 BLOCKS, GRAIN = 1024, 4
+# The rounds of a Threefry block wait for each other: with two registers side by side 16M words take 9.1 ms, with one
+# 11.8. A round of Philox has two products in each half of a register.
+REGISTERS = {"THREE_FRY": 2, "PHILOX": 1}
 
 
 @emitter(RANDOM_KEY, only=True)
@@ -44,13 +47,10 @@ def emit_random_key(kernel: Kernel, target: CpuTarget) -> Emitted:
 
 @emitter(RANDOM_BITS)
 def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """As many blocks at once as two registers have words of 32 bits; their words are stored one beside the other.
-
-    The rounds of a block wait for each other: two registers side by side take 9.1 ms for 16M words, and one 11.8.
-    """
+    """As many blocks at once as registers have words of 32 bits; their words are stored one beside the other."""
     layout = Layout(*kernel.config["layout"])
     across = layout.blocks if layout.inner == 1 else layout.inner
-    lanes = 2 * target.vector_bits // 32
+    lanes = REGISTERS[kernel.config["algorithm"]] * target.vector_bits // 32
     pieces = -(-across // BLOCKS)
     rows = layout.blocks // across
     function, arguments = kernel.declare()

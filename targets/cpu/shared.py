@@ -13,6 +13,7 @@ from mlir.dialects import func, memref
 
 from stablexla.targets.cpu.emission import Index, Value, emitting, index
 from stablexla.targets.cpu.kernel import Kernel
+from stablexla.targets.cpu.rolled import keep_rolled
 from stablexla.targets.cpu.target import CpuTarget
 
 # The extent that every buffer has inside a shared function: no access is out of it.
@@ -32,10 +33,13 @@ class Shared:
         buffers: Sequence[Value],
         numbers: Sequence[Index],
         write: Callable[[list[Value], list[Value]], None],
+        *,
+        rolled: bool = False,
     ) -> None:
         """Calls the function `name`; `write(buffers, numbers)` emits its body if the module has none of that name.
 
-        What the body does may depend on `name` and on the element types of `buffers` alone.
+        What the body does may depend on `name` and on the element types of `buffers` alone. Loops of a function that is
+        `rolled` are left as they are.
         """
         name = "_".join([name, *(str(b.element) for b in buffers)])
         types = [_open(b.element) for b in buffers] + [ir.IndexType.get()] * len(numbers)
@@ -44,6 +48,8 @@ class Shared:
             with ir.InsertionPoint(self._kernel.func), ir.Location.unknown():
                 made = func.FuncOp(name, ir.FunctionType.get(types, []), visibility="private")
             made.attributes["no_inline"] = ir.UnitAttr.get()
+            if rolled:
+                keep_rolled(made)
             arguments = [Value(argument) for argument in made.add_entry_block().arguments]
             with emitting(made, self._target):
                 write(arguments[: len(buffers)], arguments[len(buffers) :])

@@ -19,6 +19,7 @@ from stablexla.targets.cpu.emission import (
     emitting,
     extract,
     index,
+    is_float,
     load,
     load_lanes,
     loop,
@@ -70,6 +71,7 @@ class _Plan:
         name: the computation.
         identity: what changes nothing in it.
         starts: whether there is an initial value, which is the kernel's second input.
+        positive_zeros: whether zeros are added to the results.
     """
 
     outer: int
@@ -79,6 +81,7 @@ class _Plan:
     name: str
     unsigned: bool
     starts: bool
+    positive_zeros: bool
     element: ir.Type
     identity: float
     lanes: int
@@ -97,6 +100,10 @@ class _Plan:
         """The identity, in all lanes."""
         return constant(self.identity, vector_of(lanes, self.element))
 
+    def finished(self, total: Value) -> Value:
+        """What is written of a total."""
+        return total + constant(0.0, total.type) if self.positive_zeros else total
+
     def begin(self, arguments: KernelArguments, lanes: int) -> Value:
         """What a scan starts from, in all lanes."""
         return splat(Value(arguments.inputs[1]), lanes) if self.starts else self.nothing(lanes)
@@ -114,8 +121,10 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     width = extent if inner == 1 else inner
     while lanes > 2 and lanes // 2 >= width:
         lanes //= 2
-    starts = config["start"]
-    return _Plan(outer, extent, inner, config["backwards"], name, unsigned, starts, element, nothing, lanes, target)
+    starts, zeros = config["start"], config.get("positive_zeros", False) and is_float(element)
+    return _Plan(
+        outer, extent, inner, config["backwards"], name, unsigned, starts, zeros, element, nothing, lanes, target
+    )
 
 
 # --- along neighbouring elements ----------------------------------------------------------------------------------
@@ -168,9 +177,9 @@ class _Lines:
             scanned = self._in_lanes(self._read(source, place, count))
             value = plan.join(totals[0], scanned)
             if count is None:
-                store(value, result, place, self.nontemporal)
+                store(plan.finished(value), result, place, self.nontemporal)
             else:
-                store_lanes(value, result, place, count)
+                store_lanes(plan.finished(value), result, place, count)
             return [plan.join(totals[0], shuffle(scanned, scanned, last))]
 
         sweep(plan.extent, plan.lanes, step, [[splat(before[0], plan.lanes)]], part)
@@ -230,7 +239,7 @@ class _Rows:
             totals = [self.plan.join(t, v) for t, v in zip(totals, self._read(arguments, line, row), strict=True)]
             for number, value in enumerate(totals):
                 place, count = self._place(line, row, number)
-                store_lanes(value, result, place, count)
+                store_lanes(self.plan.finished(value), result, place, count)
             return totals
 
         self._over(part, [splat(v, self.plan.lanes) for v in before], turn)
@@ -336,7 +345,7 @@ def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Par
         def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
             lanes = plan.lanes if count is None else count
             value = load_lanes(source, first + at, plan.lanes, lanes, plan.identity)
-            store_lanes(plan.join(before(at, count), value), result, first + at, lanes)
+            store_lanes(plan.finished(plan.join(before(at, count), value)), result, first + at, lanes)
             return []
 
         sweep(plan.inner, plan.lanes, step, [[]] * 4, part)

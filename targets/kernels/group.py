@@ -24,7 +24,9 @@ LONGEST_ROW = 1 << 15
 MOST_OPERATIONS = 48
 # Operations on integers that are one instruction each, and so many of which count as one: the rounds of a random
 # generator, over a hundred of them, need five registers, and in parts they go through memory (jax.random.bits).
-PLAIN = frozenset(f"arith.{name}" for name in ("addi", "subi", "andi", "ori", "xori", "shli", "shrui", "trunci", "extui"))
+PLAIN = frozenset(
+    f"arith.{name}" for name in ("addi", "subi", "andi", "ori", "xori", "shli", "shrui", "trunci", "extui")
+)
 PLAIN_IN_ONE = 8
 # Kinds that element-wise operations over their results may follow.
 SUMS_OF_PRODUCTS = (Kind.CONTRACTION, Kind.CONVOLUTION)

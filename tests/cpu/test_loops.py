@@ -291,3 +291,34 @@ def test_what_is_declined(what: str) -> None:
         result = [row, text.map((4, 8), [y, (row, "d1")], ADD)]
     with pytest.raises(LookupError):
         emit(text.text(*result), host_target(), emit_loop)
+
+
+def rotations(rounds: int) -> str:
+    """MLIR text of a body that adds, rotates and mixes two words again and again, from the last index as 64 bits."""
+    lines = [
+        "%i = linalg.index 0 : index\n%wide = arith.index_cast %i : index to i64",
+        "%low = arith.trunci %wide : i64 to i32",
+        "%c32 = arith.constant 32 : i64\n%up = arith.shrui %wide, %c32 : i64\n%high = arith.trunci %up : i64 to i32",
+        "%x0 = arith.addi %low, %a : i32\n%y0 = arith.addi %high, %b : i32",
+        "%seven = arith.constant 7 : i32\n%rest = arith.constant 25 : i32",
+    ]
+    for n in range(rounds):
+        lines += [
+            f"%x{n + 1} = arith.addi %x{n}, %y{n} : i32\n%l{n} = arith.shli %y{n}, %seven : i32",
+            f"%h{n} = arith.shrui %y{n}, %rest : i32\n%o{n} = arith.ori %l{n}, %h{n} : i32",
+            f"%y{n + 1} = arith.xori %o{n}, %x{n + 1} : i32",
+        ]
+    return "\n".join([*lines, f"%r = arith.xori %x{rounds}, %y{rounds} : i32"])
+
+
+@pytest.mark.parametrize("size", [2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK - 5, 77])
+@pytest.mark.parametrize("rounds", [3, 20])
+def test_long_chains_of_integers_made_from_the_place(size: int, rounds: int) -> None:
+    text = KernelText("loop")
+    result = text.map((size,), [text.input("i32"), text.input("i32")], rotations(rounds), "i32")
+    x, y = np.arange(size, dtype=np.uint32) + np.uint32(0x9E3779B9), np.full(size, 12345, np.uint32)
+    for _ in range(rounds):
+        x = x + y
+        y = (y << np.uint32(7) | y >> np.uint32(25)) ^ x
+    (got,) = run(text.text(result), 0x9E3779B9 - (1 << 32), 12345)
+    np.testing.assert_array_equal(got.view(np.uint32), x ^ y)

@@ -77,6 +77,13 @@ class TestElementwise:
         assert sum(sizes) == count + 1
         assert max(sizes) == MOST_OPERATIONS
 
+    def test_plain_operations_on_integers_count_less(self) -> None:
+        array, count = "tensor<16xui32>", 2 * MOST_OPERATIONS
+        lines = [f"%{i + 1} = stablehlo.xor %{i}, %x : {array}" for i in range(count)]
+        first = f"%0 = stablehlo.negate %x : {array}\n"
+        (made,) = members(main(f"%x: {array}", first + "\n".join(lines), f"%{count} : {array}")).values()
+        assert len(made) == count + 1
+
 
 class TestReductions:
     def test_what_is_summed_and_what_is_made_of_the_sum(self) -> None:

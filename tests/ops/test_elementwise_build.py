@@ -179,6 +179,18 @@ def test_shifts(name):
     np.testing.assert_array_equal(evaluate_named(name, x, y), BINARY[name](x, y))
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint64])
+@pytest.mark.parametrize("name", ["shift_left", "shift_right_arithmetic", "shift_right_logical"])
+def test_shifts_by_a_known_amount(name, dtype):
+    """As by an amount that is only known at run time, also where that is not below the width."""
+    width = np.dtype(dtype).itemsize * 8
+    x = np.array([1, 2**width - 8, 2 ** (width - 1) - 1, 2 ** (width - 1)], np.uint64).astype(dtype)
+    for amount in (0, 1, width - 1, width, 2**width - 1):
+        y = np.full(x.shape, amount, np.uint64).astype(dtype)
+        found = evaluate(lambda v, y=y: getattr(sx, name)(v, v.builder.constant(y)), x)
+        np.testing.assert_array_equal(found, evaluate_named(name, x, y))
+
+
 @pytest.mark.parametrize(
     ("name", "expected"), [("add", "or"), ("mul", "and"), ("max", "or"), ("min", "and"), ("xor", "xor")]
 )

@@ -337,7 +337,7 @@ def test_every_width_of_vectors(vector_bits: int) -> None:
         np.testing.assert_array_equal(*results)
 
 
-@pytest.mark.parametrize("shape", [(1000,), (7, 33)], ids=str)
+@pytest.mark.parametrize("shape", [(1000,), (7, 33), (33001,)], ids=str)
 def test_jax_random(shape: tuple[int, ...]) -> None:
     """Its own Threefry, which is a loop of five turns in StableHLO."""
     import jax
