@@ -167,10 +167,12 @@ def shifted(f: Function, low: float, high: float, center: float, terms: int) -> 
     return Fit(lambda t: f(t + center), low - center, high - center, lambda t: 1 / f(t + center), terms, 64)
 
 
-def near_erf(limit: float, terms: int, width: int) -> Fit:
-    """erf(x) / x - 1 as a polynomial of x**2 up to `limit`, relative to erf."""
+def near_erf(limit: float, terms: int, width: int, center: float = 0.0) -> Fit:
+    """erf(x) / x - 1 as a polynomial of x**2 - center up to `limit`, relative to erf."""
     function = root_argument(lambda x: mp.erf(x) / x - 1)
-    return Fit(function, 1e-12, limit**2, root_argument(lambda x: x / mp.erf(x)), terms, width)
+    weight = root_argument(lambda x: x / mp.erf(x))
+    low, high = 1e-12 - center, limit**2 - center
+    return Fit(lambda z: function(z + center), low, high, lambda z: weight(z + center), terms, width)
 
 
 def odd(f: Function, limit: float, terms: int, width: int) -> Fit:
@@ -217,11 +219,24 @@ FITS: dict[str, Fit] = {
     "sinh f64": odd(mp.sinh, 1.0, 8, 64),
     # the cube root of x from t near it: t p(t**3 / x)
     "cbrt": Fit(lambda r: 1 / mp.cbrt(r), 0.9095, 1.0995, mp.cbrt, 7, 64),
+    # exp(2 x) = 1 + 2 x + x**2 p(x), relative to exp(2 x)
+    "tanh far f32": Fit(
+        lambda r: (mp.expm1(2 * r) - 2 * r) / r**2, -HALF_LN2 / 2, HALF_LN2 / 2, lambda r: r * r / mp.exp(2 * r), 5, 32
+    ),
+    # erf(x) = x + x p(z - 1/2)
+    "erf f32": near_erf(1.0848, 7, 32, 0.5),
     # erf(x) = x + x p(z)
-    "erf f32": near_erf(0.93, 6, 32),
     "erf f64": near_erf(1.0, 13, 64),
+    # erfc(t) = p(t - 1.25)**3
+    "erf far f32": Fit(
+        lambda u: mp.cbrt(mp.erfc(u + 1.25)),
+        1.0848 - 1.25,
+        3.93 - 1.25,
+        lambda u: 3 * mp.cbrt(mp.erfc(u + 1.25)) ** 2 / mp.erf(u + 1.25),
+        9,
+        32,
+    ),
     # erfc(t) = exp(t p(t) - t)
-    "erf far f32": Fit(lambda t: mp.log(mp.erfc(t)) / t + 1, 0.92, 4.0, lambda t: t * mp.erfc(t) / mp.erf(t), 6, 32),
     "erf far f64": Fit(lambda t: mp.log(mp.erfc(t)) / t + 1, 1, 6.0, lambda t: t * mp.erfc(t) / mp.erf(t), 18, 64),
     # erfc(x) = p(q) exp(-x**2) / (1 + 2 x), q = (x - 2) / (x + 2) and (x - 4) / (x + 4)
     "erfc short": Fit(scaled_erfc(2), -1, 0.67, lambda q: 1 / scaled_erfc(2)(q), 12, 64),

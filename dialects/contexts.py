@@ -57,6 +57,12 @@ def contexts_of_their_own() -> Iterator[None]:
         vars(_local).update(kept)
 
 
+def kept_with_contexts(name: str) -> dict[Any, Any]:
+    """A table of what was once read from attributes and types, by them; it goes when this thread's contexts go."""
+    tables: dict[str, dict[Any, Any]] = vars(_local).setdefault("tables", {})
+    return tables.setdefault(name, {})
+
+
 def _new_stablehlo_context() -> hlo_ir.Context:
     # jaxlib registers neither func nor the general passes until its own extension was asked to.
     registry = hlo_ir.DialectRegistry()

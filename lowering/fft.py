@@ -13,7 +13,8 @@ from mlir.dialects import arith
 from stablexla.dialects.attributes import integers, word
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.fft_body import transform
-from stablexla.lowering.fft_plan import Table, plan_transform
+from stablexla.lowering.fft_plan import plan_transform
+from stablexla.lowering.fft_tables import Table
 from stablexla.lowering.generic import empty
 from stablexla.lowering.kernels import kernel
 from stablexla.lowering.registry import lowers

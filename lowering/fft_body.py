@@ -13,19 +13,8 @@ from mlir.dialects import arith, complex, tensor
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.complex_math import BINARY, create
 from stablexla.lowering.conversion import convert_value
-from stablexla.lowering.fft_plan import (
-    Axis,
-    Bluestein,
-    Direct,
-    Line,
-    Pass,
-    Powers,
-    Rader,
-    RealLine,
-    Split,
-    Table,
-    Transform,
-)
+from stablexla.lowering.fft_plan import Axis, Bluestein, Direct, Line, Pass, Rader, RealLine, Split, Transform
+from stablexla.lowering.fft_tables import Powers, Table
 from stablexla.lowering.generic import (
     PARALLEL,
     REDUCTION,

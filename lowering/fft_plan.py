@@ -1,7 +1,7 @@
-"""How a Fourier transform is taken apart, decided from its length alone, and the tables of roots of unity it needs.
+"""How a Fourier transform is taken apart, decided from its length alone, and the tables that it needs.
 
 A length with small prime factors is a row of passes; a long one that splits is two rows of passes with a multiplication
-between them; one with a large prime factor becomes a convolution (Rader, Bluestein). Bodies and emitters follow one plan.
+between them; one with a large prime factor becomes a convolution (Rader, Bluestein). Bodies and emitters follow a plan.
 """
 
 from __future__ import annotations
@@ -13,143 +13,29 @@ from math import isqrt
 
 import numpy as np
 
+from stablexla.lowering.fft_tables import (
+    Chirp,
+    ChirpSpectrum,
+    Places,
+    PlacesSpectrum,
+    Powers,
+    Table,
+    factors,
+)
+
 # Prime factors above this cost more as a pass than the two longer transforms of a convolution.
 LARGEST_RADIX = 61
 # A prime is taken down to the length before it (Rader) where no prime factor of that is above this one.
 LARGEST_BEFORE_PRIME = 13
 # A transform is split in two when both parts have at least this length.
 SHORTEST_PART = 8
+# A second part up to this length is transformed in the first level of cache, and then the first part is the shorter the
+# better: 1000 lines of 1024 take 1.24 ms as 16 * 64, and 1.4 to 1.7 as 32 * 32; from 512 on a longer second part loses.
+LONGEST_ROWS = 256
 # Up to this many elements the factors between two parts stand in one table; above in two, of which they are products.
 ONE_TABLE = 4096
 # Elements of the finer of two tables that take the place of a long one.
 FINE_ROOTS = 1024
-QUARTER_PI = np.longdouble("0.785398163397448309615660845819876")
-
-Numbers = np.ndarray[tuple[int, ...], np.dtype[np.clongdouble]]
-
-
-# ---- tables ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Powers:
-    """exp(sign * 2 pi i * e / n) for e = (first + row * step) * column, row by row."""
-
-    n: int
-    sign: int
-    columns: int
-    rows: int = 1
-    first: int = 0
-    step: int = 1
-
-    @property
-    def size(self) -> int:
-        return self.rows * self.columns
-
-    def values(self) -> Numbers:
-        rows = self.first + self.step * np.arange(self.rows, dtype=np.int64)
-        return roots(np.multiply.outer(rows, np.arange(self.columns, dtype=np.int64)).reshape(-1), self.n, self.sign)
-
-
-@dataclass(frozen=True)
-class Chirp:
-    """exp(sign * pi i * j^2 / n) for j < n."""
-
-    n: int
-    sign: int
-
-    @property
-    def size(self) -> int:
-        return self.n
-
-    def values(self) -> Numbers:
-        places = np.arange(self.n, dtype=np.int64)
-        return roots(places * places, 2 * self.n, self.sign)
-
-
-@dataclass(frozen=True)
-class ChirpSpectrum:
-    """The transform of length m of the conjugate chirp, laid around in a circle and divided by m."""
-
-    n: int
-    m: int
-    sign: int
-
-    @property
-    def size(self) -> int:
-        return self.m
-
-    def values(self) -> Numbers:
-        chirp = Chirp(self.n, -self.sign).values().astype(np.complex128)
-        circle = np.zeros(self.m, np.complex128)
-        circle[: self.n] = chirp
-        circle[self.m - self.n + 1 :] = chirp[:0:-1]
-        made = np.fft.fft(circle) / self.m if self.sign < 0 else np.fft.ifft(circle)
-        return made.astype(np.clongdouble)
-
-
-@dataclass(frozen=True)
-class Places:
-    """For a prime n with the root g: real parts are g^k mod n for k < n - 1, imaginary parts where j + 1 is, as g^-q.
-
-    Whole numbers, not roots of unity: the order in which a transform of a prime length is a convolution.
-    """
-
-    n: int
-
-    @property
-    def size(self) -> int:
-        return self.n - 1
-
-    def powers(self) -> list[int]:
-        """g^k mod n."""
-        g, found = primitive_root(self.n), [1]
-        while len(found) < self.n - 1:
-            found.append(found[-1] * g % self.n)
-        return found
-
-    def values(self) -> Numbers:
-        forward = np.array(self.powers(), np.int64)
-        backward = np.empty(self.n - 1, np.int64)
-        backward[forward - 1] = -np.arange(self.n - 1) % (self.n - 1)
-        made: Numbers = forward + np.clongdouble(1j) * backward
-        return made
-
-
-@dataclass(frozen=True)
-class PlacesSpectrum:
-    """The transform of length n - 1 of the roots exp(sign * 2 pi i * g^-k / n), divided by n - 1."""
-
-    n: int
-    sign: int
-
-    @property
-    def size(self) -> int:
-        return self.n - 1
-
-    def values(self) -> Numbers:
-        exponents = np.roll(np.array(Places(self.n).powers(), np.int64)[::-1], 1)
-        units = roots(exponents, self.n, self.sign).astype(np.complex128)
-        made = np.fft.fft(units) / (self.n - 1) if self.sign < 0 else np.fft.ifft(units)
-        made[0] = -1 / (self.n - 1)
-        return made.astype(np.clongdouble)
-
-
-Table = Powers | Chirp | ChirpSpectrum | Places | PlacesSpectrum
-
-
-def roots(exponents: np.ndarray[tuple[int, ...], np.dtype[np.int64]], n: int, sign: int) -> Numbers:
-    """exp(sign * 2 pi i * e / n): each angle is brought into the first eighth of the circle by whole numbers."""
-    eighth, rest = np.divmod(8 * (exponents % n), n)
-    odd = eighth % 2 == 1
-    angle = np.where(odd, n - rest, rest).astype(np.longdouble) * (QUARTER_PI / n)
-    near, far = np.cos(angle), np.sin(angle)
-    flip = (eighth + 1) // 2 % 2 == 1
-    real, imaginary = np.where(flip, far, near), np.where(flip, near, far)
-    real = np.where((eighth >= 2) & (eighth < 6), -real, real)
-    imaginary = np.where(eighth >= 4, -imaginary, imaginary)
-    made: Numbers = real + np.clongdouble(1j) * (sign * imaginary)
-    return made
 
 
 # ---- transforms of one dimension -------------------------------------------------------------------------------------
@@ -243,23 +129,6 @@ class Rader:
 Line = Direct | Split | Bluestein | Rader
 
 
-def primitive_root(n: int) -> int:
-    """The smallest number whose powers modulo a prime n are all numbers from 1 to n - 1."""
-    exponents = [(n - 1) // p for p in set(factors(n - 1))]
-    return next(g for g in range(1, n) if all(pow(g, e, n) != 1 for e in exponents))
-
-
-def factors(n: int) -> list[int]:
-    """The prime factors, smallest first."""
-    found, p = [], 2
-    while p * p <= n:
-        while n % p == 0:
-            found.append(p)
-            n //= p
-        p += 1
-    return found + [n] * (n > 1)
-
-
 @functools.cache
 def radices(n: int) -> tuple[int, ...]:
     """The radices of a row of passes: fours and at most one two or eight, then odd primes; none for n = 1."""
@@ -280,8 +149,9 @@ def direct(n: int, sign: int) -> Direct:
 
 
 def _split(n: int, sign: int) -> Split | None:
-    """In two parts that fill vectors well, and of these two of nearly the same length."""
+    """In two parts that fill vectors well: the shortest with one that a cache holds, or else about equal ones."""
     parts = [part for part in range(isqrt(n), SHORTEST_PART - 1, -1) if n % part == 0]
+    parts = [part for part in reversed(parts) if n // part <= LONGEST_ROWS] or parts
     best = min(parts, key=lambda part: _padding(part) + _padding(n // part), default=0)
     return _split_at(n, best, n // best, sign) if best else None
 

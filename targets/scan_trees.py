@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -375,7 +375,7 @@ class _Proof:
                 break
             made = [
                 _read(self.reader, self.nodes, arrays, pairs[number])
-                for arrays, pairs in zip(levels, levels[1:], strict=False)
+                for arrays, pairs in pairwise(levels)
                 if number < len(pairs)
             ]
             if not made or any(m != made[0] for m in made):

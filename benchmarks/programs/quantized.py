@@ -60,9 +60,7 @@ def add_product(size: int) -> None:
     }}"""
     summary = f"{size}x{size} by {size}x{size}, bytes with a zero point by bytes with a scale for each column"
     shapes = ((size, size),) * 2
-    enter(
-        Quantized(f"quantized-matmul-{size}", summary, shapes, size**2, body, operations=2.0 * size**3, peak="s8")
-    )
+    enter(Quantized(f"quantized-matmul-{size}", summary, shapes, size**2, body, operations=2.0 * size**3, peak="s8"))
 
 
 def add_network(name: str, size: int, features: tuple[int, ...], windows: tuple[int, ...]) -> None:
@@ -74,11 +72,11 @@ def add_network(name: str, size: int, features: tuple[int, ...], windows: tuple[
     for i, window in enumerate(windows):
         inputs, outputs = features[i : i + 2]
         shape = (window, window, inputs, outputs)
-        w, pad = tensor(shape, weights(3, outputs)), window // 2
+        w, pad = tensor(shape, weights(3, outputs)), [window // 2] * 2
         shapes.append(shape)
         parameters.append(f"%w{i}: {w}")
         lines += [
-            f"%s{i} = stablehlo.convolution(%x{i}, %w{i}) {LAYOUT}, window = {{pad = [[{pad}, {pad}], [{pad}, {pad}]]}} "
+            f"%s{i} = stablehlo.convolution(%x{i}, %w{i}) {LAYOUT}, window = {{pad = [{pad}, {pad}]}} "
             f"{{batch_group_count = 1 : i64, feature_group_count = 1 : i64}} : ({types[i]}, {w}) -> {types[i + 1]}",
             f"%z{i} = stablehlo.broadcast_in_dim %zero, dims = [] : ({zero}) -> {types[i + 1]}",
             f"%x{i + 1} = stablehlo.maximum %s{i}, %z{i} : {types[i + 1]}",

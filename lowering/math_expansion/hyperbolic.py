@@ -5,7 +5,14 @@ The inverses of an f32 are computed in f64, where log to 37 bits is enough; thos
 
 from __future__ import annotations
 
-from stablexla.lowering.math_expansion.exponential import LN2_DOUBLE, exp_bounded, exp_halved, expm1_from
+from stablexla.lowering.math_expansion.exponential import (
+    LN2_DOUBLE,
+    LN2_SINGLE,
+    LOG2_E,
+    exp_halved,
+    expm1_from,
+    power_of_shifted,
+)
 from stablexla.lowering.math_expansion.logarithm import log1p, log_short
 from stablexla.lowering.math_expansion.registry import expands
 from stablexla.lowering.math_expansion.values import Real, polynomial, select
@@ -13,6 +20,10 @@ from stablexla.lowering.math_expansion.values import Real, polynomial, select
 # f(x) = x + x z p(z), z = x**2
 _TANH_SINGLE = (
     -0.3333328068256378, 0.13331405818462372, -0.05373650789260864, 0.020628100261092186, -0.005692106205970049,
+)  # fmt: skip
+# exp(2 x) = 1 + 2 x + x**2 p(x)
+_TWICE_SINGLE = (
+    1.999999761581421, 1.3333213329315186, 0.6666896939277649, 0.26781243085861206, 0.08855470269918442,
 )  # fmt: skip
 _SINH_SINGLE = (0.1666666716337204, 0.00833331048488617, 0.00019842895562760532, 2.7823227810586104e-06)
 _SINH_DOUBLE = (
@@ -32,13 +43,22 @@ def tanh(x: Real) -> Real:
     """1 - 2 / (exp(2 |x|) + 1), and for small x what does not cancel."""
     a = abs(x)
     if x.format.width == 32:
-        e = exp_bounded((a + a).at_most(18.2))
-        large = 1.0 - 2.0 / (e + 1.0)
-        value = select(a < 0.625, odd_polynomial(a, _TANH_SINGLE), large)
-    else:
-        e = expm1_from((a + a).at_most(44.0))
-        value = select(a < 2.0**-28, a, e / (e + 2.0))
-    return value.with_sign_of(x)
+        large = 1.0 - 2.0 / _exp_twice_plus_one(a.at_most(9.1))
+        return select(a < 0.625, odd_polynomial(a, _TANH_SINGLE), large).or_sign_of(x)
+    e = expm1_from((a + a).at_most(44.0))
+    return select(a < 2.0**-28, a, e / (e + 2.0)).with_sign_of(x)
+
+
+def _exp_twice_plus_one(x: Real) -> Real:
+    """exp(2 x) + 1 of an f32 from 0.625 to 9.1, rounded once.
+
+    ln 2 has no second part here: what it would add to an exponent of 26 at most is below a tenth of a unit of tanh.
+    """
+    shifted = x.fma(2 * LOG2_E, x.format.layout.magic)
+    r = (shifted - x.format.layout.magic).fma(-LN2_SINGLE[0] / 2, x)
+    fraction = (r * r).fma(polynomial(r, _TWICE_SINGLE), r + r)
+    power = power_of_shifted(shifted.bits())
+    return fraction.fma(power, power + 1.0)
 
 
 @expands("math.sinh")

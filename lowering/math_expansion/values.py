@@ -323,6 +323,11 @@ class Real:
     def with_sign_of(self, other: Real) -> Real:
         return self._binary("math.copysign", self, other)
 
+    def or_sign_of(self, other: Real) -> Real:
+        """With the sign of `other`, for self of sign +: one instruction less than `with_sign_of`."""
+        sign = other.bits() & (1 << (self.format.width - 1))
+        return (self.bits() | sign).as_real()
+
     def compare(self, predicate: str, other: Real | float) -> Mask:
         """Comparison by MLIR's names: the ones with "o" are false for NaN, those with "u" true."""
         operands = [self.ssa, self.lift(other).ssa]

@@ -13,8 +13,9 @@ from mlir.dialects import arith, func, memref, scf
 
 from stablexla.lowering.kernels import EFFECT, KIND
 from stablexla.lowering.operations import is_tensor, remap
-from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy
-from stablexla.targets.cpu.copying import Copying
+from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy, Rotation
+from stablexla.targets.cpu.calls import packed_of
+from stablexla.targets.cpu.copying import Copying, as_bytes, bytes_type
 from stablexla.targets.cpu.kernel import flat_type
 from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.passes import module_pass
@@ -53,6 +54,7 @@ class BufferedMain:
         self._values: dict[ir.Value, ir.Value] = {}
         self._views: dict[tuple[Buffer, ir.Type], ir.Value] = {}
         self._arguments: dict[tuple[str, int], ir.Value] = {}
+        self._moving: dict[Buffer, ir.Value] = {}
         self._zero: ir.Value | None = None
 
     def write(self) -> None:
@@ -87,8 +89,10 @@ class BufferedMain:
     # ---- buffers as values -----------------------------------------------------------------------------------------
 
     def _view(self, buffer: Buffer, type_: ir.Type) -> ir.Value:
-        """The buffer as a flat memref of the wanted type; made once, at the top of main."""
+        """The buffer as a flat memref of the wanted type; made once, at the top of main, if it stays in its place."""
         buffer = buffer.find()
+        if buffer in self._moving:
+            return memref.view(type_, self._moving[buffer], self._zero, [])
         if buffer.role in ("parameter", "result"):
             return self._arguments[buffer.role, buffer.number]
         key = (buffer, type_)
@@ -98,6 +102,11 @@ class BufferedMain:
                 offset = arith.ConstantOp(ir.IndexType.get(), buffer.offset).result
                 self._views[key] = memref.view(type_, whole, offset, [])
         return self._views[key]
+
+    def _place(self, buffer: Buffer) -> ir.Value:
+        """The buffer as bytes, wherever it is now."""
+        found = self._moving.get(buffer.find())
+        return as_bytes(self._view(buffer, bytes_type(buffer.find().bytes))) if found is None else found
 
     def _array(self, value: ir.Value) -> ir.Value:
         return self._view(self._assignment.buffer_of(value), flat_type(value.type))
@@ -167,11 +176,12 @@ class BufferedMain:
         self._copy(self._assignment.copies[op])
         if EFFECT not in op.attributes and all(0 in v.type.shape for v in op.results):
             return
-        operands = [self._array(v) if is_tensor(v) else self._values[v] for v in op.operands]
+        operands = [self._operand(op, i) for i in range(len(op.operands))]
         operands += [self._array(v) for v in op.results]
         operands += [self._view(b, t) for b, t in zip(self._assignment.scratch[op], call.scratch, strict=True)]
+        packed = {packing.function for packing, _ in packed_of(op)}
         for phase in call.phases:
-            if phase.items == 0:
+            if phase.items == 0 or phase.function in packed:
                 continue
             high = arith.ConstantOp(ir.IndexType.get(), phase.items).result
             made = func.CallOp([], phase.function, [*operands, self._zero, high])
@@ -184,26 +194,63 @@ class BufferedMain:
         if items > grain:
             call.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), grain)
 
+    def _operand(self, op: ir.Operation, number: int) -> ir.Value:
+        value, unread = op.operands[number], self._assignment.unread.get((op, number))
+        if unread is not None:
+            return self._view(unread, flat_type(value.type))
+        return self._array(value) if is_tensor(value) else self._values[value]
+
     def _while(self, op: ir.Operation) -> None:
         self._copy(self._assignment.copies[op])
         scalars = [i for i, v in enumerate(op.operands) if not is_tensor(v)]
-        types = [op.operands[i].type for i in scalars]
-        loop = scf.WhileOp(types, [self._values[op.operands[i]] for i in scalars])
+        rotations = self._assignment.rotations[op]
+        moving = [buffer.find() for rotation in rotations for buffer in rotation.buffers]
+        places = [self._place(buffer) for buffer in moving]
+        starts = [*(self._values[op.operands[i]] for i in scalars), *places]
+        types = [v.type for v in starts]
+        loop = scf.WhileOp(types, starts)
+        outside = dict(self._moving)
         for old, new in zip(op.regions, (loop.before, loop.after), strict=True):
             source = old.blocks[0]
             block = new.blocks.append(*types, arg_locs=[op.location] * len(types))
-            self._values.update(zip([source.arguments[i] for i in scalars], block.arguments, strict=True))
+            arguments = list(block.arguments)
+            self._values.update(zip([source.arguments[i] for i in scalars], arguments, strict=False))
+            self._moving.update(zip(moving, arguments[len(scalars) :], strict=True))
             terminator = source.operations[len(source.operations) - 1].operation
             with ir.InsertionPoint(block):
                 self._block(source)
                 if terminator.name == "scf.condition":
                     forwarded = [self._values[terminator.operands[i + 1]] for i in scalars]
-                    scf.ConditionOp(self._values[terminator.operands[0]], forwarded)
+                    scf.ConditionOp(
+                        self._values[terminator.operands[0]], [*forwarded, *(self._moving[b] for b in moving)]
+                    )
                 else:
                     yielded = [self._values[terminator.operands[i]] for i in scalars]
                     self._copy(self._assignment.copies[terminator])
-                    scf.YieldOp(yielded)
-        self._values.update(zip([op.results[i] for i in scalars], loop.results, strict=True))
+                    scf.YieldOp([*yielded, *self._moved_on(rotations)])
+        self._moving = outside
+        results = list(loop.results)
+        self._values.update(zip([op.results[i] for i in scalars], results, strict=False))
+        self._settle(rotations, places, results[len(scalars) :])
+
+    def _moved_on(self, rotations: Sequence[Rotation]) -> list[ir.Value]:
+        """Where the buffers of all rotations are in the next turn."""
+        found = []
+        for rotation in rotations:
+            first, *others = [self._moving[buffer.find()] for buffer in rotation.buffers]
+            found += [*others, first]
+        return found
+
+    def _settle(self, rotations: Sequence[Rotation], before: Sequence[ir.Value], after: Sequence[ir.Value]) -> None:
+        """Moves what lies in other places than before the loop to where it is looked for."""
+        begin = 0
+        for rotation in rotations:
+            for turns, copies in enumerate(rotation.settling, 1):
+                moved = arith.cmpi(arith.CmpIPredicate.eq, _address(after[begin]), _address(before[begin + turns]))
+                with ir.InsertionPoint(scf.IfOp(moved).then_block):
+                    self._copy(copies)
+                    scf.YieldOp([])
+            begin += len(rotation.buffers)
 
     def _if(self, op: ir.Operation) -> None:
         scalars = [i for i, v in enumerate(op.results) if not is_tensor(v)]

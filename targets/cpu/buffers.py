@@ -14,8 +14,9 @@ import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.operations import defining, is_tensor, main_of
-from stablexla.targets.cpu.calls import KernelCall, call_of
+from stablexla.targets.cpu.calls import KernelCall, call_of, packed_of
 from stablexla.targets.cpu.donation import find_aliases
+from stablexla.targets.cpu.rotation import Circle, find_circles, settling
 from stablexla.targets.cpu.sizes import bytes_of
 
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast"])
@@ -66,6 +67,19 @@ class Copy:
     type: ir.Type
 
 
+@dataclass(frozen=True)
+class Rotation:
+    """Buffers that change places at the end of a loop's turn: each takes the next one's, and the last the first's.
+
+    Attributes:
+        buffers: in their places at the beginning of the loop, where each is looked for after it too.
+        settling: what moves the arrays there when the buffers have gone on by 1, 2, ... places.
+    """
+
+    buffers: tuple[Buffer, ...]
+    settling: tuple[tuple[Copy, ...], ...]
+
+
 def root(value: ir.Value) -> ir.Value:
     """The array that a value is another view of."""
     maker = defining(value)
@@ -73,6 +87,18 @@ def root(value: ir.Value) -> ir.Value:
         value = maker.operands[0]
         maker = defining(value)
     return value
+
+
+def _is_only_packed(value: ir.Value) -> bool:
+    """Whether all calls that take an array, as it is or in another shape, have it packed already."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name in ALIASES:
+            if not _is_only_packed(user.results[0]):
+                return False
+        elif user.name != "func.call" or all(p.input != use.operand_number for p, _ in packed_of(user)):
+            return False
+    return any(True for _ in value.uses)
 
 
 class BufferAssignment:
@@ -83,6 +109,8 @@ class BufferAssignment:
         self.calls: dict[ir.Operation, KernelCall] = {}
         self.copies: dict[ir.Operation, list[Copy]] = {}
         self.scratch: dict[ir.Operation, list[Buffer]] = {}
+        self.unread: dict[tuple[ir.Operation, int], Buffer] = {}
+        self.rotations: dict[ir.Operation, list[Rotation]] = {}
         self.constants: list[ir.Attribute] = []
         self.arena_bytes = 0
         self.aliases: dict[int, int] = {}
@@ -169,12 +197,21 @@ class BufferAssignment:
             elif op.name == "scf.if":
                 self._if(op, block)
             elif op.name == "arith.constant" and is_tensor(op.results[0]):
-                self._buffers[op.results[0]] = Buffer("constant", bytes_of(op.results[0].type), len(self.constants))
-                self.constants.append(op.attributes["value"])
+                if not _is_only_packed(op.results[0]):
+                    self._buffers[op.results[0]] = self._constant(op.attributes["value"])
             elif op.name in ("tensor.from_elements", "tensor.empty"):
                 self._new(op.results[0], self._begin[op], block)
             elif op.name not in ALIASES and any(is_tensor(v) for v in op.results):
                 raise CompileError(f"{op.name} makes an array in main, where only calls of kernels do")
+
+    def _constant(self, value: ir.Attribute) -> Buffer:
+        self.constants.append(value)
+        return Buffer("constant", bytes_of(value.type), len(self.constants) - 1)
+
+    def _packed(self, value: ir.Attribute) -> Buffer:
+        """The buffer of a packed constant, one for all calls that take the same."""
+        number = next((n for n, other in enumerate(self.constants) if other == value), None)
+        return self._constant(value) if number is None else Buffer("constant", bytes_of(value.type), number)
 
     def _new(self, value: ir.Value, first: int, block: ir.Block) -> Buffer:
         last = max(first, self._last_use(value, block))
@@ -199,6 +236,9 @@ class BufferAssignment:
                 ]
         self.copies[op] = copies
         self.scratch[op] = [Buffer("arena", bytes_of(t), spans=[(here, here)]) for t in call.scratch]
+        for packing, value in packed_of(op):
+            # Made already; the kernel does not look at the input of which it was.
+            self.scratch[op][packing.scratch] = self.unread[op, packing.input] = self._packed(value)
 
     def _overwritten(self, op: ir.Operation, call: KernelCall, result: int, block: ir.Block) -> Buffer | None:
         """The buffer of a dead operand that the result may overwrite."""
@@ -255,9 +295,9 @@ class BufferAssignment:
         self.copies[op] = starts
         self._block(before)
         self._block(after)
-        self._yield(after, carried)
+        self._yield(op, after, carried)
 
-    def _yield(self, after: ir.Block, carried: dict[int, Buffer]) -> None:
+    def _yield(self, op: ir.Operation, after: ir.Block, carried: dict[int, Buffer]) -> None:
         """Sees that each carried array's next value is in its buffer at the end of the body."""
         terminator = after.operations[len(after.operations) - 1].operation
         moves = []
@@ -271,7 +311,34 @@ class BufferAssignment:
                     self._merge(found, held.find())
             else:
                 moves.append(Copy(found, held.find(), value.type))
+        self.rotations[op] = [self._rotation(op, circle, moves) for circle in self._circles(op, after, moves)]
+        rotated = {buffer for rotation in self.rotations[op] for buffer in rotation.buffers}
+        moves = [move for move in moves if move.target.find() not in rotated]
         self.copies[terminator] = self._in_order(moves, self._begin[terminator])
+
+    def _circles(self, op: ir.Operation, after: ir.Block, moves: list[Copy]) -> list[Circle]:
+        """Buffers that can change places where arrays would have to be moved."""
+        terminator = after.operations[len(after.operations) - 1].operation
+        made = [v for v in terminator.operands if is_tensor(v)]
+        own = {self.buffer_of(v) for v in made if (maker := defining(root(v))) is not None and maker.block == after}
+        held = {self.buffer_of(v) for v in after.arguments if is_tensor(v)}
+
+        def is_spare(buffer: Buffer) -> bool:
+            return buffer.role == "arena" and buffer in own - held and buffer.first > self._begin[op]
+
+        wanted = {move.target.find(): move.source.find() for move in moves if move.target.bytes}
+        return find_circles(wanted, is_spare)
+
+    def _rotation(self, op: ir.Operation, circle: Circle, moves: list[Copy]) -> Rotation:
+        first, last = self._begin[op], self._end[op]
+        for buffer in circle:
+            buffer.spans.append((first, last))
+        types = {move.target.find(): move.type for move in moves}
+        back = [
+            [Copy(source, target, types[target]) for source, target in settling(circle, turns) if target in types]
+            for turns in range(1, len(circle))
+        ]
+        return Rotation(tuple(circle), tuple(tuple(self._in_order(each, last)) for each in back))
 
     @staticmethod
     def _in_order(moves: list[Copy], here: int) -> list[Copy]:
@@ -334,7 +401,8 @@ class BufferAssignment:
         yield from self._buffers.values()
         for buffers in self.scratch.values():
             yield from buffers
-        for copies in self.copies.values():
+        settled = (list(copies) for each in self.rotations.values() for r in each for copies in r.settling)
+        for copies in (*self.copies.values(), *settled):
             for copy in copies:
                 yield copy.source
                 yield copy.target

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 IMPL = "stablexla.impl"
+PACKED = "stablexla.packed"
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,23 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Packing:
+    """A phase that does nothing but make a scratch buffer of an input."""
+
+    function: str
+    input: int
+    scratch: int
+
+    @property
+    def attributes(self) -> dict[str, ir.Attribute]:
+        """It, as it is written."""
+        i64 = ir.IntegerType.get_signless(64)
+        numbers = {"input": self.input, "scratch": self.scratch}
+        found: dict[str, ir.Attribute] = {key: ir.IntegerAttr.get(i64, number) for key, number in numbers.items()}
+        return {**found, "function": ir.StringAttr.get(self.function)}
+
+
+@dataclass(frozen=True)
 class KernelCall:
     """What is written on a kernel about its calls; see `Emitted`."""
 
@@ -26,6 +44,7 @@ class KernelCall:
     scratch: tuple[ir.Type, ...]
     in_place: tuple[tuple[int, int], ...]
     updates: tuple[tuple[int, int], ...]
+    packs: tuple[Packing, ...] = ()
 
 
 def call_of(op: ir.Operation, symbols: ir.SymbolTable) -> KernelCall:
@@ -45,7 +64,21 @@ def call_of(op: ir.Operation, symbols: ir.SymbolTable) -> KernelCall:
         scratch=tuple(ir.TypeAttr(t).value for t in ir.ArrayAttr(impl["scratch"])),
         in_place=_pairs(impl["in_place"]),
         updates=_pairs(impl["updates"]),
+        packs=tuple(map(packing_of, ir.ArrayAttr(impl["packs"]))),
     )
+
+
+def packed_of(op: ir.Operation) -> list[tuple[Packing, ir.Attribute]]:
+    """The phases of a call that are done before, and what each has made."""
+    rows = ir.ArrayAttr(op.attributes[PACKED]) if PACKED in op.attributes else ()
+    return [(packing_of(row), ir.DictAttr(row)["value"]) for row in rows]
+
+
+def packing_of(attribute: ir.Attribute) -> Packing:
+    """Reads a packing phase."""
+    row = ir.DictAttr(attribute)
+    numbers = (ir.IntegerAttr(row[key]).value for key in ("input", "scratch"))
+    return Packing(ir.StringAttr(row["function"]).value, *numbers)
 
 
 def _pairs(attribute: ir.Attribute) -> tuple[tuple[int, int], ...]:

@@ -80,7 +80,8 @@ def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> 
         phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
     # Unfinished sums in a result would overwrite what the epilogue still has to read.
     in_place = contraction.in_place if shape.k_blocks == 1 or shape.needs_partial else ()
-    return Emitted(items, phases[-1][2], scratch, in_place, phases=tuple(phases))
+    packs = ((kernel.impl_name + "_pack", contraction.b.number, 0),) if shape.shared else ()
+    return Emitted(items, phases[-1][2], scratch, in_place, phases=tuple(phases), packs=packs)
 
 
 def _is_one_line(c: Contraction) -> bool:

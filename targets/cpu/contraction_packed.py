@@ -9,9 +9,10 @@ the last of k, the epilogue.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from stablexla.targets.cpu.contraction_blocks import Factor, Target, pack, sum_block, sum_tile
+from stablexla.targets.cpu.contraction_blocks import Factor, Target, pack, sum_tile
 from stablexla.targets.cpu.contraction_match import Contraction
 from stablexla.targets.cpu.contraction_output import (
     WHOLE,
@@ -21,7 +22,7 @@ from stablexla.targets.cpu.contraction_output import (
     compute_type,
     partial_result,
 )
-from stablexla.targets.cpu.contraction_panels import Panels, Source
+from stablexla.targets.cpu.contraction_panels import SQUARE, Panels, Source
 from stablexla.targets.cpu.contraction_parts import emit_last_sums
 from stablexla.targets.cpu.contraction_tiles import INLINE_EPILOGUE, Tile, grain_of, prefetch_tile
 from stablexla.targets.cpu.emission import (
@@ -42,6 +43,9 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.rolled import keep_rolled
 from stablexla.targets.cpu.shared import Shared
 from stablexla.targets.cpu.target import CpuTarget
+
+# What is done with a register tile: packed rows and columns, steps of k, where it begins, rows and columns from there.
+OneTile = Callable[[Factor, Factor, Value, tuple[Value, Value], tuple[Value, Value]], None]
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,8 @@ def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, pla
         phases.append(emit_last_sums(kernel, contraction, target, scratch, plan.parts))
     # Unfinished sums in a result would overwrite what the epilogue still has to read.
     in_place = contraction.in_place if shape.all_k_blocks == 1 or shape.needs_partial else ()
-    return Emitted(items, grain_of(contraction, items), scratch, in_place, phases=tuple(phases))
+    packs = () if plan.group else ((kernel.impl_name + "_pack", contraction.b.number, 0),)
+    return Emitted(items, grain_of(contraction, items), scratch, in_place, phases=tuple(phases), packs=packs)
 
 
 class _Shape:
@@ -105,6 +110,7 @@ class _Shape:
         self.width = plan.tile.vectors * self.lanes
         self.k_blocks = math.ceil(c.k.extent / plan.depth)
         self.all_k_blocks = self.k_blocks * math.prod(axis.extent for axis in c.k_outer)
+        self.is_deep = c.k.extent - (self.k_blocks - 1) * plan.depth >= SQUARE
         self.row_blocks = math.ceil(c.m.extent / plan.rows)
         self.column_blocks = math.ceil(c.n.extent / plan.columns)
         self.panel_count = math.ceil(c.n.extent / self.width)
@@ -181,7 +187,10 @@ def _pack_rhs(shape: _Shape, scene: Scene, shared: Shared, part: tuple[Index, In
     """Packs a part of rhs: where it begins, columns, steps of k."""
     c = scene.contraction
     at, columns, steps = part
-    source = Source(scene.load_b, scene.inputs[c.b.number], at, c.n.b, c.k.b, columns, steps, ahead=True)
+    strides = c.n.b, c.k.b
+    source = Source(
+        *(scene.load_b, scene.inputs[c.b.number], at, *strides, columns, steps), ahead=True, deep=shape.is_deep
+    )
     pack(shared, shape.panels, source, c.b.conversion, to)
 
 
@@ -244,7 +253,8 @@ class _Block:
 
     def _pack_lhs(self, at: Index, rows: Index, steps: Index) -> None:
         c = self.c
-        source = Source(self.scene.load_a, self.scene.inputs[c.a.number], at, c.m.a, c.k.a, rows, steps)
+        a, deep = self.scene.inputs[c.a.number], self.shape.is_deep
+        source = Source(self.scene.load_a, a, at, c.m.a, c.k.a, rows, steps, deep=deep)
         pack(self.shared, self.lhs_panels, source, c.a.conversion, Factor(self.lhs, 0))
 
     def _sums(
@@ -252,48 +262,57 @@ class _Block:
     ) -> None:
         """The sums of a block whose factors are packed: left as they are, or handed to the epilogue."""
         if not self.in_rows or (sums.first is None and not self.finished):
-            self._tiles(frame, at, size, sums, rhs)
+            self._tiles(at, size, rhs, self._through_epilogue(frame, sums))
         elif self.finished:
-            self._block(frame, at, size, sums, rhs)
+            self._tiles(at, size, rhs, self._left_alone(frame, sums))
         else:
             assert sums.last is not None
             last = branch(sums.last)
             with last.then:
-                self._tiles(frame, at, size, Sums(constant(0, sums.last.type), offset=sums.offset), rhs)
+                more = Sums(constant(0, sums.last.type), offset=sums.offset)
+                self._tiles(at, size, rhs, self._through_epilogue(frame, more))
             with last.otherwise:
-                self._block(frame, at, size, sums, rhs)
+                self._tiles(at, size, rhs, self._left_alone(frame, sums))
 
-    def _block(
-        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
-    ) -> None:
-        """Leaves the sums of a block in the result, or where unfinished ones lie."""
-        scene, c = self.scene, self.c
-        add = index(0) if sums.first is None else select(sums.first, index(0), index(1))
-        begin = at[0] * c.m.c + frame.c + at[1] + sums.offset
-        lhs = Factor(self.lhs, 0, self.lhs_panels.stride)
-        to = Target(scene.sums_buffer(), begin, c.m.c, add)
-        sum_block(self.shared, self.plan.tile, scene.lanes, lhs, rhs, size, to)
-
-    def _tiles(
-        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
-    ) -> None:
-        """All register tiles of a block, each through a buffer to the epilogue."""
-        tile, width, scene, c = self.plan.tile, self.shape.width, self.scene, self.c
+    def _tiles(self, at: tuple[Value, Value], size: tuple[Value, Value, Value], rhs: Factor, one: OneTile) -> None:
+        """All register tiles of a block."""
+        tile, width = self.plan.tile, self.shape.width
         down, across = (size[0] + (tile.rows - 1)) // tile.rows, (size[1] + (width - 1)) // width
-        spill = Target(self.spill, 0, width)
         with loop(0, across) as j, loop(0, down) as i:
-            row, column = at[0] + i.iv * tile.rows, at[1] + j.iv * width
-            # Taken so where tiles divide the rows too: a loop of a known number of turns would be unrolled.
-            rows = minimum(index(c.m.extent) - row, tile.rows)
-            prefetch_tile(scene, tile, frame, (row, column), rows)
+            first = (i.iv * tile.rows, j.iv * width)
             left = Factor(self.lhs, i.iv * self.lhs_panels.stride)
             right = Factor(rhs.buffer, j.iv * rhs.stride + rhs.at)
-            sum_tile(self.shared, tile, scene.lanes, left, right, size[2], spill)
-            columns = minimum(index(c.n.extent) - column, width) if c.n.extent % width else index(width)
+            place = (at[0] + first[0], at[1] + first[1])
+            one(left, right, size[2], place, (size[0] - first[0], size[1] - first[1]))
+
+    def _left_alone(self, frame: Frame, sums: Sums) -> OneTile:
+        """Sums go into the result, or to where unfinished ones lie."""
+        scene, c = self.scene, self.c
+        add = index(0) if sums.first is None else select(sums.first, index(0), index(1))
+        begin = index(frame.c) + sums.offset
+
+        def one(left: Factor, right: Factor, steps: Value, at: tuple[Value, Value], rest: tuple[Value, Value]) -> None:
+            to = Target(scene.sums_buffer(), at[0] * c.m.c + begin + at[1], c.m.c, add)
+            sum_tile(self.shared, self.plan.tile, scene.lanes, left, right, steps, to, rest)
+
+        return one
+
+    def _through_epilogue(self, frame: Frame, sums: Sums) -> OneTile:
+        """Sums go through a buffer to the epilogue."""
+        tile, width, scene, c = self.plan.tile, self.shape.width, self.scene, self.c
+        spill = Target(self.spill, 0, width)
+
+        def one(left: Factor, right: Factor, steps: Value, at: tuple[Value, Value], rest: tuple[Value, Value]) -> None:
+            rows = minimum(rest[0], tile.rows)
+            prefetch_tile(scene, tile, frame, at, rows)
+            sum_tile(self.shared, tile, scene.lanes, left, right, steps, spill)
+            columns = minimum(rest[1], width) if c.n.extent % width else index(width)
             if scene.vectors and c.epilogue_size <= INLINE_EPILOGUE:
-                scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), (row, column), sums)
+                scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), at, sums)
             else:
-                scene.write_block(self.spill, width, frame, (rows, columns), (row, column), sums)
+                scene.write_block(self.spill, width, frame, (rows, columns), at, sums)
+
+        return one
 
 
 def _part(number: Index, parts: int, extent: int, unit: int) -> tuple[Value, Value]:

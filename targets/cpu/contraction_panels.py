@@ -13,8 +13,6 @@ from stablexla.targets.cpu.emission import (
     Index,
     Value,
     bits_of,
-    branch,
-    has_masks,
     index,
     known,
     loop,
@@ -27,11 +25,11 @@ from stablexla.targets.cpu.emission import (
 
 # (address, lanes, count) -> the elements there; the first `count` lanes are read when it is given.
 Load = Callable[..., Value]
-# Rows of the source read together, so that few pages are in use at a time.
-STEPS = 32
 # Rows ahead that are prefetched, and bytes of a cache line.
-AHEAD = 16
+AHEAD = 4
 LINE = 64
+# A square of registers is at most so wide.
+SQUARE = 8
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,7 @@ class Source:
         width, depth: its size.
         ahead: whether lines along the width are prefetched.
         whole: whether the width, whatever it is, is one of whole panels.
+        deep: whether the depth, whatever it is, is at least that of a square of registers.
     """
 
     load: Load
@@ -77,6 +76,7 @@ class Source:
     depth: Index
     ahead: bool = False
     whole: bool = False
+    deep: bool = False
 
 
 def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0) -> None:
@@ -91,49 +91,38 @@ def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0) 
 
 
 def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
-    """The source's lines lie along the panels' width: whole vectors are copied."""
-    lanes = panels.lanes
-    vectors = -(-panels.width // lanes)
-
-    def copy(panel: Value, steps: tuple[Index, Index], rest: Value | None) -> None:
-        start = panel * panels.width + source.at
-        to = panel * panels.stride + base
-        with loop(*steps) as k:
-            line, row = k.iv * source.along_depth + start, k.iv * panels.width + to
-            if source.ahead:
-                for v in range(0, panels.width, LINE * 8 // bits_of(source.buffer.type)):
-                    prefetch(source.buffer, line + (AHEAD * source.along_depth + v))
-            if rest is not None and not has_masks(source.buffer.element):
-                with loop(0, minimum(rest, panels.width)) as w:
-                    store(source.load(line + w.iv), buffer, row + w.iv)
-                return
-            for v in range(0, vectors * lanes, lanes):
-                value = source.load(line + v, lanes, None if rest is None else maximum(rest - v, 0))
-                store(value, buffer, row + v)
-
+    """The source's lines lie along the panels' width: whole vectors are copied, a line of all panels at a time."""
+    lanes, width = panels.lanes, panels.width
+    vectors = -(-width // lanes)
     size = known(source.width)
-    whole = (source.whole or (size is not None and size % panels.width == 0)) and panels.width % lanes == 0
-    with loop(0, source.depth, STEPS) as block:
-        steps = (block.iv, minimum(block.iv + STEPS, source.depth))
-        with loop(0, count) as p:
-            if whole:
-                copy(p.iv, steps, None)
-                return
-            rest = index(source.width) - p.iv * panels.width
-            choice = branch(rest.ge(vectors * lanes))
-            with choice.then:
-                copy(p.iv, steps, None)
-            with choice.otherwise:
-                copy(p.iv, steps, rest)
+    even = width % lanes == 0 and (source.whole or (size is not None and size % width == 0))
+    # Panels of which whole vectors may be read.
+    whole = count if even else maximum(index(source.width) - (vectors * lanes - width), 0) // width
+    with loop(0, source.depth) as k:
+        line, row = k.iv * source.along_depth + source.at, k.iv * width + base
+        with loop(0, whole) as p:
+            start, to = p.iv * width + line, p.iv * panels.stride + row
+            if source.ahead:
+                for v in range(0, width, LINE * 8 // bits_of(source.buffer.type)):
+                    prefetch(source.buffer, start + (AHEAD * source.along_depth + v))
+            for v in range(0, vectors * lanes, lanes):
+                store(source.load(start + v, lanes), buffer, to + v)
+        if not even:
+            with loop(whole, count) as p:
+                start, to = p.iv * width + line, p.iv * panels.stride + row
+                with loop(0, minimum(index(source.width) - p.iv * width, width)) as w:
+                    store(source.load(start + w.iv), buffer, to + w.iv)
 
 
 def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
     """The source's lines lie along k: squares are transposed in registers."""
     width = panels.width
     side = panels.lanes
-    while side >= 2 * width or (width % side and side > 8):
+    while side >= 2 * width or (width % side and side > SQUARE):
         side //= 2
-    whole = index(source.depth) // side * side
+    size = known(source.depth)
+    deep = source.deep or (size is not None and size >= side)
+    whole = index(source.depth) if deep else index(source.depth) // side * side
     last = index(source.width) - 1
 
     def copy(panel: Value, first: Index, lines: int) -> None:
@@ -141,14 +130,16 @@ def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index,
         to = panel * panels.stride + base + first
         # Lines beyond the edge repeat the last one: their sums are not used.
         starts = [minimum(panel * width + first + r, last) * source.along_width + source.at for r in range(lines)]
-        with loop(0, whole, side) as k:
-            rows = [source.load(start + k.iv, side) for start in starts]
+        with loop(0, whole, side) as turn:
+            # The last squares begin earlier where steps are left over.
+            k = minimum(turn.iv, whole - side) if deep and (size is None or size % side) else turn.iv
+            rows = [source.load(start + k, side) for start in starts]
             rows += rows[-1:] * (-lines % side)
             squares = [transpose_registers(rows[r : r + side]) for r in range(0, len(rows), side)]
             # What a store writes beyond a step, the stores of the next step repair.
             for step, parts in enumerate(zip(*squares, strict=True)):
                 for n, value in enumerate(parts):
-                    store(value, buffer, (k.iv + step) * width + to + n * side)
+                    store(value, buffer, (k + step) * width + to + n * side)
 
     with loop(0, count) as p:
         if width % side:
@@ -156,8 +147,7 @@ def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index,
         else:
             with loop(0, width, side) as group:
                 copy(p.iv, group.iv, side)
-    size = known(source.depth)
-    if size is None or size % side:
+    if not deep:
         _pack_elements(panels, source, buffer, base, count, whole)
 
 

@@ -137,7 +137,7 @@ def write_tile(
 ) -> None:
     """Writes a tile's sums to the result; of each row the first `columns` elements hold."""
     if not scene.vectors or scene.contraction.epilogue_size > INLINE_EPILOGUE:
-        spill_tile(scene, tile, values, buffer)
+        spill_tile(scene.lanes, values, buffer)
         scene.write_block(buffer, tile.vectors * scene.lanes, frame, (tile.rows, columns), at, sums)
         return
     rows = [scene.row(frame, index(at[0]) + r) for r in range(tile.rows)]
@@ -157,10 +157,10 @@ def write_tile(
     scene.write_all(values, places, sums)
 
 
-def spill_tile(scene: Scene, tile: Tile, values: Sequence[Value], buffer: Value) -> None:
+def spill_tile(lanes: int, values: Sequence[Value], buffer: Value) -> None:
     """Stores a tile's sums row by row into a buffer of its size."""
     for number, value in enumerate(values):
-        store(value, buffer, number * scene.lanes)
+        store(value, buffer, number * lanes)
 
 
 # --- contractions with short k -------------------------------------------------------------------------------

@@ -87,5 +87,7 @@ class _Windows:
                 if self.plan.channels:
                     pack_weights(scene, w, (group, panel, part), buffer, number.iv * w.block)
                 else:
-                    pack_panel(self.shared, scene, self.sizes.units, w, (group, panel, part), buffer, number.iv * w.block)
+                    pack_panel(
+                        self.shared, scene, self.sizes.units, w, (group, panel, part), buffer, number.iv * w.block
+                    )
         return name, w.items, max(1, round(2e4 / w.block))

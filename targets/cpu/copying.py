@@ -39,10 +39,7 @@ class Copying:
             return None
         if size not in self._functions:
             self._functions[size] = self._write_function(size)
-        buffers = [
-            ir.Operation.create("builtin.unrealized_conversion_cast", results=[_bytes(size)], operands=[v]).result
-            for v in (source, target)
-        ]
+        buffers = [as_bytes(v) for v in (source, target)]
         bounds = [arith.ConstantOp(ir.IndexType.get(), n).result for n in (0, items)]
         return func.CallOp([], self._functions[size], [*buffers, *bounds]).operation, items, GRAIN
 
@@ -50,7 +47,7 @@ class Copying:
         """A function that copies the items [lo, hi)."""
         name, index = f"copy_{size}_bytes", ir.IndexType.get()
         with ir.InsertionPoint(self._place):
-            types = [_bytes(size), _bytes(size), index, index]
+            types = [bytes_type(size), bytes_type(size), index, index]
             made = func.FuncOp(name, ir.FunctionType.get(types, []), visibility="private")
         made.attributes["no_inline"] = ir.UnitAttr.get()
         source, target, lo, hi = (Value(v) for v in made.add_entry_block().arguments)
@@ -68,5 +65,14 @@ class Copying:
         return name
 
 
-def _bytes(size: int) -> ir.Type:
+def as_bytes(buffer: ir.Value) -> ir.Value:
+    """A flat buffer as its bytes."""
+    type_ = bytes_type(bytes_of(buffer.type))
+    if buffer.type == type_:
+        return buffer
+    return ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[buffer]).result
+
+
+def bytes_type(size: int) -> ir.Type:
+    """The type of a flat buffer of so many bytes."""
     return ir.MemRefType.get([size], ir.IntegerType.get_signless(8))

@@ -429,6 +429,17 @@ def bitcast(value: Value, element: ir.Type) -> Value:
     return Value(arith.bitcast(vector_of(value.lanes, element), value.ssa))
 
 
+def opaque(value: Value) -> Value:
+    """The same integer, of which LLVM knows nothing: a piece of assembly without instructions."""
+    made = ir.Operation.create(
+        "llvm.inline_asm",
+        results=[value.type],
+        operands=[value.ssa],
+        attributes={"asm_string": ir.StringAttr.get(""), "constraints": ir.StringAttr.get("=r,0")},
+    )
+    return Value(made.result)
+
+
 # --- vectors ------------------------------------------------------------------------------------------------
 
 

@@ -27,10 +27,11 @@ from stablexla.targets.cpu import (  # noqa: F401  (they register)
     window_loops,
     window_scan,
 )
-from stablexla.targets.cpu.calls import IMPL
+from stablexla.targets.cpu.calls import IMPL, Packing
 from stablexla.targets.cpu.emitters import EMITTERS, ONLY
 from stablexla.targets.cpu.general import emit_general
 from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.packed_constants import constant_inputs
 from stablexla.targets.cpu.target import CpuTarget, host_target
 from stablexla.targets.passes import module_pass
 
@@ -49,11 +50,12 @@ def emit_kernels(
         general: names of kernels, with commas between them, that go through the general path.
     """
     target = host_target().with_vectors(vector_bits, tuple(features.split("+"))) if vector_bits else host_target()
+    constants = constant_inputs(module)
     waiting = []
     for view in list(module.body.operations):
         if KIND not in view.operation.attributes:
             continue
-        kernel = Kernel(view)
+        kernel = Kernel(view, constants.get(ir.StringAttr(view.operation.attributes["sym_name"]).value, frozenset()))
         is_general = (general_only or kernel.name in general.split(",")) and kernel.kind not in ONLY
         emitted = None if is_general else _ask(kernel, target)
         if emitted is None:
@@ -98,5 +100,6 @@ def _record(kernel: Kernel, emitted: Emitted, path: str) -> None:
                 ),
                 "in_place": pairs(emitted.in_place),
                 "updates": pairs(emitted.updates),
+                "packs": ir.ArrayAttr.get([ir.DictAttr.get(Packing(*p).attributes) for p in emitted.packs]),
             }
         )

@@ -85,7 +85,6 @@ class _Writer:
             kind = kind if isinstance(plan, RealLine) else "FFT"
             add_short_lines(self.program, plan, kind, axis.outer, Rows(source, before), Rows(target, after))
             return
-        lines = Lines(self.program, axis.outer)
 
         def given(place: Place) -> Array:
             return source(place.scene, place.row * before)
@@ -93,6 +92,7 @@ class _Writer:
         def made(place: Place) -> Array:
             return target(place.scene, place.row * after)
 
+        lines = Lines(self.program, axis.outer, given, made)
         if not isinstance(plan, RealLine):
             stages = lines.complex_line(plan, given, made)
         elif kind == "RFFT":

@@ -8,9 +8,9 @@ from math import log2
 
 from stablexla.lowering.fft_plan import Axis, Bluestein, Direct, RealLine
 from stablexla.targets.cpu import fft_sweeps
-from stablexla.targets.cpu.emission import Value, branch, extract, index, insert, loop, minimum, transpose_registers
+from stablexla.targets.cpu.emission import Value, branch, extract, index, loop, minimum, transpose_registers
 from stablexla.targets.cpu.fft_columns import Columns
-from stablexla.targets.cpu.fft_numbers import Array, Cells, Complex, zeros
+from stablexla.targets.cpu.fft_numbers import Array, Cells, Complex, collected
 from stablexla.targets.cpu.fft_work import Phase, Program, Scene
 from stablexla.targets.cpu.sizes import element_bytes
 

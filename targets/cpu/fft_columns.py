@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.lowering.fft_plan import Direct, Pass, Table
+from stablexla.lowering.fft_plan import Direct, Pass
+from stablexla.lowering.fft_tables import Table
 from stablexla.targets.cpu.emission import Value, alloca, index, loop, select
 from stablexla.targets.cpu.fft_butterflies import LARGEST_UNROLLED, butterfly
 from stablexla.targets.cpu.fft_numbers import Cells, Complex, Planes, broadcast, zeros

@@ -6,13 +6,26 @@ cells: a vector of real parts and then one of imaginary parts, for as many trans
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.cpu.emission import Index, Value, constant, fma, index, load, shuffle, splat, store, vector_of
+from stablexla.targets.cpu.emission import (
+    Index,
+    Value,
+    constant,
+    fma,
+    index,
+    insert,
+    load,
+    shuffle,
+    splat,
+    store,
+    vector_of,
+)
 
 
 @dataclass(frozen=True)

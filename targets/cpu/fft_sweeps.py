@@ -12,7 +12,8 @@ from typing import Protocol
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.lowering.fft_plan import Bluestein, Rader, RealLine, Table
+from stablexla.lowering.fft_plan import Bluestein, Rader, RealLine
+from stablexla.lowering.fft_tables import Table
 from stablexla.targets.cpu.emission import (
     Index,
     Value,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import mlir.ir as ir
 
-from stablexla.lowering.fft_plan import Table, Transform
+from stablexla.lowering.fft_plan import Transform
+from stablexla.lowering.fft_tables import Table
 from stablexla.targets.cpu.emission import Value, alloca, emitting, index, loop
 from stablexla.targets.cpu.fft_columns import Tables
 from stablexla.targets.cpu.fft_numbers import Planes

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
+from mlir.dialects import arith
 
 from stablexla.lowering.operations import walk
 from stablexla.targets.cpu.emission import (
@@ -17,6 +18,7 @@ from stablexla.targets.cpu.emission import (
     alloca,
     bits_of,
     branch,
+    cast_index,
     constant,
     emitting,
     extract,
@@ -26,14 +28,17 @@ from stablexla.targets.cpu.emission import (
     load_lanes,
     loop,
     minimum,
+    opaque,
     outside_constant,
     replay,
     select,
     shuffle,
     splat,
     split_index,
+    steps,
     store,
     store_lanes,
+    vector_of,
 )
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
@@ -90,7 +95,9 @@ def _combination(kernel: Kernel) -> _Combination | None:
     if operations is None:
         return None
     # An array that is never combined from its own elements is not read either: any value stands for it.
-    return _Combination(before, [v if v is not None else b for v, b in zip(arrays, before, strict=True)], results, operations)
+    return _Combination(
+        before, [v if v is not None else b for v, b in zip(arrays, before, strict=True)], results, operations
+    )
 
 
 def _makers(results: Sequence[ir.Value], given: set[ir.Value]) -> list[ir.Operation] | None:
@@ -151,9 +158,7 @@ class _Plan:
         while lanes > 2 and lanes // 2 >= width:
             lanes //= 2
         backwards, returned, zeros = config["backwards"], tuple(config["returned"]), config["positive_zeros"]
-        return _Plan(
-            kernel, combination, target, outer, extent, inner, backwards, returned, zeros, elements, lanes
-        )
+        return _Plan(kernel, combination, target, outer, extent, inner, backwards, returned, zeros, elements, lanes)
 
     @property
     def bytes(self) -> int:
@@ -208,8 +213,15 @@ class _Writer:
         for number, result in zip(self.plan.returned, self.results, strict=True):
             value = totals[number]
             if self.plan.positive_zeros and is_float(value.type):
-                value = value + constant(0.0, value.type)
+                value = _plus_zero(value)
             store_lanes(value, result, at, count)
+
+
+def _plus_zero(value: Value) -> Value:
+    if bits_of(value.type) >= 32:
+        return value + constant(0.0, value.type)
+    wide = Value(arith.extf(vector_of(value.lanes, ir.F32Type.get()), value.ssa))
+    return Value(arith.truncf(value.type, (wide + constant(0.0, wide.type)).ssa))
 
 
 # --- along neighbouring elements ----------------------------------------------------------------------------------
@@ -220,6 +232,9 @@ class _Lines:
 
     def __init__(self, plan: _Plan, arguments: KernelArguments) -> None:
         self.plan, self.writer = plan, _Writer(plan, arguments)
+        # LLVM must not see that lanes without a neighbour are not needed: it leaves in them what happens to be there, and
+        # arithmetic on such denormal numbers takes a hundred cycles.
+        self._zero = opaque(constant(0, ir.IntegerType.get_signless(32)))
 
     def place(self, line: Value, at: Value, count: int) -> Value:
         """Where the vector lies that comes at `at` in the order of the scan."""
@@ -270,12 +285,20 @@ class _Lines:
         lanes, by = self.plan.lanes, 1
         while by < count:
             moved = [i + by if self.plan.backwards else i - by for i in range(lanes)]
-            taken = [0 <= i < count for i in moved]
-            shifted = [shuffle(v, v, [i if t else 0 for i, t in zip(moved, taken, strict=True)]) for v in values]
-            mixed = [lanes + i if t else i for i, t in enumerate(taken)]
-            values = [shuffle(v, c, mixed) for v, c in zip(values, self.writer.combine(shifted, values), strict=True)]
+            places = [i if 0 <= i < count else 0 for i in moved]
+            combined = self.writer.combine([shuffle(v, v, places) for v in values], values)
+            masks = {bits_of(v.type): self._has_neighbour(bits_of(v.type), by, count) for v in values}
+            values = [select(masks[bits_of(v.type)], c, v) for v, c in zip(values, combined, strict=True)]
             by *= 2
         return values
+
+    def _has_neighbour(self, bits: int, by: int, count: int) -> Value:
+        """In which lanes, of elements of so many bits, there is one that comes `by` earlier."""
+        type_ = ir.IntegerType.get_signless(bits)
+        zero = Value(arith.trunci(type_, self._zero.ssa) if bits < 32 else self._zero.ssa)
+        zero = Value(arith.extui(type_, zero.ssa)) if bits > 32 else zero
+        lane = cast_index(steps(self.plan.lanes), vector_of(self.plan.lanes, type_)) + splat(zero, self.plan.lanes)
+        return lane.lt(count - by) if self.plan.backwards else lane.ge(by)
 
     def total(self, line: Value, start: Value, stop: Value) -> Values:
         """What the elements of whole vectors come to, as scalars."""
@@ -304,11 +327,12 @@ def _emit_lines(plan: _Plan) -> Emitted:
     time = duration(plan.cost * 6, plan.extent, plan.bytes // plan.outer, plan.target)
     if plan.outer >= MANY or plan.extent < 2 * BLOCK:
         function, arguments = plan.kernel.declare()
-        with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as line:
+        with emitting(function, plan.target):
             lines = _Lines(plan, arguments)
-            nothing = [constant(0, ir.VectorType.get([plan.lanes], e)) for e in plan.elements]
+            nothing = [constant(0, vector_of(plan.lanes, e)) for e in plan.elements]
             always = constant(1, ir.IntegerType.get_signless(1))
-            lines.scan(line.iv, index(0), index(plan.extent), None, nothing, always)
+            with loop(Value(arguments.lo), Value(arguments.hi)) as line:
+                lines.scan(line.iv, index(0), index(plan.extent), None, nothing, always)
         return Emitted(plan.outer, grain_of(time, plan.outer), in_place=plan.in_place)
 
     def total(arguments: KernelArguments, line: Value, block: Value, at: Value) -> None:
@@ -443,9 +467,7 @@ _Total = Callable[[KernelArguments, Value, Value, Value], None]
 _Scan = Callable[[KernelArguments, Value, Value, Value, Value], None]
 
 
-def _emit_blocks(
-    plan: _Plan, blocks: int, lines: int, width: int, time: float, total: _Total, scan: _Scan
-) -> Emitted:
+def _emit_blocks(plan: _Plan, blocks: int, lines: int, width: int, time: float, total: _Total, scan: _Scan) -> Emitted:
     """The totals of all blocks but the last, then what comes before each block, and then the blocks.
 
     Args:

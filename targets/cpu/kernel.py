@@ -29,6 +29,8 @@ class Emitted:
         updates: pairs (result, input): the result's buffer must hold the input's elements before the call, and the
             kernel only changes some of them.
         phases: (function, items, grain) run one after another; empty means the one function `impl_name`.
+        packs: (function of a phase, input, scratch): all that the phase does is to make that scratch of that input,
+            which no other phase reads, and no other phase writes the scratch.
     """
 
     items: int
@@ -37,13 +39,19 @@ class Emitted:
     in_place: tuple[tuple[int, int], ...] = ()
     updates: tuple[tuple[int, int], ...] = ()
     phases: tuple[tuple[str, int, int], ...] = ()
+    packs: tuple[tuple[str, int, int], ...] = ()
 
 
 class Kernel:
-    """The tensor function of a kernel, taken apart."""
+    """The tensor function of a kernel, taken apart.
 
-    def __init__(self, function: func.FuncOp) -> None:
+    Attributes:
+        constants: inputs for which every call gives something that the program holds itself.
+    """
+
+    def __init__(self, function: func.FuncOp, constants: frozenset[int] = frozenset()) -> None:
         self.func = function
+        self.constants = constants
         self.name: str = function.name.value
         self.kind: str = ir.StringAttr(function.attributes[KIND]).value
         block = function.regions[0].blocks[0]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from stablexla.dialects.composites import COMPOSITES
 from stablexla.targets import bounded, find_scans, inlining, lowering_passes, ruled, transform  # noqa: F401  (they register passes)
-from stablexla.targets.cpu import assign, attention_find, bf16_as_bits, emit, entry, parallel, rolled, timing  # noqa: F401
+from stablexla.targets.cpu import assign, attention_find, bf16_as_bits, emit, entry, packed_constants, parallel, rolled, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
+from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.imports import bounds, quantized, shapes, shardings  # noqa: F401
 from stablexla.targets.kernels import group, hoist, outline, prepare, turn  # noqa: F401
 from stablexla.targets.options import CompileOptions
@@ -15,26 +16,6 @@ TENSOR = frozenset({"func", "linalg", "tensor", "scf", "arith", "math", "complex
 BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm", "amx"}) | {
     "builtin.unrealized_conversion_cast"  # between a buffer of complex numbers and one of their parts
 }
-LLVM = frozenset({"llvm"})
-
-# One conversion takes what many small ones would take in as many walks; vectors and functions need their own options.
-TO_LLVM = (
-    "stablexla-note-sizes",
-    "stablexla-expand-math",
-    "stablexla-expand-small-floats",
-    "func.func(convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf)",
-    "expand-strided-metadata",
-    "lower-affine",
-    "convert-vector-to-llvm{enable-x86vector=true}",
-    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1}",
-    "convert-to-llvm",
-    "reconcile-unrealized-casts",
-    "stablexla-keep-rolled",
-    "stablexla-bf16-as-bits",
-    "stablexla-run-in-parallel",
-    "stablexla-hide-kernels",
-)
-
 # Operations of CHLO that are lowered whole; the others are legalised to StableHLO.
 WHOLE = ",".join(name for name in COMPOSITES if name.startswith("chlo."))
 
@@ -60,7 +41,7 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
         ),
         Step(
             "buffers",
-            f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},"
+            f"stablexla-emit-kernels{{vector-bits={cpu.vector_bits}{features}}},stablexla-pack-constants,"
             f"stablexla-assign-buffers{{num-threads={cpu.most_threads}}}",
             BUFFERS,
         ),

@@ -21,6 +21,7 @@ from stablexla.targets.cpu.emission import (
     loop,
     maximum,
     minimum,
+    opaque,
     select,
     shuffle,
     splat,
@@ -123,7 +124,7 @@ class _Merge:
         """The keys at places of the runs; the highest one behind their ends."""
         highest, found = constant(self.keys.highest, self.keys.type), []
         for at, end in ((i, self.left_end), (j, self.right_end)):
-            found.append(_opaque(select(at.lt(end), load(self.buffer, minimum(at, end)), highest)))
+            found.append(opaque(select(at.lt(end), load(self.buffer, minimum(at, end)), highest)))
         return found
 
     def _ordered(self, keys: Value) -> Value:
@@ -140,18 +141,7 @@ class _Merge:
 def _mask(condition: Value) -> Value:
     """All bits of an index, or none."""
     i64 = ir.IntegerType.get_signless(64)
-    return cast_index(_opaque(Value(arith.extsi(i64, condition.ssa))), index(0).type)
-
-
-def _opaque(value: Value) -> Value:
-    """The same integer, of which LLVM knows nothing: a piece of assembly without instructions."""
-    made = ir.Operation.create(
-        "llvm.inline_asm",
-        results=[value.type],
-        operands=[value.ssa],
-        attributes={"asm_string": ir.StringAttr.get(""), "constraints": ir.StringAttr.get("=r,0")},
-    )
-    return Value(made.result)
+    return cast_index(opaque(Value(arith.extsi(i64, condition.ssa))), index(0).type)
 
 
 def _either(mask: Value, yes: Value, no: Value) -> Value:

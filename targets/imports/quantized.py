@@ -36,6 +36,10 @@ _CONVERSIONS = ("stablehlo.uniform_quantize", "stablehlo.uniform_dequantize")
 _SOURCES = frozenset(
     [*_CONVERSIONS, "func.func", "stablehlo.constant", "stablehlo.custom_call", "stablehlo.infeed", "stablehlo.recv"]
 )
+# What chooses one of its operands gives the same integer either way: with scales between these bounds neither
+# (q - zero point) * scale nor its quotient by the scale is rounded by as much as half an integer.
+_CHOICES = frozenset({"stablehlo.maximum", "stablehlo.minimum"})
+_SCALES = (1e-30, 1e30)
 # Where operands and results may differ in scale and zero point, so that their numbers are computed.
 _MAY_DIFFER = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.select"})
 
@@ -116,9 +120,21 @@ def _has_quantized_blocks(op: Any) -> bool:
 def _only_moves(use: _Use) -> bool:
     if use.op.name == "func.func":
         return True
+    if use.op.name in _CHOICES:
+        return _chooses_integers(use)
     if use.op.name not in MOVES:
         return False
     return use.op.name not in _MAY_DIFFER or len({q.parameters for q in use.quantized}) == 1
+
+
+def _chooses_integers(use: _Use) -> bool:
+    """Whether all integers are of one type of f32 numbers, and as many as its storage holds."""
+    types = use.quantized
+    one = types[0]
+    alike = len(types) == len(use.operands) + len(use.results) and len({(q.parameters, q.axis) for q in types}) == 1
+    apart = all(_SCALES[0] <= scale <= _SCALES[1] for scale in one.scales)
+    full = one.bits in (8, 16) and one.high - one.low + 1 == 1 << one.bits
+    return alike and apart and full and one.expressed == "f32"
 
 
 def _retype(use: _Use) -> None:

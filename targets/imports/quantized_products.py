@@ -1,8 +1,8 @@
 """Products of quantised arrays, summed as integers: no rounding comes in before the result is scaled.
 
-Matrices of bytes are multiplied as they are stored, and what zero points add is taken off the sums afterwards: the
-sum of (a - p) * (b - q) is sum(a * b) - p * sum(b) - q * sum(a - p). In convolutions, whose padding stands for zeros, zero
-points are taken off before.
+Matrices of bytes are multiplied as they are stored, and what the zero point of lhs adds is taken off afterwards: the sum
+of (a - p) * b is sum(a * b) - p * sum(b); rhs has none. In convolutions, whose padding stands for zeros, zero points are
+taken off before.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def _sum(op: Any, left: _Factor, right: _Factor, largest: int, result: Any) -> A
     """The sums of products of integers less their zero points, of a type that holds all that may come up."""
     factors = (left, right)
     stored = {str(f.value.type.element_type) for f in factors}
-    if op.name == "stablehlo.dot_general" and stored in ({"i8"}, {"ui8"}) and all(f.is_static for f in factors):
+    in_bytes = stored in ({"i8"}, {"ui8"}) and not any(right.quantized.zero_points)
+    if op.name == "stablehlo.dot_general" and in_bytes and all(f.is_static for f in factors):
         return _product_of_bytes(op, left, right, result)
     if not _has_single_channels(op) and all(f.reach < 1 << 15 for f in factors):
         as_stored = stored in ({"i8"}, {"ui8"}) and not any(any(f.quantized.zero_points) for f in factors)
@@ -138,30 +139,19 @@ def _product(op: Any, operands: Sequence[Any], element: str, result: Any) -> Any
 
 
 def _product_of_bytes(op: Any, left: _Factor, right: _Factor, result: Any) -> Any:
-    """The product of integers as they are stored, and less what zero points add; what overflows comes back.
+    """The product of integers as they are stored, less what the zero point of lhs adds; what overflows comes back.
 
     What is taken off is made first: kernels end with operations on their sums whose operands are there before them.
     """
-    p, q = left.quantized.zero_points[0], right.quantized.zero_points
+    zero = left.quantized.zero_points[0]
     type_ = ir.RankedTensorType.get(list(result.shape), ir.Type.parse("i32"))
-    added = []
-    if p:
-        columns = _times(_sums(convert(right.value, "i32"), right.summed), p)
-        added.append(_along(columns, right.places, type_))
-    if any(q):
-        rows = _sums(centered(left.value, left.quantized, "i32"), left.summed)
-        alike = len(set(q)) == 1
-        added.append(_along(_times(rows, q[0]) if alike else rows, left.places, type_))
-        if not alike:
-            added[-1] = emit("stablehlo.multiply", [added[-1], spread(q, right.place, type_)], [type_])
+    added = None
+    if zero:
+        columns = _sums(convert(right.value, "i32"), right.summed)
+        columns = emit("stablehlo.multiply", [columns, splat(zero, columns.type, columns.type.shape)], [columns.type])
+        added = _along(columns, right.places, type_)
     total = _product(op, [left.value, right.value], "i32", result)
-    for sums in added:
-        total = emit("stablehlo.subtract", [total, sums], [type_])
-    return total
-
-
-def _times(value: Any, factor: int) -> Any:
-    return emit("stablehlo.multiply", [value, splat(factor, value.type, value.type.shape)], [value.type])
+    return total if added is None else emit("stablehlo.subtract", [total, added], [type_])
 
 
 def _along(value: Any, places: Sequence[int], type_: Any) -> Any:

@@ -8,6 +8,7 @@ from enum import Enum
 
 import mlir.ir as ir
 
+from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.lowering.convolution import CONVOLUTION
 from stablexla.lowering.operations import body_of
 
@@ -45,9 +46,33 @@ def is_generic(op: ir.Operation) -> bool:
 
 def loops_of(op: ir.Operation) -> Loops:
     """Reads a linalg.generic."""
-    maps = tuple(ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"])
-    reduced = tuple("reduction" in str(k) for k in op.attributes["iterator_types"])
-    return Loops(_extents(op, maps, len(reduced)), reduced, maps, num_inputs(op))
+    attributes = op.attributes
+    read = _read(attributes["indexing_maps"], attributes["iterator_types"])
+    inputs = num_inputs(op)
+    return Loops(_extents(op, read.alone, len(read.reduced)), read.reduced, read.maps, inputs)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What attributes of a linalg.generic say: for each operand, which dimensions one loop alone indexes, and which."""
+
+    maps: tuple[ir.AffineMap, ...]
+    reduced: tuple[bool, ...]
+    alone: tuple[tuple[tuple[int, int], ...], ...]
+
+
+def _read(indexing_maps: ir.Attribute, iterator_types: ir.Attribute) -> _Read:
+    """To read them takes 50 times as long as to find what was read: they are printed, and taken apart."""
+    known = kept_with_contexts("loops")
+    found: _Read | None = known.get((indexing_maps, iterator_types))
+    if found is None:
+        maps = tuple(ir.AffineMapAttr(m).value for m in indexing_maps)
+        alone = tuple(
+            tuple((k, e.position) for k, e in enumerate(m.results) if isinstance(e, ir.AffineDimExpr)) for m in maps
+        )
+        found = _Read(maps, tuple("reduction" in str(k) for k in iterator_types), alone)
+        known[indexing_maps, iterator_types] = found
+    return found
 
 
 def num_inputs(op: ir.Operation) -> int:
@@ -55,15 +80,14 @@ def num_inputs(op: ir.Operation) -> int:
     return len(op.operands) - len(op.results)
 
 
-def _extents(op: ir.Operation, maps: Sequence[ir.AffineMap], rank: int) -> tuple[int, ...]:
+def _extents(op: ir.Operation, alone: Sequence[Sequence[tuple[int, int]]], rank: int) -> tuple[int, ...]:
     """A loop's extent is that of any dimension which it alone indexes."""
     extents: list[int | None] = [None] * rank
-    for operand, map_ in zip(op.operands, maps, strict=True):
-        if not isinstance(operand.type, ir.RankedTensorType):
-            continue
-        for expr, extent in zip(map_.results, operand.type.shape, strict=True):
-            if isinstance(expr, ir.AffineDimExpr):
-                extents[expr.position] = extent
+    for operand, places in zip(op.operands, alone, strict=True):
+        if places:
+            shape = operand.type.shape
+            for dimension, loop in places:
+                extents[loop] = shape[dimension]
     assert None not in extents, "a loop that indexes nothing alone"
     return tuple(e for e in extents if e is not None)
 

@@ -106,6 +106,7 @@ class BlockGrouping:
         self._groups: dict[int, Group] = {}
         self._of: dict[ir.Operation, Group] = {}
         self._effects = previous_effects(block)
+        self._needed: dict[ir.Operation, list[ir.Operation]] = {}
 
     def run(self) -> None:
         """Labels the operations."""
@@ -162,9 +163,14 @@ class BlockGrouping:
 
     def _needs(self, op: ir.Operation) -> list[ir.Operation]:
         """Operations of this block that make what the operation, or anything inside it, uses."""
-        makers = (defining(value) for value in _operands_inside(op))
-        needed = [maker for maker in makers if maker is not None and maker.block == self._block]
-        return [*needed, self._effects[op]] if op in self._effects else needed
+        found = self._needed.get(op)
+        if found is None:
+            makers = (defining(value) for value in _operands_inside(op))
+            found = [maker for maker in makers if maker is not None and maker.block == self._block]
+            if op in self._effects:
+                found.append(self._effects[op])
+            self._needed[op] = found
+        return found
 
     def _groups_above(self, makers: Iterable[ir.Operation]) -> Iterator[Group]:
         """The groups of the given operations; of those that stay in main, the groups that they need."""

@@ -11,6 +11,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
+from stablexla.dialects.element_types import element_type
 from stablexla.targets.cpu import convolution_plan
 from stablexla.targets.cpu.target import CpuTarget, host_target
 from tests.comparison import assert_same
@@ -22,9 +23,10 @@ NHWC = sx.ConvDimensionNumbers.of("NHWC", "HWIO", "NHWC")
 
 
 class Drawn:
-    """A convolution at random: orders of dimensions, sizes, window and groups."""
+    """A convolution at random: orders of dimensions, sizes, window and groups; integers are summed in 32 bits."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, dtype: Any = np.float32) -> None:
+        self.dtype = np.dtype(dtype)
         self.rng = rng = np.random.default_rng(seed)
         count = int(rng.choice([0, 1, 1, 2, 2, 2, 2, 3]))
         letters = "WHD"[:count]
@@ -61,12 +63,19 @@ class Drawn:
         self.window["rhs_dilation"].append(dilations[1])
 
     def _normal(self, shape: list[int]) -> np.ndarray:
-        return self.rng.normal(size=shape).astype(np.float32)
+        if self.dtype.kind == "f":
+            return self.rng.normal(size=shape).astype(self.dtype)
+        limits = np.iinfo(self.dtype)
+        return self.rng.integers(limits.min, limits.max + 1, shape, self.dtype)
+
+    @property
+    def sums(self) -> Any:
+        return self.dtype if self.dtype.kind == "f" else np.dtype(f"{self.dtype.kind}4")
 
     @property
     def expected(self) -> np.ndarray:
         groups = {"feature_groups": self.feature_groups, "batch_groups": self.batch_groups}
-        return convolve(wide(self.lhs), wide(self.rhs), self.numbers, **self.window, **groups).astype(np.float32)
+        return convolve(wide(self.lhs), wide(self.rhs), self.numbers, **self.window, **groups).astype(self.sums)
 
     def make(self, b: sx.XlaBuilder, x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
         window = self.window
@@ -81,19 +90,21 @@ class Drawn:
             feature_group_count=self.feature_groups,
             batch_group_count=self.batch_groups,
             window_reversal=window["reversal"],
+            preferred_element_type=element_type(self.sums),
         )
 
     def check_alone(self, target: CpuTarget | None = None) -> None:
         """The kernel alone, its operands at the end of what may be read, its items cut in several ways."""
         b = sx.XlaBuilder("test")
-        root = self.make(b, *(b.parameter(i, sx.Shape("f32", a.shape)) for i, a in enumerate((self.lhs, self.rhs))))
+        shapes = (sx.Shape(element_type(a.dtype), a.shape) for a in (self.lhs, self.rhs))
+        root = self.make(b, *(b.parameter(i, shape) for i, shape in enumerate(shapes)))
         text, order = kernel_alone(sx.compile(b.build(root)).ir("kernels"))
         if 'stablexla.kernel = "convolution"' not in text:
             return
         kernel = compile_kernel(text, target)
         arrays = [(self.lhs, self.rhs)[i].reshape(b.shape) for i, b in zip(order, kernel.inputs, strict=True)]
         (result,) = kernel.in_all_ways(*arrays)
-        assert_same(result.reshape(root.shape.dimensions), self.expected, scale=2e-6)
+        assert_same(result.view(self.sums).reshape(root.shape.dimensions), self.expected, scale=2e-6)
 
 
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +144,20 @@ def test_random_convolutions_in_small_pieces(seed: int, monkeypatch: pytest.Monk
     """With next to no memory for an item everything is cut: rows, columns, features, output features."""
     cut_small(monkeypatch)
     Drawn(seed).check_alone()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+@pytest.mark.parametrize("seed", range(300, 308))
+def test_integers_in_pairs(dtype: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly, however they overflow. Neighbouring features are multiplied together; the last one may have none."""
+    if seed % 2:
+        cut_small(monkeypatch)
+    Drawn(seed, dtype).check_alone()
+
+
+@pytest.mark.parametrize("seed", range(308, 312))
+def test_pairs_without_their_instruction(seed: int) -> None:
+    Drawn(seed, np.int8).check_alone(replace(host_target(), features=("sse2",), emulated=True))
 
 
 @pytest.mark.parametrize("least", [1, 1000])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import doctest
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +232,82 @@ def test_dot_general(depth: int, per_axis: bool) -> None:
     right = actual == np.rint(exact.clip(low, high)).astype(result.dtype)
     assert (right | tied).all()
     assert not tied.all()
+
+
+SCALES = (0.5, 0.25, 1.0, 0.125)  # powers of two: what is computed in another way has the same bits
+EXACT = {
+    "bytes": (Quant("i8", (0.25,), (0,)), Quant("i8", SCALES, (0,) * 4, axis=2)),
+    "zero points": (Quant("i8", (0.25,), (-128,)), Quant("i8", SCALES, (0,) * 4, axis=2)),
+    "unsigned": (Quant("u8", (0.25,), (200,)), Quant("u8", (0.5,), (0,))),
+    "words": (Quant("i16", (0.25,), (-1,), bounds=(-300, 300)), Quant("i16", (0.5,), (0,), bounds=(-300, 300))),
+    "half bytes": (Quant("i4", (0.25,), (-3,)), Quant("i4", (0.5,), (0,))),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("size", [(3, 1, 5), (33, 37, 4), (2, 300, 4)], ids=str)
+def test_dot_general_is_exact(name: str, size: tuple[int, int, int]) -> None:
+    """Sums of bytes, less what zero points add to them; several products, and what is contracted comes first."""
+    (left, right), (m, k, n), batch = EXACT[name], size, 2
+    if right.axis is not None:
+        n = len(right.scales)
+    result = Quant("i32", (2.0**-6,), (0,))
+    types = [tensor(left, batch, k, m), tensor(right, batch, k, n), tensor(result, batch, m, n)]
+    numbers = "batching_dims = [0] x [0], contracting_dims = [1] x [1]"
+    body = f"%r = stablehlo.dot_general %a, %b, {numbers} : ({types[0]}, {types[1]}) -> {types[2]}"
+    x, w = left.drawn(batch, k, m), right.drawn(batch, k, n)
+    (actual,) = sx.compile(program(body, *types)).execute([x, w])
+    exact = np.einsum("bkm,bkn->bmn", left.numbers(x), right.numbers(w), dtype=np.float64).astype(F32)
+    assert np.array_equal(actual, result.integers(exact))
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("features", [1, 3, 8])
+def test_convolution_is_exact(name: str, features: int, zero: int) -> None:
+    """Borders are zeros, whatever the zero point; of 3 features one has no neighbour. Weights may have one, too."""
+    (left, right), result = EXACT[name], Quant("i32", (2.0**-6,), (0,))
+    right = replace(right, axis=right.axis and 3, zeros=(zero,) * len(right.zeros))
+    types = [tensor(left, 2, 7, 9, features), tensor(right, 3, 3, features, 4), tensor(result, 2, 7, 9, 4)]
+    body = (
+        "%r = stablehlo.convolution(%a, %b) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f], "
+        "window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64} "
+        f": ({types[0]}, {types[1]}) -> {types[2]}"
+    )
+    x, w = left.drawn(2, 7, 9, features), right.drawn(3, 3, features, 4)
+    (actual,) = sx.compile(program(body, *types)).execute([x, w])
+    padded = np.pad(left.numbers(x), [(0, 0), (1, 1), (1, 1), (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    exact = np.einsum("nxyihw,hwio->nxyo", windows, right.numbers(w), dtype=np.float64).astype(F32)
+    assert np.array_equal(actual, result.integers(exact))
+
+
+def test_products_of_bytes_are_products_of_bytes() -> None:
+    """What zero points add is taken off the sums, so that the kernel of bytes can be had."""
+    types = [tensor(X, 64, 64), tensor(W, 64, 64), tensor(R, 64, 64)]
+    body = f"%r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : ({types[0]}, {types[1]}) -> {types[2]}"
+    executable = sx.compile(program(body, *types))
+    (product,) = (line for line in executable.ir("stablehlo").splitlines() if "dot_general" in line)
+    assert "(tensor<64x64xi8>, tensor<64x64xi8>) -> tensor<64x64xi32>" in product
+    assert [k.kind for k in executable.kernels if k.kind == "contraction"] == ["contraction"]
+
+
+@pytest.mark.parametrize("operation", ["maximum", "minimum"])
+@pytest.mark.parametrize("scale", [1.5e-38, 0.1, 3.5e37])
+def test_a_choice_of_numbers_is_one_of_integers(operation: str, scale: float) -> None:
+    """All but scales so small or so large that numbers are rounded: there numbers are computed, as defined."""
+    quant = Quant("i8", (scale,), (-9,))
+    type_ = tensor(quant, 256, 256)
+    body = f"%r = stablehlo.{operation} %a, %b : {type_}"
+    x, y = np.meshgrid(np.arange(-128, 128), np.arange(-128, 128))
+    x, y = x.astype(np.int8), y.astype(np.int8)
+    executable = sx.compile(program(body, type_, type_, type_))
+    with np.errstate(over="ignore"):
+        choose = {"maximum": np.maximum, "minimum": np.minimum}[operation]
+        expected = quant.integers(choose(quant.numbers(x), quant.numbers(y)))
+    (actual,) = executable.execute([x, y])
+    assert np.array_equal(actual, expected)
+    assert ("divide" in executable.ir("stablehlo")) == (scale != 0.1)
 
 
 def test_dot_general_of_floats_and_weights() -> None:

@@ -27,6 +27,7 @@ class Shadow:
         self._random = random.Random(seed)
         self._memory: dict[tuple[str, int], np.ndarray] = {}
         self._marks: dict[ir.Value, int] = {}
+        self._moving: dict[Buffer, Buffer] = {}
         self._last_mark = 0
         self.reads = 0
 
@@ -45,7 +46,7 @@ class Shadow:
     # ---- memory ---------------------------------------------------------------------------------------------------
 
     def _place(self, buffer: Buffer, size: int) -> Place:
-        found = buffer.find()
+        found = self._moving.get(buffer.find(), buffer.find())
         assert size <= found.bytes, f"{size} bytes in a buffer of {found.bytes}"
         if found.role != "arena":
             return (found.role, found.number), 0, size
@@ -143,18 +144,31 @@ class Shadow:
         arrays = [i for i, v in enumerate(op.operands) if is_tensor(v)]
         marks = {i: self._mark(op.operands[i]) for i in arrays}
         self._copy(self._assignment.copies[op])
-        turns = self._random.randint(0, 3)
+        turns = self._random.randint(0, 5)
+        outside = dict(self._moving)
         for turn in range(turns + 1):
             self._hold([before.arguments[i] for i in arrays], marks.values())
             self._block(before)
-            self._hold([op.results[i] for i in arrays], marks.values())
             if turn == turns:
-                return
+                break
             self._hold([after.arguments[i] for i in arrays], marks.values())
             self._block(after)
             terminator = _terminator(after)
             marks = {i: self._mark(terminator.operands[i]) for i in arrays}
             self._copy(self._assignment.copies[terminator])
+            self._rotate(op)
+        self._moving = outside
+        for rotation in self._assignment.rotations[op]:
+            gone = turns % len(rotation.buffers)
+            self._copy(list(rotation.settling[gone - 1]) if gone else [])
+        self._hold([op.results[i] for i in arrays], marks.values())
+
+    def _rotate(self, op: ir.Operation) -> None:
+        """Each buffer takes the place of the next one."""
+        for rotation in self._assignment.rotations[op]:
+            buffers = [buffer.find() for buffer in rotation.buffers]
+            places = [self._moving.get(buffer, buffer) for buffer in buffers]
+            self._moving.update(zip(buffers, [*places[1:], places[0]], strict=True))
 
     def _hold(self, values: Iterable[ir.Value], marks: Iterable[int]) -> None:
         """Values that stand for arrays that were made elsewhere; those must be where these are looked for."""

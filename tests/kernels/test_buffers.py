@@ -98,17 +98,23 @@ def added(name: str, *of: str) -> str:
             ),
             1,
         ),
-        # What cannot be done in place is copied back at the end of the turn.
-        (loop("%v = %x", flipped("%w", "%v"), "%w"), 2),
+        # What cannot be done in place has two buffers that are swapped.
+        (loop("%v = %x", flipped("%w", "%v"), "%w"), 1),
         # A new array that is made after the old one was last read goes where the old one was.
         (loop("%v = %x", flipped("%a", "%v") + flipped("%w", "%a"), "%w"), 1),
-        # Two that change places take three copies, three in a circle four.
-        (loop("%v = %x, %w = %y", "", "%w, %v", results="%r#1, %r#2"), 2 + 3),
-        (loop("%u = %x, %v = %x, %w = %y", "", "%v, %w, %u", results="%r#1, %r#2, %r#3"), 3 + 4),
+        # Two that change places, and three in a circle.
+        (loop("%v = %x, %w = %y", "", "%w, %v", results="%r#1, %r#2"), 2),
+        (loop("%u = %x, %v = %x, %w = %y", "", "%v, %w, %u", results="%r#1, %r#2, %r#3"), 3),
         # One array that two carry on: the second is a copy.
         (loop("%v = %x, %u = %y", added("%w", "%v", "%v"), "%w, %w", results="%r#1, %r#2"), 2 + 1),
-        # A chain needs no temporary.
-        (loop("%v = %x, %w = %y", added("%a", "%v", "%v"), "%a, %v", results="%r#1, %r#2"), 2 + 2),
+        # A chain, whose last buffer is the new array's in the next turn.
+        (loop("%v = %x, %w = %y", added("%a", "%v", "%v"), "%a, %v", results="%r#1, %r#2"), 2),
+        # Of two that carry one array on, one takes its place; the other stays where it is.
+        (loop("%v = %x, %w = %y", flipped("%a", "%v"), "%a, %a", results="%r#1, %r#2"), 2 + 1),
+        (loop("%u = %x, %v = %x, %w = %y", "", "%v, %u, %u", results="%r#1, %r#2, %r#3"), 3 + 1),
+        # What is made outside of the loop has no place to give.
+        (loop("%v = %x", "", "%y"), 1 + 1),
+        (loop("%v = %x, %w = %y", flipped("%a", "%w"), "%w, %x", results="%r#1, %r#2"), 2 + 2),
     ],
 )
 def test_copies_in_a_loop(text: str, moved: int) -> None:

@@ -7,6 +7,7 @@ the comparisons with it allow for.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.lowering.fft_tables import Places
 from tests.comparison import assert_same
 from tests.programs import general_only, run
 
@@ -37,6 +39,7 @@ SMALL = [
     ((2, 1, 3, 1, 2, 2), 2),
     ((3, 67), 1),
     ((2, 67, 3), 2),
+    ((5, 73), 1),
 ]
 LARGE = [
     ((64,), 1),
@@ -103,7 +106,7 @@ def test_fft(kind: str, shape: tuple[int, ...], rank: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("shape", "rank"), [*SMALL[::2], ((3, 72), 1)], ids=str)
+@pytest.mark.parametrize(("shape", "rank"), [*SMALL[::2], ((3, 72), 1), ((2, 73), 1)], ids=str)
 def test_general_path(kind: str, shape: tuple[int, ...], rank: int) -> None:
     name = TYPES[len(shape) % 2]
     x = argument(kind, name, shape)
@@ -112,7 +115,7 @@ def test_general_path(kind: str, shape: tuple[int, ...], rank: int) -> None:
 
 
 @pytest.mark.parametrize("vector_bits", [128, 512])
-@pytest.mark.parametrize(("shape", "rank"), [((10, 100), 2), ((3, 67), 1)], ids=str)
+@pytest.mark.parametrize(("shape", "rank"), [((10, 100), 2), ((3, 67), 1), ((3, 73), 1)], ids=str)
 def test_other_widths_of_vectors(vector_bits: int, shape: tuple[int, ...], rank: int) -> None:
     options = sx.CompileOptions(vector_bits=vector_bits)
     for kind, name in (("RFFT", "f32"), ("IFFT", "f64")):
@@ -180,6 +183,16 @@ def test_impulses_are_roots_of_unity() -> None:
     np.testing.assert_allclose(result.imag, np.sin(angle).astype(float), rtol=0, atol=2.3e-16)
 
 
+@pytest.mark.parametrize("n", [67, 73, 101, 1009])
+def test_orders_of_a_prime(n: int) -> None:
+    """Both orders have every number once, and the second undoes the first but for its direction."""
+    values = Places(n).values()
+    forward, backward = values.real.astype(int).tolist(), values.imag.astype(int).tolist()
+    assert sorted(forward) == list(range(1, n))
+    assert [forward[-q % (n - 1)] for q in backward] == list(range(1, n))
+    assert all(b == a * forward[1] % n for a, b in itertools.pairwise(forward))
+
+
 def test_infinities_and_nans_stay_in_their_line() -> None:
     x = argument("FFT", "f32", (9, 64))
     clean = x.copy()
@@ -194,7 +207,7 @@ def test_infinities_and_nans_stay_in_their_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "rank"), [((100003, 3), 2), ((1 << 16,), 1), ((9, 1 << 15), 1), ((30011,), 1)], ids=str
+    ("shape", "rank"), [((100003, 3), 2), ((1 << 16,), 1), ((9, 1 << 15), 1), ((30011,), 1), ((15121,), 1)], ids=str
 )
 def test_long(shape: tuple[int, ...], rank: int) -> None:
     """Lengths for which the memory of a thread is in the arena, and ones that threads share."""
@@ -230,7 +243,8 @@ def test_inside_a_program() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "rank"), [((5, 48), 1), ((9, 20), 2), ((3, 67), 1), ((13, 3, 10), 3), ((1 << 15,), 1), ((11, 1009), 1)]
+    ("shape", "rank"),
+    [((5, 48), 1), ((9, 20), 2), ((3, 67), 1), ((13, 3, 10), 3), ((1 << 15,), 1), ((11, 1009), 1), ((15121,), 1)],
 )
 def test_in_place(shape: tuple[int, ...], rank: int) -> None:
     """Between other operations a transform may overwrite its operand."""

@@ -1,0 +1,155 @@
+"""Weights that a program holds itself are packed once, while it is compiled.
+
+A kernel whose first phase only packs such an operand is called without it: the phase's own machine code is run here, and
+what it makes takes the place of the constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlir.ir as ir
+import numpy as np
+from mlir.dialects import arith, func, ub
+
+from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.tensor_types import TensorType
+from stablexla.lowering.operations import defining, is_tensor, main_of, walk
+from stablexla.targets.cpu.assign import PARALLEL_GRAIN
+from stablexla.targets.cpu.buffers import root
+from stablexla.targets.cpu.calls import PACKED, Packing, Phase, call_of
+from stablexla.targets.cpu.engine import load
+from stablexla.targets.cpu.entry import ROLE
+from stablexla.targets.cpu.kernel import flat_type
+from stablexla.targets.cpu.sizes import bytes_of
+from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
+from stablexla.targets.driver import run_pipeline
+from stablexla.targets.interface import Signature
+from stablexla.targets.options import CompileOptions
+from stablexla.targets.passes import module_pass
+from stablexla.targets.pipeline import Pipeline, Step
+
+
+def constant_inputs(module: ir.Module) -> dict[str, frozenset[int]]:
+    """Of each kernel that `main` calls, the inputs that are constants in every call."""
+    found: dict[str, frozenset[int]] = {}
+    for op in _calls(module):
+        name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+        constants = frozenset(i for i, v in enumerate(op.operands) if _constant(v) is not None)
+        found[name] = found.get(name, constants) & constants
+    return found
+
+
+@module_pass("stablexla-pack-constants", "packs constants as their kernels want them, so that no call has to")
+def pack_constants(module: ir.Module) -> None:
+    """Each call of a kernel of `main` whose packed input is a constant gets an attribute with what the phase makes."""
+    if not any("stablexla.impl" in view.operation.attributes for view in module.body.operations):
+        return
+    symbols = ir.SymbolTable(module.operation)
+    wanted = []
+    works: dict[tuple[str, ir.Attribute], _Work] = {}
+    for op in _calls(module):
+        call = call_of(op, symbols)
+        for packing in call.packs:
+            value = _constant(op.operands[packing.input])
+            if value is None:
+                continue
+            phase = next(phase for phase in call.phases if phase.function == packing.function)
+            arguments = len(op.operands) + len(op.results)
+            work = _Work(phase, packing, value, arguments + packing.scratch, call.scratch[packing.scratch])
+            wanted.append((op, packing, works.setdefault((packing.function, value), work)))
+    if not wanted:
+        return
+    made = dict(zip(works, _run(module, symbols, list(works.values())), strict=True))
+    with module.context:
+        for op, packing, work in wanted:
+            row = {**packing.attributes, "value": made[work.phase.function, work.value]}
+            before = list(op.attributes[PACKED]) if PACKED in op.attributes else []
+            op.attributes[PACKED] = ir.ArrayAttr.get([*before, ir.DictAttr.get(row)])
+
+
+def _calls(module: ir.Module) -> list[ir.Operation]:
+    return [op for op in walk(main_of(module)) if op.name == "func.call"]
+
+
+def _constant(value: ir.Value) -> ir.Attribute | None:
+    """The constant that an array is, seen through changes of its shape."""
+    maker = defining(root(value)) if is_tensor(value) else None
+    return maker.attributes["value"] if maker is not None and maker.name == "arith.constant" else None
+
+
+# --- running packing phases ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A phase to be run on a constant.
+
+    Attributes:
+        place: number of the scratch buffer among the arguments of the phase's function.
+        type: of that buffer.
+    """
+
+    phase: Phase
+    packing: Packing
+    value: Any
+    place: int
+    type: Any
+
+
+def _run(module: ir.Module, symbols: ir.SymbolTable, works: Sequence[_Work]) -> list[ir.Attribute]:
+    """What the phases make, as bytes."""
+    with module.context, ir.Location.unknown():
+        program = ir.Module.create()
+        with ir.InsertionPoint(program.body):
+            for name in _called({work.phase.function for work in works}, symbols):
+                symbols[name].operation.clone()
+            _write_main(works, symbols)
+        run_pipeline(program, Pipeline("pack", [Step("llvm", ",".join(TO_LLVM), LLVM)]))
+        given = [np.ascontiguousarray(np.array(work.value)).reshape(-1).view(np.uint8) for work in works]
+        sizes = [bytes_of(work.type) for work in works]
+        signature = Signature("pack", tuple(_bytes(len(a)) for a in given), tuple(map(_bytes, sizes)))
+        made = load(program, signature, CompileOptions()).execute(given)
+        return [ir.DenseElementsAttr.get(array, signless=True) for array in made]
+
+
+def _bytes(count: int) -> TensorType:
+    return TensorType(BY_NAME["u8"], (count,))
+
+
+def _called(names: set[str], symbols: ir.SymbolTable) -> list[str]:
+    """Functions and all that they call."""
+    found: list[str] = []
+    waiting = sorted(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.append(name)
+            inner = [op for op in walk(symbols[name].operation) if op.name == "func.call"]
+            waiting += [ir.FlatSymbolRefAttr(op.attributes["callee"]).value for op in inner]
+    return found
+
+
+def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
+    """A program whose parameters are the constants and whose results are the packed ones."""
+    index = ir.IndexType.get()
+    byte = ir.IntegerType.get_signless(8)
+    roles = [*["parameter"] * len(works), *["result"] * len(works), "arena"]
+    types = [flat_type(work.value.type) for work in works] + [work.type for work in works]
+    types.append(ir.MemRefType.get([0], byte))
+    main = func.FuncOp("main", ir.FunctionType.get(types, []))
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({ROLE: ir.StringAttr.get(r)}) for r in roles])
+    arguments = list(main.add_entry_block().arguments)
+    with ir.InsertionPoint(main.entry_block):
+        for number, work in enumerate(works):
+            phase = work.phase
+            inputs = ir.FunctionType(ir.TypeAttr(symbols[phase.function].operation.attributes["function_type"]).value).inputs
+            operands = [arguments[number] if i == work.packing.input else ub.poison(t) for i, t in enumerate(inputs)]
+            operands[work.place] = arguments[len(works) + number]
+            operands[-2:] = [arith.ConstantOp(index, n).result for n in (0, phase.items)]
+            call = func.CallOp([], phase.function, operands)
+            if phase.items > phase.grain:
+                call.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), phase.grain)
+        func.ReturnOp([])
