@@ -52,8 +52,9 @@ class LoweringContext:
     def __init__(self, op: hlo_ir.Operation, walk: ModuleLowering) -> None:
         self.op = op
         self._walk = walk
-        self.operand_types: list[TensorType] = types_of(op.operands, op.name, op.location)
-        self.result_types: list[TensorType] = types_of(op.results, op.name, op.location)
+        place = op.location
+        self.operand_types: list[TensorType] = types_of(op.operands, op.name, place)
+        self.result_types: list[TensorType] = types_of(op.results, op.name, place)
 
     @property
     def op_name(self) -> str:
@@ -181,7 +182,7 @@ class ModuleLowering:
         }
         self.symbols: dict[str, int] = {}
         self._values: dict[hlo_ir.Value, ir.Value] = {}
-        self._locations: dict[str, ir.Location] = {}
+        self._locations: dict[hlo_ir.Attribute, ir.Location] = {}
 
     def lower(self) -> ir.Module:
         """The upstream module, with one public function `main`."""
@@ -239,14 +240,15 @@ class ModuleLowering:
             self._values[formal] = actual
 
     def _location(self, location: Any) -> ir.Location:
-        text = str(location)
-        found = self._locations.get(text)
+        attribute = location.attr
+        found = self._locations.get(attribute)
         if found is None:
+            text = str(location)
             try:
                 found = ir.Location.from_attr(ir.Attribute.parse(text))
             except ir.MLIRError:  # a location that wraps an attribute of StableHLO's own context
                 found = ir.Location.name(text)
-            self._locations[text] = found
+            self._locations[attribute] = found
         return found
 
 

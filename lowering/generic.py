@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import arith, linalg, tensor
+from mlir.dialects import arith, tensor
 
+from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.storage import from_storage, to_storage
 from stablexla.lowering.types import TensorType, tensor_storage
@@ -41,6 +42,22 @@ def fill(value: ir.Value, type_: TensorType) -> ir.Value:
     return tensor.splat(tensor_storage(type_), to_storage(value, type_.element), [])
 
 
+def filled(value: ir.Value, out: ir.Value) -> ir.Value:
+    """A linalg.fill of a tensor with a stored scalar; the bindings' own function for it takes fifteen times as long."""
+    made = ir.Operation.create(
+        "linalg.fill",
+        results=[out.type],
+        operands=[value, out],
+        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])},
+        regions=1,
+    )
+    location = ir.Location.current
+    block = made.regions[0].blocks.append(value.type, out.type.element_type, arg_locs=[location] * 2)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
+    return made.result
+
+
 @dataclass(frozen=True)
 class Output:
     """What a linalg.generic makes: its type, and for loops that reduce the stored scalar that they start from."""
@@ -51,7 +68,7 @@ class Output:
     def initial(self, shape: tuple[int, ...]) -> ir.Value:
         """The tensor to begin with, under the shape that is left without dimensions of size 1."""
         made = empty(self.type.with_shape(shape))
-        return made if self.start is None else linalg.fill(self.start, outs=[made])
+        return made if self.start is None else filled(self.start, made)
 
 
 def generic(
@@ -73,15 +90,16 @@ def generic(
         kept: loops that are kept even when they run once.
         attributes: further attributes for the operation.
     """
-    nest = _Nest(inputs, outputs, maps, iterators, kept)
+    nest = _nest(inputs, outputs, maps, iterators, kept)
+    read = [without(v, dropped) for v, dropped in zip(inputs, nest.dropped, strict=False)]
     starts = [o.initial(shape) for o, shape in zip(outputs, nest.output_shapes, strict=True)]
     op = ir.Operation.create(
         "linalg.generic",
         results=[v.type for v in starts],
-        operands=[*nest.inputs, *starts],
+        operands=[*read, *starts],
         attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in nest.maps]),
-            "iterator_types": ir.ArrayAttr.get([_iterator(kind) for kind in nest.iterators]),
+            "indexing_maps": nest.maps,
+            "iterator_types": nest.iterators,
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), len(outputs)]),
             **(attributes or {}),
         },
@@ -89,46 +107,71 @@ def generic(
     )
     if mark:
         op.attributes[mark] = ir.UnitAttr.get()
-    elements = [_element(v.type) for v in (*nest.inputs, *starts)]
+    elements = [_element(v.type) for v in (*read, *starts)]
     location = ir.Location.current
     block = op.regions[0].blocks.append(*elements, arg_locs=[location] * len(elements))
     with ir.InsertionPoint(block):
-        linalg.YieldOp(list(body(list(block.arguments))))
-    nest.renumber(block)
+        ir.Operation.create("linalg.yield", operands=list(body(list(block.arguments))))
+    if len(nest.kept) != len(iterators):
+        nest.renumber(block)
     return [with_dimensions(r, o.type.shape) for r, o in zip(op.results, outputs, strict=True)]
+
+
+def _nest(
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[Output],
+    maps: Sequence[ir.AffineMap],
+    iterators: Sequence[str],
+    kept: Sequence[int],
+) -> _Nest:
+    """The loops over such shapes through such maps: equal ones are thought about once."""
+    shapes = [tuple(v.type.shape) if isinstance(v.type, ir.RankedTensorType) else () for v in inputs]
+    shapes += [tuple(o.type.shape) for o in outputs]
+    known = kept_with_contexts("nests")
+    key = (len(inputs), tuple(shapes), tuple(maps), tuple(iterators), tuple(kept), ir.Context.current)
+    found: _Nest | None = known.get(key)
+    if found is None:
+        found = known[key] = _Nest(shapes, len(inputs), maps, iterators, kept)
+    return found
 
 
 class _Nest:
     """The loops of a linalg.generic, without those that run once: they hide that two nests are over the same
-    elements."""
+    elements.
+
+    Attributes:
+        kept: the loops that are left.
+        maps, iterators: the attributes of the operation.
+        dropped: for each operand the dimensions of size 1 that it is read without.
+        output_shapes: what is left of the outputs' shapes.
+    """
 
     def __init__(
         self,
-        inputs: Sequence[ir.Value],
-        outputs: Sequence[Output],
+        shapes: Sequence[tuple[int, ...]],
+        inputs: int,
         maps: Sequence[ir.AffineMap],
         iterators: Sequence[str],
         kept: Sequence[int] = (),
     ) -> None:
-        shapes = [list(v.type.shape) if isinstance(v.type, ir.RankedTensorType) else [] for v in inputs]
-        shapes += [list(o.type.shape) for o in outputs]
-        self._kept = sorted({*self._loops_to_keep(shapes, maps, iterators), *kept})
-        self.iterators = [iterators[d] for d in self._kept]
+        self.kept = sorted({*self._loops_to_keep(shapes, maps, iterators), *kept})
+        self.iterators = ir.ArrayAttr.get([_iterator(iterators[d]) for d in self.kept])
         zero = ir.AffineConstantExpr.get(0)
-        places = {d: ir.AffineDimExpr.get(i) for i, d in enumerate(self._kept)}
-        substitution = ir.AffineMap.get(len(self._kept), 0, [places.get(d, zero) for d in range(len(iterators))])
-        self.inputs: list[ir.Value] = []
-        self.maps: list[ir.AffineMap] = []
-        self.output_shapes: list[tuple[int, ...]] = []
-        for i, (shape, map_) in enumerate(zip(shapes, maps, strict=True)):
+        places = {d: ir.AffineDimExpr.get(i) for i, d in enumerate(self.kept)}
+        substitution = ir.AffineMap.get(len(self.kept), 0, [places.get(d, zero) for d in range(len(iterators))])
+        self.dropped: list[list[int]] = []
+        made: list[ir.Attribute] = []
+        for shape, map_ in zip(shapes, maps, strict=True):
             exprs = [e.compose(substitution) for e in map_.results]
             dropped = [k for k, (e, n) in enumerate(zip(exprs, shape, strict=True)) if n == 1 and e == zero]
+            self.dropped.append(dropped)
             left = [e for k, e in enumerate(exprs) if k not in dropped]
-            self.maps.append(ir.AffineMap.get(len(self._kept), 0, left))
-            if i < len(inputs):
-                self.inputs.append(without(inputs[i], dropped))
-            else:
-                self.output_shapes.append(tuple(n for k, n in enumerate(shape) if k not in dropped))
+            made.append(ir.AffineMapAttr.get(ir.AffineMap.get(len(self.kept), 0, left)))
+        self.maps = ir.ArrayAttr.get(made)
+        self.output_shapes = [
+            tuple(n for k, n in enumerate(shape) if k not in dropped)
+            for shape, dropped in zip(shapes[inputs:], self.dropped[inputs:], strict=True)
+        ]
 
     @staticmethod
     def _loops_to_keep(
@@ -152,8 +195,8 @@ class _Nest:
                 continue
             loop = ir.IntegerAttr(view.operation.attributes["dim"]).value
             with ir.InsertionPoint(view):
-                index = arith.constant(ir.IndexType.get(), 0) if loop not in self._kept else None
-                index = loop_index(self._kept.index(loop)) if index is None else index
+                index = arith.constant(ir.IndexType.get(), 0) if loop not in self.kept else None
+                index = loop_index(self.kept.index(loop)) if index is None else index
             view.operation.results[0].replace_all_uses_with(index)
             view.operation.erase()
 

@@ -10,6 +10,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
+from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.element_types import BY_MLIR, BY_NAME, ElementType
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.tensor_types import TensorType as TensorType  # it is named from here
@@ -29,6 +30,15 @@ def tensor_type(type_: Any) -> TensorType:
     Raises:
         UnsupportedError: a dynamic extent, or a type that is no tensor of one of XLA's element types.
     """
+    known = kept_with_contexts("tensor types")
+    found: TensorType | None = known.get(type_)
+    if found is None:
+        found = known[type_] = _read(type_)
+    return found
+
+
+def _read(type_: Any) -> TensorType:
+    """`tensor_type` of a type that was not read yet: to have it printed takes long."""
     if not isinstance(type_, hlo_ir.RankedTensorType):
         if is_token(type_):
             return TOKEN
@@ -54,7 +64,11 @@ def value_type(element: ElementType) -> ir.Type:
         return ir.IntegerType.get_signless(1)
     if element.is_integer:
         return ir.IntegerType.get_signless(max(8, element.bits))
-    return ir.Type.parse(element.mlir)
+    known = kept_with_contexts("value types")
+    found: ir.Type | None = known.get((element.mlir, ir.Context.current))
+    if found is None:
+        found = known[element.mlir, ir.Context.current] = ir.Type.parse(element.mlir)
+    return found
 
 
 def storage_type(element: ElementType) -> ir.Type:

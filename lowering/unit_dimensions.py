@@ -6,10 +6,9 @@ So the maximum of each row of a [8,128] array, kept as [8,1] and subtracted, sti
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import mlir.ir as ir
-from mlir.dialects import tensor
 
 
 def without(value: ir.Value, dropped: Sequence[int]) -> ir.Value:
@@ -24,16 +23,32 @@ def without(value: ir.Value, dropped: Sequence[int]) -> ir.Value:
         source = maker.operation.operands[0]
         if source.type == result:
             return source
-    return tensor.collapse_shape(result, value, _groups(len(shape), kept))
+    return _reshaped("tensor.collapse_shape", value, result, _groups(len(shape), kept))
 
 
 def with_dimensions(value: ir.Value, shape: Sequence[int]) -> ir.Value:
     """A tensor under a shape that has some dimensions of size 1 more."""
-    if list(value.type.shape) == list(shape):
+    type_ = value.type
+    if list(type_.shape) == list(shape):
         return value
-    kept = _positions(value.type.shape, shape)
-    result = ir.RankedTensorType.get(shape, value.type.element_type)
-    return tensor.expand_shape(result, value, _groups(len(shape), kept), [], list(shape))
+    kept = _positions(type_.shape, shape)
+    result = ir.RankedTensorType.get(shape, type_.element_type)
+    extents = {"static_output_shape": ir.DenseI64ArrayAttr.get(list(shape))}
+    return _reshaped("tensor.expand_shape", value, result, _groups(len(shape), kept), extents)
+
+
+def _reshaped(
+    name: str,
+    value: ir.Value,
+    result: ir.Type,
+    groups: Sequence[Sequence[int]],
+    attributes: Mapping[str, ir.Attribute] | None = None,
+) -> ir.Value:
+    """A reshape with its groups of dimensions; the classes of the bindings take five times as long to make one."""
+    i64 = ir.IntegerType.get_signless(64)
+    numbers = [ir.ArrayAttr.get([ir.IntegerAttr.get(i64, d) for d in group]) for group in groups]
+    given = {"reassociation": ir.ArrayAttr.get(numbers), **(attributes or {})}
+    return ir.Operation.create(name, results=[result], operands=[value], attributes=given).result
 
 
 def differ_only_in_units(one: Sequence[int], other: Sequence[int]) -> bool:

@@ -134,6 +134,16 @@ class Executable:
         return int(self._function.arena_bytes)
 
     @property
+    def constant_bytes(self) -> int:
+        """Memory for what the program holds itself, weights as the kernels want them; it goes with the executable.
+
+        >>> b = sx.XlaBuilder("table")
+        >>> sx.compile(b.build(b.parameter(0, sx.f32[100]) + b.constant(np.arange(100, dtype=np.float32)))).constant_bytes
+        400
+        """
+        return sum(constant.nbytes for constant in self._function.constants)
+
+    @property
     def aliases(self) -> dict[int, int]:
         """For results the donated parameter whose memory each can take, both counted as leaves.
 

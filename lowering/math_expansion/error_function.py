@@ -41,12 +41,22 @@ _FAR_DOUBLE = (
     1.6302122250792204e-07, -1.81303887836468e-08, 1.402386704147467e-09, -6.744530910968451e-11,
     1.5187802508836566e-12,
 )  # fmt: skip
-# erfc(x) = p(q) exp(-x**2) / (1 + 2 x): q = (x - 2) / (x + 2) to 30 bits, q = (x - 4) / (x + 4) to 54
+# erfc(x) = exp(-x**2) p(x) / q(x) to 33 bits, and to 21
 _TAIL_SHORT = (
-    1.276978382683784, -0.09276382089575143, -0.16603052229411075, 0.16405104816805932, -0.05421781147184995,
-    -0.008030939909687439, 0.008708958666289157, 0.001252903527120842, -0.001420346737883031,
-    -0.0004008331566782661, 0.00016889932153614848, 7.920337239153e-05,
+    (
+        0.9999999999219296, 1.4333341589917754, 0.9995240691531825, 0.401726677123387, 0.09261784589297264,
+        0.009985983007899447,
+    ),
+    (
+        1.0, 2.5617133154290928, 2.890108240260559, 1.8534020656354906, 0.7209149514159755, 0.16415975592321796,
+        0.017699717460267297,
+    ),
 )  # fmt: skip
+_TAIL_SHORTEST = (
+    (0.9999996148525077, 1.0252857900663364, 0.47931973427060554, 0.09683197715536762),
+    (1.0, 2.1536378935871476, 1.9097435486257517, 0.8490123368471342, 0.1716495428046864),
+)
+# erfc(x) = p(q) exp(-x**2) / (1 + 2 x): q = (x - 4) / (x + 4)
 _TAIL_DOUBLE = (
     1.2329951186255526, -0.13962111684056316, 0.015379652102605898, 0.06809705425476287, -0.10103906603555139,
     0.09373283499622949, -0.06633036582837212, 0.037167515565448235, -0.016197733878524846, 0.005031969789345064,
@@ -134,7 +144,7 @@ def _is_rounded_to_bf16(operation: ir.Operation) -> bool:
 def erfc(x: Real) -> Real:
     """1 - erf(x), without cancellation for large x."""
     if x.format.width == 32:
-        return _erfc_short(x.to_double()).rounded_to(x.format)
+        return _erfc_short(x)
     a = abs(x)
     t = a.at_most(28.0)
     # exp(-t**2) with the square as a pair
@@ -156,22 +166,20 @@ def erfc(x: Real) -> Real:
 
 
 def _erfc_short(x: Real) -> Real:
-    """erfc of an f32 in f64, to 30 bits."""
-    t = abs(x).at_most(12.0)
-    over, twice = t + 2.0, t.fma(2.0, 1.0)
-    inverse = 1.0 / (over * twice)
-    q = (t - 2.0) * (twice * inverse)
-    tail = polynomial(q, _TAIL_SHORT) * (over * inverse) * exp_short(-(t * t))
-    return select(x < 0.0, 2.0 - tail, tail)
+    """erfc of an f32, computed in f64 to 30 bits."""
+    t = abs(x).at_most(12.0).to_double()
+    sign = x.format.real(1.0).with_sign_of(x).to_double()
+    top, bottom = (polynomial(t, part) for part in _TAIL_SHORT)
+    tail = top * exp_short(-(t * t)) / bottom
+    # for negative x, 2 - tail
+    return tail.fma(sign, 1.0 - sign).rounded_to(x.format)
 
 
 def _erfc_for_bf16(x: Real) -> Real:
     """erfc of an f32 by f32 alone, to 17 bits: the square is rounded."""
     t = abs(x).at_most(12.0)
-    over, twice = t + 2.0, t.fma(2.0, 1.0)
-    inverse = 1.0 / (over * twice)
-    q = (t - 2.0) * (twice * inverse)
-    tail = polynomial(q, _TAIL_SHORT) * (over * inverse) * exp(-(t * t))
+    top, bottom = (polynomial(t, part) for part in _TAIL_SHORTEST)
+    tail = top * exp(-(t * t)) / bottom
     return select(x < 0.0, 2.0 - tail, tail)
 
 

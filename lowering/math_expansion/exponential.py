@@ -96,16 +96,18 @@ def exp_bounded(x: Real) -> Real:
 
 def exp_short(x: Real) -> Real:
     """exp(x) of an f64 to 32 bits, for |x| < 700."""
-    return _exp_plain(x, _EXP_SHORT)
+    return _exp_plain(x, _EXP_SHORT, whole_ln2=False)
 
 
-def _exp_plain(x: Real, coefficients: tuple[float, ...]) -> Real:
+def _exp_plain(x: Real, coefficients: tuple[float, ...], whole_ln2: bool = True) -> Real:
     """exp(x) without the low part of r, where the result is a normal number."""
     high_ln2, low_ln2 = ln2(x.format)
     magic = x.format.layout.magic
     shifted = x.fma(LOG2_E, magic)
     n = shifted - magic
-    r = n.fma(-low_ln2, n.fma(-high_ln2, x))
+    r = n.fma(-high_ln2, x)
+    if whole_ln2:
+        r = n.fma(-low_ln2, r)
     fraction = (r * r).fma(polynomial(r, coefficients), r)
     factor = power_of_shifted(shifted.bits())
     return fraction.fma(factor, factor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -129,12 +129,13 @@ def _calls(main: Any) -> Iterator[tuple[Any, int]]:
 
 
 def _call(number: int, op: Any, depth: int, assignment: BufferAssignment) -> CallNote:
-    def buffers(values: Any) -> tuple[BufferNote, ...]:
-        found = [assignment.buffer_of(v) for v in values if is_tensor(v)]
+    def notes(found: Iterable[Any]) -> tuple[BufferNote, ...]:
         return tuple(BufferNote(b.role, b.number, b.offset, b.bytes) for b in found)
 
+    operands = (assignment.operand_buffer(op, i) for i, v in enumerate(op.operands) if is_tensor(v))
+    results = (assignment.buffer_of(v) for v in op.results if is_tensor(v))
     kernel = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-    return CallNote(number, kernel, depth, numbers_in(str(op.location)), buffers(op.operands), buffers(op.results))
+    return CallNote(number, kernel, depth, numbers_in(str(op.location)), notes(operands), notes(results))
 
 
 def _kernel(name: str, function: Any, calls: Sequence[CallNote], call: Any) -> KernelNote:

@@ -195,10 +195,10 @@ class BufferedMain:
             call.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), grain)
 
     def _operand(self, op: ir.Operation, number: int) -> ir.Value:
-        value, unread = op.operands[number], self._assignment.unread.get((op, number))
-        if unread is not None:
-            return self._view(unread, flat_type(value.type))
-        return self._array(value) if is_tensor(value) else self._values[value]
+        value = op.operands[number]
+        if not is_tensor(value):
+            return self._values[value]
+        return self._view(self._assignment.operand_buffer(op, number), flat_type(value.type))
 
     def _while(self, op: ir.Operation) -> None:
         self._copy(self._assignment.copies[op])

@@ -127,6 +127,10 @@ class BufferAssignment:
         """Where the array lives."""
         return self._buffers[root(value)].find()
 
+    def operand_buffer(self, op: ir.Operation, number: int) -> Buffer:
+        """Where an array is that a call takes; if the call does not read it, some other memory."""
+        return self.unread.get((op, number)) or self.buffer_of(op.operands[number])
+
     def result_buffer(self, number: int) -> Buffer:
         """The caller's memory for a result."""
         return self._results[number]

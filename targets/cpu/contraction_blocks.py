@@ -32,11 +32,15 @@ from stablexla.targets.cpu.shared import Shared
 
 @dataclass(frozen=True)
 class Factor:
-    """Packed panels of a factor: a buffer, where the first panel begins, and how far it is to the next."""
+    """Packed panels of a factor: a buffer, where the first panel begins, and how far it is to the next.
+
+    `ahead` is what will be read soon, from where on and how many elements of it a step of k asks for.
+    """
 
     buffer: Value
     at: Index
     stride: Index = 0
+    ahead: tuple[Index, Index] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def sum_tile(
 
     def write(buffers: list[Value], numbers: list[Value]) -> None:
         a, b, out = buffers
-        a_at, b_at, count, rows, columns, at, stride, add = numbers
+        a_at, b_at, ahead_at, ahead, count, rows, columns, at, stride, add = numbers
         places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         starts = [at + stride * r for r in range(tile.rows)]
         for start in starts:  # their lines come while the sums are made
@@ -81,6 +85,7 @@ def sum_tile(
         width = tile.vectors * lanes
         with loop(0, count, 1, [constant(0, vector_of(lanes, a.element))] * len(places)) as k:
             left, right = k.iv * tile.rows + a_at, k.iv * width + b_at
+            prefetch(b, k.iv * ahead + ahead_at, locality=2)
             factors = [load(a, left + r) for r in range(tile.rows)]
             vectors = [load(b, right + v * lanes, lanes) for v in range(tile.vectors)]
             k.yields(*multiply_add(lanes, tile, factors.__getitem__, vectors.__getitem__, k.args))
@@ -100,7 +105,7 @@ def sum_tile(
 
     name = f"stablexla_sum_tile_{tile.rows}x{tile.vectors}"
     all_of_it = (tile.rows, tile.vectors * lanes)
-    numbers = [lhs.at, rhs.at, steps, *(size or all_of_it), to.at, to.stride, to.add]
+    numbers = [lhs.at, rhs.at, *rhs.ahead, steps, *(size or all_of_it), to.at, to.stride, to.add]
     shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
 
 

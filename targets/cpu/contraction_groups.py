@@ -80,7 +80,8 @@ def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> 
         phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
     # Unfinished sums in a result would overwrite what the epilogue still has to read.
     in_place = contraction.in_place if shape.k_blocks == 1 or shape.needs_partial else ()
-    packs = ((kernel.impl_name + "_pack", contraction.b.number, 0),) if shape.shared else ()
+    alone = shape.shared and not shape.corrections
+    packs = ((kernel.impl_name + "_pack", contraction.b.number, 0),) if alone else ()
     return Emitted(items, phases[-1][2], scratch, in_place, phases=tuple(phases), packs=packs)
 
 
@@ -129,7 +130,7 @@ class _Shape:
         copies = math.prod(axis.extent for axis in self.rhs_batch)
         self.rhs_size = self.k_blocks * self.panel_count * self.panel_size
         shared_bytes = copies * self.rhs_size * 4 // product.group
-        self.shared = self.row_blocks > 1 and shared_bytes <= SHARED_BYTES
+        self.shared = (self.row_blocks > 1 or c.b.number in c.kernel.constants) and shared_bytes <= SHARED_BYTES
         self.copies = copies
         most_panels = max(1, GROUP_BYTES // (self.depth * self.bytes * self.width))
         self.panels = 8 if self.shared else min(most_panels, math.ceil(self.columns / self.width))
@@ -365,7 +366,7 @@ class _Block:
 
     def _write(self, values: list[Value], frame: Frame, row: Value, column: Value, sums: Sums) -> None:
         """All tiles go out through a buffer: that is one piece of code for those inside and those at an edge."""
-        spill_tile(self.scene, self.shape.tile, values, self.spill)
+        spill_tile(self.scene.lanes, values, self.spill)
         self._write_spilled(frame, row, column, sums)
 
     def _write_spilled(self, frame: Frame, row: Value, column: Value, sums: Sums) -> None:

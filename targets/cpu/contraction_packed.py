@@ -278,10 +278,14 @@ class _Block:
         """All register tiles of a block."""
         tile, width = self.plan.tile, self.shape.width
         down, across = (size[0] + (tile.rows - 1)) // tile.rows, (size[1] + (width - 1)) // width
+        ahead = (index(width - 1) + down) // down
         with loop(0, across) as j, loop(0, down) as i:
             first = (i.iv * tile.rows, j.iv * width)
             left = Factor(self.lhs, i.iv * self.lhs_panels.stride)
-            right = Factor(rhs.buffer, j.iv * rhs.stride + rhs.at)
+            # While a panel is used for all rows, the next one comes nearer.
+            panel = j.iv * rhs.stride + rhs.at
+            soon = panel + rhs.stride + i.iv * ahead * size[2]
+            right = Factor(rhs.buffer, panel, ahead=(soon, ahead))
             place = (at[0] + first[0], at[1] + first[1])
             one(left, right, size[2], place, (size[0] - first[0], size[1] - first[1]))
 

@@ -19,6 +19,7 @@ from stablexla.targets.cpu.emission import (
     alloca,
     bits_of,
     emitting,
+    extract,
     fma,
     index,
     load_lanes,
@@ -91,11 +92,14 @@ class _Dots:
                 self.scene.load_a, self.scene.inputs[c.a.number], frame.a, c.m.a, c.k.a, c.m.extent, c.k.extent
             )
             pack_panels(self.lines, source, self.lhs)
-        with loop(0, columns, width) as group:
-            lines = [minimum(first + group.iv + r, c.n.extent - 1) * c.n.b + frame.b for r in range(width)]
+        # Lines that are read side by side are far from each other: each is followed by the next one in memory.
+        apart = (columns + (width - 1)) // width
+        with loop(0, apart) as group:
+            places = [group.iv + apart * r for r in range(width)]
+            lines = [(minimum(place, columns - 1) + first) * c.n.b + frame.b for place in places]
             for_groups(
                 self.groups,
-                lambda row, rows: self._keep(self._sum(index(frame.a), row, rows, lines), row, group.iv),
+                lambda row, rows: self._keep(self._sum(index(frame.a), row, rows, lines), row, places),
             )
         self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
 
@@ -144,20 +148,20 @@ class _Dots:
         pairs = [(row, factor) for row in rows for factor in factors]
         return [fma(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]
 
-    def _keep(self, sums: list[Value], row: Value, column: Value) -> None:
-        """Adds up the lanes and stores the sums of some rows with the group of lines that begins at `column`."""
+    def _keep(self, sums: list[Value], row: Value, columns: Sequence[Value]) -> None:
+        """Adds up the lanes and stores the sums of some rows with a group of lines, which make these columns."""
         lanes, width = self.scene.lanes, self.plan.width
         for m in range(len(sums) // width):
             line = sums[m * width : (m + 1) * width]
-            at = (row + m) * self.stride + column
             if width == lanes:
-                columns = transpose_registers(line)
-                while len(columns) > 1:
-                    columns = [a + b for a, b in zip(columns[::2], columns[1::2], strict=True)]
-                store(columns[0], self.sums, at)
-                continue
-            for r, value in enumerate(line):
-                store(reduce_add(value), self.sums, at + r)
+                parts = transpose_registers(line)
+                while len(parts) > 1:
+                    parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
+                totals = [extract(parts[0], r) for r in range(width)]
+            else:
+                totals = [reduce_add(value) for value in line]
+            for total, column in zip(totals, columns, strict=True):
+                store(total, self.sums, (row + m) * self.stride + column)
 
 
 def reading_grain(contraction: Contraction, items: int) -> int:

@@ -607,9 +607,9 @@ def _pieces(count: int) -> list[tuple[int, int]]:
     return out
 
 
-def prefetch(buffer: Value, at: Index, write: bool = False) -> None:
-    """Asks for a cache line ahead of its use; harmless past the end."""
-    memref.prefetch(buffer.ssa, [index(at).ssa], write, 3, True)
+def prefetch(buffer: Value, at: Index, write: bool = False, locality: int = 3) -> None:
+    """Asks for a cache line ahead of its use, by default in all caches, for less in the outer ones; harmless anywhere."""
+    memref.prefetch(buffer.ssa, [index(at).ssa], write, locality, True)
 
 
 # --- bodies of linalg operations ----------------------------------------------------------------------------

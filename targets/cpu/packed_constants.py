@@ -1,7 +1,7 @@
 """Weights that a program holds itself are packed once, while it is compiled.
 
-A kernel whose first phase only packs such an operand is called without it: the phase's own machine code is run here, and
-what it makes takes the place of the constant.
+A kernel whose first phase only packs such an operand is called without it: the phase's own machine code is run here,
+and what it makes takes the place of the constant.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from stablexla.targets.cpu.buffers import root
 from stablexla.targets.cpu.calls import PACKED, Packing, Phase, call_of
 from stablexla.targets.cpu.engine import load
 from stablexla.targets.cpu.entry import ROLE
-from stablexla.targets.cpu.kernel import flat_type
 from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.driver import run_pipeline
@@ -49,12 +48,14 @@ def pack_constants(module: ir.Module) -> None:
         return
     symbols = ir.SymbolTable(module.operation)
     wanted = []
+    needed: set[str] = set()
     works: dict[tuple[str, ir.Attribute], _Work] = {}
     for op in _calls(module):
         call = call_of(op, symbols)
         for packing in call.packs:
             value = _constant(op.operands[packing.input])
             if value is None:
+                needed.add(packing.function)
                 continue
             phase = next(phase for phase in call.phases if phase.function == packing.function)
             arguments = len(op.operands) + len(op.results)
@@ -68,6 +69,8 @@ def pack_constants(module: ir.Module) -> None:
             row = {**packing.attributes, "value": made[work.phase.function, work.value]}
             before = list(op.attributes[PACKED]) if PACKED in op.attributes else []
             op.attributes[PACKED] = ir.ArrayAttr.get([*before, ir.DictAttr.get(row)])
+        for name in {work.phase.function for work in works.values()} - needed:
+            symbols[name].operation.erase()
 
 
 def _calls(module: ir.Module) -> list[ir.Operation]:
@@ -137,19 +140,24 @@ def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
     index = ir.IndexType.get()
     byte = ir.IntegerType.get_signless(8)
     roles = [*["parameter"] * len(works), *["result"] * len(works), "arena"]
-    types = [flat_type(work.value.type) for work in works] + [work.type for work in works]
-    types.append(ir.MemRefType.get([0], byte))
+    taken = [_inputs(work.phase.function, symbols) for work in works]
+    types = [inputs[work.packing.input] for inputs, work in zip(taken, works, strict=True)]
+    types += [*(work.type for work in works), ir.MemRefType.get([0], byte)]
     main = func.FuncOp("main", ir.FunctionType.get(types, []))
     main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({ROLE: ir.StringAttr.get(r)}) for r in roles])
     arguments = list(main.add_entry_block().arguments)
     with ir.InsertionPoint(main.entry_block):
         for number, work in enumerate(works):
             phase = work.phase
-            inputs = ir.FunctionType(ir.TypeAttr(symbols[phase.function].operation.attributes["function_type"]).value).inputs
-            operands = [arguments[number] if i == work.packing.input else ub.poison(t) for i, t in enumerate(inputs)]
+            operands = [ub.poison(t) for t in taken[number]]  # the phase looks at two buffers alone
+            operands[work.packing.input] = arguments[number]
             operands[work.place] = arguments[len(works) + number]
             operands[-2:] = [arith.ConstantOp(index, n).result for n in (0, phase.items)]
             call = func.CallOp([], phase.function, operands)
             if phase.items > phase.grain:
                 call.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), phase.grain)
         func.ReturnOp([])
+
+
+def _inputs(function: str, symbols: ir.SymbolTable) -> list[ir.Type]:
+    return list(ir.TypeAttr(symbols[function].operation.attributes["function_type"]).value.inputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stablexla.dialects.composites import COMPOSITES
 from stablexla.targets import bounded, find_scans, inlining, lowering_passes, ruled, transform  # noqa: F401  (they register passes)
-from stablexla.targets.cpu import assign, attention_find, bf16_as_bits, emit, entry, packed_constants, parallel, rolled, timing  # noqa: F401
+from stablexla.targets.cpu import assign, attention_find, emit, packed_constants, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.imports import bounds, quantized, shapes, shardings  # noqa: F401

@@ -1,7 +1,7 @@
-"""Merging sorted runs of keys a vector at a time: a bitonic network puts two vectors in order.
+"""Merging sorted runs of keys a few vectors at a time: a bitonic network puts twice as many in order.
 
-The smaller half is done with; the larger one stays in registers and meets the next vector of the run whose next key is
-smaller. A run's last vector is filled up with the highest key, which comes after everything.
+The smaller half is done with; the larger one stays in registers and meets the next vectors of the run whose next key is
+smaller. A run's last vectors are filled up with the highest key, which comes after everything.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ from stablexla.targets.cpu.sort_keys import Keys, highest_of, larger, smaller
 from stablexla.targets.cpu.target import CpuTarget
 
 
+# Vectors of a run that are taken at once: a turn waits for the one before it, and takes hardly longer for two (a million
+# f64: 10.7 to 9.1 ms).
+ABREAST = 2
+
+
 @dataclass(frozen=True)
 class Merging:
     """A function that merges two runs of a buffer of `size` keys to another place of it.
@@ -63,7 +68,7 @@ class Merging:
     def call(
         self, buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], to: Value, count: Value
     ) -> None:
-        """The first `count` keys, whole vectors, of two runs, each [first, end) and the left one not empty."""
+        """The first `count` keys, whole turns, of two runs, each [first, end) and the left one not empty."""
         operands = [buffer, *left, *right, to, count]
         func.CallOp([], self.name, [v.ssa for v in operands])
 
@@ -79,25 +84,28 @@ class _Merge:
     right_end: Value
 
     def write(self, to: Value, count: Value) -> None:
-        """Two halves at once, since a turn waits for the one before it; they share a vector if their number is odd."""
-        half = (count // self.lanes + 1) // 2 * self.lanes
+        """Two halves at once, since a turn waits for the one before it; they share a turn if their number is odd."""
+        step = ABREAST * self.lanes
+        half = (count // step + 1) // 2 * step
         before = count - half
-        taken = cut(self.buffer, (self.left, self.left_end), (self.right, self.right_end), before)
+        taken = cut(self.keys, self.buffer, (self.left, self.left_end), (self.right, self.right_end), before)
         begins = (self.left, self.right), (self.left + taken, self.right + (before - taken))
         streams = [self._next([*places, *self._heads(*places)]) for places in begins]
-        size = len(streams[0][0]) + 1
-        with loop(0, half, self.lanes, [v for state, carried in streams for v in (*state, carried)]) as turn:
+        size = len(streams[0][0]) + ABREAST
+        with loop(0, half, step, [v for state, carried in streams for v in (*state, *carried)]) as turn:
             yielded: list[Value] = []
             for number, target in enumerate((to, to + before)):
-                *state, carried = turn.args[number * size : (number + 1) * size]
-                state, other = self._next(state)
-                turned = shuffle(other, other, list(range(self.lanes))[::-1])
-                store(self._ordered(smaller(carried, turned)), self.buffer, target + turn.iv)
-                yielded += [*state, self._ordered(larger(carried, turned))]
+                carried = turn.args[number * size : (number + 1) * size]
+                state, other = self._next(carried[:-ABREAST])
+                turned = [shuffle(v, v, list(range(self.lanes))[::-1]) for v in other[::-1]]
+                pairs = list(zip(carried[-ABREAST:], turned, strict=True))
+                for v, keys in enumerate(self._ordered([smaller(a, b) for a, b in pairs])):
+                    store(keys, self.buffer, target + turn.iv + v * self.lanes)
+                yielded += [*state, *self._ordered([larger(a, b) for a, b in pairs])]
             turn.yields(*yielded)
 
-    def _next(self, state: list[Value]) -> tuple[list[Value], Value]:
-        """The next vector of the run whose head is smaller; the state are where the runs go on, and their heads.
+    def _next(self, state: list[Value]) -> tuple[list[Value], list[Value]]:
+        """The next vectors of the run whose head is smaller; the state are where the runs go on, and their heads.
 
         Which one it is nobody can foresee. What depends on it is computed with a mask that LLVM cannot see through: it
         makes branches of selects. The heads that may come next are read before it is known.
@@ -105,29 +113,41 @@ class _Merge:
         i, j, left, right = state
         from_left = left.le(right)
         here = _mask(from_left)
-        here_keys = cast_index(here, self.keys.type)
-        found = self._filled(_either(here, i, j), _either(here, self.left_end, self.right_end))
-        width = index(self.lanes)
+        here_words = cast_index(here, self.keys.word)
+        at, end = _either(here, i, j), _either(here, self.left_end, self.right_end)
+        found = [self._filled(at + v * self.lanes, end) for v in range(ABREAST)]
+        width = index(ABREAST * self.lanes)
         following = self._heads(i + width, j + width)
         moved = here & width
-        heads = _either(here_keys, following[0], left), _either(here_keys, right, following[1])
+        heads = _either(here_words, following[0], left), _either(here_words, right, following[1])
         return [i + moved, j + (width - moved), *heads], found
 
     def _filled(self, at: Value, end: Value) -> Value:
         """A vector of a run; highest keys behind its end."""
         found = load(self.buffer, minimum(at, end), self.lanes)
-        inside = splat(cast_index(maximum(end - at, 0), self.keys.type), self.lanes)
-        lane = cast_index(steps(self.lanes), vector_of(self.lanes, self.keys.type))
+        inside = splat(cast_index(maximum(end - at, 0), self.keys.word), self.lanes)
+        lane = cast_index(steps(self.lanes), vector_of(self.lanes, self.keys.word))
         return select(lane.lt(inside), found, highest_of(self.keys, self.lanes))
 
     def _heads(self, i: Value, j: Value) -> list[Value]:
-        """The keys at places of the runs; the highest one behind their ends."""
-        highest, found = constant(self.keys.highest, self.keys.type), []
+        """The keys at places of the runs, as integers; the highest one behind their ends."""
+        highest, found = constant(self.keys.magnitude, self.keys.word), []
         for at, end in ((i, self.left_end), (j, self.right_end)):
-            found.append(opaque(select(at.lt(end), load(self.buffer, minimum(at, end)), highest)))
+            key = self.keys.comparable(load(self.buffer, minimum(at, end)))
+            found.append(opaque(select(at.lt(end), key, highest)))
         return found
 
-    def _ordered(self, keys: Value) -> Value:
+    def _ordered(self, keys: list[Value]) -> list[Value]:
+        """Vectors that are bitonic one after the other, in order."""
+        apart = len(keys) // 2
+        while apart:
+            for low in (v for v in range(len(keys)) if not v & apart):
+                high = low | apart
+                keys[low], keys[high] = smaller(keys[low], keys[high]), larger(keys[low], keys[high])
+            apart //= 2
+        return [self._ordered_lanes(v) for v in keys]
+
+    def _ordered_lanes(self, keys: Value) -> Value:
         """A bitonic vector in order."""
         apart, lanes = self.lanes // 2, range(self.lanes)
         while apart:
@@ -148,7 +168,7 @@ def _either(mask: Value, yes: Value, no: Value) -> Value:
     return ((yes ^ no) & mask) ^ no
 
 
-def cut(buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], before: Value) -> Value:
+def cut(keys: Keys, buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], before: Value) -> Value:
     """How many keys of the left run are among the first `before` of both; of equal keys the left one comes first."""
     of_left, of_right = left[1] - left[0], right[1] - right[0]
     least = maximum(before - of_right, 0)
@@ -161,6 +181,6 @@ def cut(buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], be
         open_ = low.lt(high)
         a = load(buffer, left[0] + minimum(half, maximum(of_left - 1, 0)))
         b = load(buffer, right[0] + minimum(maximum(before - 1 - half, 0), maximum(of_right - 1, 0)))
-        first = a.le(b)
+        first = keys.comparable(a).le(keys.comparable(b))
         turn.yields(select(open_ & first, half + 1, low), select(open_ & (first ^ 1), half, high))
     return turn.results[0]

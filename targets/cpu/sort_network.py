@@ -118,7 +118,7 @@ def _blocks(count: Index, size: Value) -> Value:
     return Value(arith.ceildivui(index(count).ssa, size.ssa))
 
 
-def fill(cells: Value, lanes: int, low: int, high: int, key: int) -> None:
+def fill(cells: Value, lanes: int, low: int, high: int, key: int | float) -> None:
     """Puts a key into the cells from one on to another."""
     if low < high:
         type_ = ir.VectorType.get([lanes], cells.element)

@@ -57,7 +57,7 @@ class Rows:
 
     def nothing(self) -> Value:
         """Vectors without bits."""
-        return constant(0, vector_of(self.lanes, self.keys.type))
+        return constant(0, vector_of(self.lanes, self.keys.word))
 
     def along(self, count: int, step: Callable[[Value, int, Value], Value]) -> Value:
         """`step(at, how many, carried)` for vectors of a row; the last one may take some elements again.
@@ -85,7 +85,10 @@ def any_bit(bits: Value) -> Value:
 
 @dataclass(frozen=True)
 class Mending:
-    """A row in order, but for the elements that are alike: of zeros and NaNs there is one form only."""
+    """A row in order, but for the elements that are alike: of zeros and NaNs there is one form only.
+
+    The keys are integers: NaNs have one of their own.
+    """
 
     keys: Keys
     source: Value
@@ -95,7 +98,7 @@ class Mending:
 
     def write(self) -> None:
         alike = [bits for bits, there in ((0, self.keys.zeros_alike), (self.keys.nan, self.keys.nans_alike)) if there]
-        numbers = [constant(bits, self.keys.type) for bits in alike]
+        numbers = [constant(bits, self.keys.word) for bits in alike]
         marks = [self.keys.of_bits(number) for number in numbers]
         with loop(0, self.length, 1, [index(0)] * len(alike)) as turn:
             key = self.keys.of_bits(self._canonical(turn.iv))

@@ -25,7 +25,7 @@ from stablexla.targets.cpu.emission import (
     when,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.cpu.sort_merge import Merging, cut
+from stablexla.targets.cpu.sort_merge import ABREAST, Merging, cut
 from stablexla.targets.cpu.sort_network import network_ns, sort_columns
 from stablexla.targets.cpu.sort_rows import Mending, Rows, any_bit
 from stablexla.targets.cpu.sweeps import grain_of
@@ -57,7 +57,7 @@ class Plan:
     @classmethod
     def of(cls, given: Rows, target: CpuTarget) -> Plan:
         column = COLUMN
-        while column > max(8, given.lanes) and -given.length % (column * given.lanes) * FILLING > given.length:
+        while column > max(8, ABREAST * given.lanes) and -given.length % (column * given.lanes) * FILLING > given.length:
             column //= 2
         block = column * given.lanes
         blocks = -(-given.length // block)
@@ -127,7 +127,7 @@ class _Writer:
         if given.length == self.plan.padded:
             return differing
         end = low + count
-        with loop(minimum(whole, end), end, 1, [constant(0, given.keys.type)]) as turn:
+        with loop(minimum(whole, end), end, 1, [constant(0, given.keys.word)]) as turn:
             inside = turn.iv.lt(given.length)
             at = minimum(turn.iv, given.length - 1)
             bits = given.keys.as_bits(load(self.source, first + at))
@@ -200,7 +200,7 @@ def emit_tiles(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
             writer.finish(index(plan.padded * (plan.levels % 2)), first, index(0), all_)
             if given.keys.has_alike:
                 with when(any_bit(differing)):
-                    Mending(given.keys, writer.source, writer.result, first, given.length).write()
+                    Mending(given.keys.integers, writer.source, writer.result, first, given.length).write()
     return Emitted(given.rows, grain_of(_tile_ns(plan), given.rows), in_place=given.in_place)
 
 
@@ -227,11 +227,11 @@ class _Phases:
     """
 
     def __init__(self, kernel: Kernel, target: CpuTarget, plan: Plan) -> None:
-        self.kernel, self.target, self.plan, self.type = kernel, target, plan, plan.given.keys.type
+        self.kernel, self.target, self.plan, self.keys = kernel, target, plan, plan.given.keys
         self.total = plan.given.rows * plan.padded
         self.tiles = plan.given.rows * plan.tiles
         self.size = 2 * self.total + plan.given.lanes
-        self.scratch = ((str(self.type), self.size), (str(self.type), self.tiles + 1))
+        self.scratch = ((str(self.keys.type), self.size), (str(self.keys.word), self.tiles + 1))
         self.merging = Merging.declare(kernel, target, plan.given.keys, plan.given.lanes, self.size)
 
     def write(self, name: str, piece: Callable[[_Writer, Value, Value, Value], None], nanoseconds: float) -> Row:
@@ -252,11 +252,11 @@ class _Phases:
         at = row * self.plan.padded + low
         differing = writer.keys(row * self.plan.given.length, low, count, at)
         writer.tile(at, count)
-        note = select(any_bit(differing), constant(1, self.type), constant(0, self.type))
+        note = select(any_bit(differing), constant(1, self.keys.word), constant(0, self.keys.word))
         number = row * self.plan.tiles + low // self.plan.keys_of_tile
         store(note, writer.notes, number)
         with when(number.eq(0)):
-            store(constant(0, self.type), writer.notes, self.tiles)
+            store(constant(0, self.keys.word), writer.notes, self.tiles)
 
     def levels(self) -> list[Row]:
         """The phases of merging, and between them those that count them."""
@@ -279,7 +279,7 @@ class _Phases:
         middle, end = minimum(first + width, plan.padded), minimum(first + width * 2, plan.padded)
         left, right = (here + first, here + middle), (here + middle, here + end)
         before = low - first
-        taken = cut(writer.buffer, left, right, before)
+        taken = cut(self.keys, writer.buffer, left, right, before)
         rest = (left[0] + taken, left[1]), (right[0] + (before - taken), right[1])
         writer.merging.call(writer.buffer, *rest, there + low, count)
 
@@ -295,9 +295,9 @@ class _Phases:
         function, arguments = self.kernel.declare(self.scratch, name)
         with emitting(function, self.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
             notes = Value(arguments.scratch[1])
-            with loop(0, tiles, 1, [constant(0, self.type)]) as turn:
+            with loop(0, tiles, 1, [constant(0, self.keys.word)]) as turn:
                 turn.yields(turn.args[0] | load(notes, item.iv * tiles + turn.iv))
             with when(turn.results[0].ne(0)):
                 source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
-                Mending(given.keys, source, result, item.iv * given.length, given.length).write()
+                Mending(given.keys.integers, source, result, item.iv * given.length, given.length).write()
         return name, given.rows, 1

@@ -77,6 +77,6 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: Rows) -> Emitted:
             if given.keys.has_alike:
                 with when(any_bit(differing)), loop(0, lanes) as lane:
                     first = minimum(item.iv * lanes + lane.iv, given.rows - 1) * length
-                    Mending(given.keys, source, result, first, length).write()
+                    Mending(given.keys.integers, source, result, first, length).write()
     items = -(-given.rows // lanes)
     return Emitted(items, grain_of(network_ns(size, given.keys.bits), items), in_place=given.in_place)

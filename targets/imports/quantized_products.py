@@ -1,8 +1,8 @@
 """Products of quantised arrays, summed as integers: no rounding comes in before the result is scaled.
 
-Matrices of bytes are multiplied as they are stored, and what the zero point of lhs adds is taken off afterwards: the sum
-of (a - p) * b is sum(a * b) - p * sum(b); rhs has none. In convolutions, whose padding stands for zeros, zero points are
-taken off before.
+Matrices of bytes are multiplied as they are stored, and what the zero point of lhs adds is taken off afterwards: the
+sum of (a - p) * b is sum(a * b) - p * sum(b); rhs has none. In convolutions, whose padding stands for zeros, zero
+points are taken off before.
 """
 
 from __future__ import annotations

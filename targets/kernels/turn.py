@@ -10,7 +10,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
-from stablexla.lowering.operations import defining, main_of, walk
+from stablexla.lowering.operations import defining, main_of
 from stablexla.targets.kernels.classify import Kind, Loops, classify, is_generic, loops_of
 from stablexla.targets.kernels.prepare import drop_unused
 from stablexla.targets.passes import module_pass
@@ -20,7 +20,8 @@ from stablexla.targets.passes import module_pass
 def turn_products(module: ir.Module) -> None:
     """Takes the transposition of a matrix product into the product's own loops."""
     main = main_of(module)
-    candidates = [op for op in walk(main) if op.parent == main and is_generic(op) and classify(op) is Kind.TRANSPOSE]
+    operations = [view.operation for view in main.regions[0].blocks[0].operations]
+    candidates = [op for op in operations if is_generic(op) and classify(op) is Kind.TRANSPOSE]
     turned = [_turn(op) for op in candidates]
     if any(turned):
         drop_unused(main)

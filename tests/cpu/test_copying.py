@@ -18,7 +18,7 @@ def with_one_element_replaced(name: str, size: int, options: sx.CompileOptions |
     x, update, at = (
         b.parameter(0, sx.Shape(name, (size,))),
         b.parameter(1, sx.Shape(name, (1,))),
-        b.parameter(2, sx.s32),
+        b.parameter(2, sx.s32[()]),
     )
     return sx.compile(b.build(sx.dynamic_update_slice(x, update, [at])), options=options)
 
@@ -61,7 +61,7 @@ def test_one_thread():
 def test_copies_of_one_size_share_a_function():
     b = sx.XlaBuilder("test")
     x, y = b.parameter(0, sx.f32[SHARED]), b.parameter(1, sx.s32[SHARED])
-    executable = sx.compile(b.build(sx.tuple(x, y)))
+    executable = sx.compile(b.build(sx.tuple([x, y])))
     assert executable.ir("buffers").count("func.func private @copy_") == 1
     given = np.arange(SHARED, dtype=np.float32), np.arange(SHARED, dtype=np.int32)
     for got, expected in zip(executable(*given), given, strict=True):

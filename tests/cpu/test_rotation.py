@@ -67,13 +67,13 @@ def check(arrays: int, body: Body, step: Step, shape: tuple[int, ...] = (5, 7), 
     """A loop that carries so many arrays, for every number of turns; `copies` are made in each of them."""
     b = sx.XlaBuilder("test")
     given = [b.parameter(i, sx.Shape("s32", shape)) for i in range(arrays)]
-    count = b.parameter(arrays, sx.s32)
+    count = b.parameter(arrays, sx.s32[()])
 
     def turn(state: sx.XlaOp) -> sx.XlaOp:
-        return sx.tuple(state[0] + 1, state[1], *body(state[0], *(state[i + 2] for i in range(arrays))))
+        return sx.tuple([state[0] + 1, state[1], *body(state[0], *(state[i + 2] for i in range(arrays)))])
 
-    looped = sx.while_(lambda state: state[0] < state[1], turn, sx.tuple(b.constant(np.int32(0)), count, *given))
-    executable = sx.compile(b.build(sx.tuple(*(looped[i + 2] for i in range(arrays)))))
+    looped = sx.while_(lambda state: state[0] < state[1], turn, sx.tuple([b.constant(np.int32(0)), count, *given]))
+    executable = sx.compile(b.build(sx.tuple([*(looped[i + 2] for i in range(arrays))])))
     (inside,) = executable.ir("buffers").split(" do {")[1:] or [""]
     assert inside.split("scf.yield")[0].count("memref.copy") == copies
     rng = np.random.default_rng(arrays)
@@ -117,9 +117,10 @@ def test_an_array_that_two_carry_on():
 
 def test_a_branch_inside():
     def body(i: sx.XlaOp, x: sx.XlaOp) -> list[sx.XlaOp]:
-        return [sx.cond(sx.eq(i % 3, 1), x, lambda x: sx.rev(x, (0,)), x, lambda x: x) + 1]
+        return [sx.conditional(sx.eq(i % 3, 1), x, lambda x: sx.rev(x, (0,)), x, lambda x: x) + 1]
 
-    check(1, body, lambda i, x: [(x[::-1] if i % 3 == 1 else x) + 1])
+    # The branch that changes nothing makes a copy.
+    check(1, body, lambda i, x: [(x[::-1] if i % 3 == 1 else x) + 1], copies=1)
 
 
 def test_a_loop_inside():
@@ -127,9 +128,9 @@ def test_a_loop_inside():
 
     def body(i: sx.XlaOp, x: sx.XlaOp, y: sx.XlaOp) -> list[sx.XlaOp]:
         def turn(state: sx.XlaOp) -> sx.XlaOp:
-            return sx.tuple(state[0] + 1, state[1], state[3], sx.rev(state[2], (1,)) + state[3])
+            return sx.tuple([state[0] + 1, state[1], state[3], sx.rev(state[2], (1,)) + state[3]])
 
-        start = sx.tuple(i - i, i, x, y)
+        start = sx.tuple([i - i, i, x, y])
         inner = sx.while_(lambda state: state[0] < state[1], turn, start)
         return [inner[3], sx.rev(inner[2], (0,))]
 
@@ -140,13 +141,15 @@ def test_a_loop_inside():
 
     b = sx.XlaBuilder("test")
     shape = sx.s32[4, 6]
-    first, second, count = b.parameter(0, shape), b.parameter(1, shape), b.parameter(2, sx.s32)
+    first, second, count = b.parameter(0, shape), b.parameter(1, shape), b.parameter(2, sx.s32[()])
 
     def turn(state: sx.XlaOp) -> sx.XlaOp:
-        return sx.tuple(state[0] + 1, state[1], *body(state[0], state[2], state[3]))
+        return sx.tuple([state[0] + 1, state[1], *body(state[0], state[2], state[3])])
 
-    looped = sx.while_(lambda state: state[0] < state[1], turn, sx.tuple(b.constant(np.int32(0)), count, first, second))
-    executable = sx.compile(b.build(sx.tuple(looped[2], looped[3], looped[2] + looped[3])))
+    looped = sx.while_(
+        lambda state: state[0] < state[1], turn, sx.tuple([b.constant(np.int32(0)), count, first, second])
+    )
+    executable = sx.compile(b.build(sx.tuple([looped[2], looped[3], looped[2] + looped[3]])))
     rng = np.random.default_rng(0)
     x, y = (rng.integers(-9, 9, (4, 6)).astype(np.int32) for _ in range(2))
     with np.errstate(over="ignore"):
@@ -163,9 +166,9 @@ def test_a_condition_that_reads_the_array():
     x = b.parameter(0, sx.s32[9])
 
     def go(state: sx.XlaOp) -> sx.XlaOp:
-        return sx.reduce(state, b.constant(np.int32(0)), sx.add, (0,)) < 100
+        return sx.reduce(state, state.builder.constant(np.int32(0)), sx.add, (0,)) < 100
 
-    looped = sx.while_(go, lambda state: sx.rev(state, (0,)) + sx.iota(b, sx.s32[9], 0), x)
+    looped = sx.while_(go, lambda state: sx.rev(state, (0,)) + state.builder.iota(sx.s32[9], 0), x)
     executable = sx.compile(b.build(looped))
     for start in (0, 3, 5, 50):
         expected = np.full(9, start, np.int32)

@@ -107,6 +107,12 @@ def test_large_results_go_past_the_caches(shape: tuple[int, int]) -> None:
     check((shape[0], 24, 32), (1, 0, 2), target=target)
 
 
+@pytest.mark.parametrize("element", ["f32", "f64"])
+@pytest.mark.parametrize("shape", [(72, 1024), (130, 2048)], ids=str)
+def test_lines_that_drive_each_other_out_of_the_cache(shape: tuple[int, int], element: str) -> None:
+    check(shape, (1, 0), element, CpuTarget(vector_bits=host_target().vector_bits, l2_bytes=4096))
+
+
 @pytest.mark.parametrize("element", ["f32", "f64", "i16", "i8"])
 def test_compiles_for_avx512(element: str) -> None:
     target = CpuTarget(vector_bits=512, num_vector_registers=32, l2_bytes=4096, nontemporal_bytes=4096)

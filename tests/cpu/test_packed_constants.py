@@ -1,0 +1,135 @@
+"""Weights that a program holds itself: packed while it is compiled, with the results of weights that are parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+
+Make = Callable[[sx.XlaOp, sx.XlaOp], sx.XlaOp]
+
+
+def drawn(element: str, *shape: int, seed: int = 0) -> np.ndarray:
+    values = np.random.default_rng(seed).integers(-9, 9, shape)
+    return (values if element.startswith("s") else values / 7).astype(sx.element_type(element).dtype)
+
+
+def built(make: Make, element: str, x: np.ndarray, weight: np.ndarray, *, constant: bool) -> sx.Executable:
+    b, type_ = sx.XlaBuilder("weighted"), sx.element_type(element)
+    given = b.parameter(0, type_[x.shape])
+    return sx.compile(b.build(make(given, b.constant(weight) if constant else b.parameter(1, type_[weight.shape]))))
+
+
+def both(make: Make, element: str, x: np.ndarray, weight: np.ndarray) -> sx.Executable:
+    """Compiles with the weight as a constant; its results must have the very bits of those with a parameter."""
+    packed = built(make, element, x, weight, constant=True)
+    plain = built(make, element, x, weight, constant=False)
+    for one, other in zip(packed.execute([x]), plain.execute([x, weight]), strict=True):
+        np.testing.assert_array_equal(one, other)
+    return packed
+
+
+def text(executable: sx.Executable) -> str:
+    return executable.ir("buffers", large_elements_limit=8)
+
+
+def as_f32(x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+    return sx.dot(x, w, preferred_element_type="f32")
+
+
+def turned(x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+    return sx.dot(x, sx.transpose(w, [1, 0]))
+
+
+MAKERS: dict[str, tuple[Make, str, tuple[int, ...], tuple[int, ...]]] = {
+    "f32": (sx.dot, "f32", (70, 600), (600, 301)),
+    "f64": (sx.dot, "f64", (70, 600), (600, 301)),
+    "s32": (sx.dot, "s32", (70, 600), (600, 301)),
+    "bf16": (as_f32, "bf16", (70, 600), (600, 301)),
+    "weight along k": (turned, "f32", (70, 600), (301, 600)),
+    "many rows": (sx.dot, "f32", (700, 600), (600, 64)),
+    "convolution": (lambda x, w: sx.conv(x, w, (1, 1), "SAME"), "f32", (1, 32, 14, 14), (48, 32, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_no_call_packs(name: str) -> None:
+    make, element, shape, weight = MAKERS[name]
+    made = text(both(make, element, drawn(element, *shape), drawn(element, *weight, seed=1)))
+    assert "_impl_pack" not in made
+    assert made.count('stablexla.role = "constant"') == 1  # as it was given, the weight is not needed any more
+
+
+def test_an_integer_product_with_sums_of_columns() -> None:
+    """Where a packing phase makes more than packed elements, it stays what it was."""
+    as_s32: Make = lambda x, w: sx.dot(x, w, preferred_element_type="s32")  # noqa: E731
+    both(as_s32, "s8", drawn("s8", 150, 600), drawn("s8", 600, 301, seed=1))
+
+
+def test_several_calls_share_what_is_packed() -> None:
+    made = text(both(lambda x, w: sx.dot(sx.dot(x, w), w), "f32", drawn("f32", 70, 600), drawn("f32", 600, 600)))
+    assert made.count('stablexla.role = "constant"') == 1
+
+
+def test_a_weight_that_is_read_otherwise_too_stays() -> None:
+    make: Make = lambda x, w: sx.dot(x, w) + sx.exp(w[:70])  # noqa: E731
+    made = text(both(make, "f32", drawn("f32", 70, 600), drawn("f32", 600, 600)))
+    assert made.count('stablexla.role = "constant"') == 2
+
+
+def test_a_kernel_called_with_parameters_too_packs_those() -> None:
+    make: Make = lambda x, w: sx.dot(sx.dot(x, x), w)  # noqa: E731
+    made = text(both(make, "f32", drawn("f32", 600, 600), drawn("f32", 600, 600, seed=1)))
+    assert "_impl_pack" in made
+
+
+LOOP = """
+func.func @main(%x: tensor<70x600xf32>) -> tensor<70x600xf32> {{
+  %w = stablehlo.constant dense<"0x{bytes}"> : tensor<600x600xf32>
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %three = stablehlo.constant dense<3> : tensor<i32>
+  %last:2 = stablehlo.while(%i = %zero, %y = %x) : tensor<i32>, tensor<70x600xf32>
+    cond {{
+      %more = stablehlo.compare LT, %i, %three : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %more : tensor<i1>
+    }} do {{
+      %next = stablehlo.add %i, %one : tensor<i32>
+      %made = stablehlo.dot %y, %w : (tensor<70x600xf32>, tensor<600x600xf32>) -> tensor<70x600xf32>
+      stablehlo.return %next, %made : tensor<i32>, tensor<70x600xf32>
+    }}
+  return %last#1 : tensor<70x600xf32>
+}}
+"""
+
+
+def test_a_weight_inside_a_loop() -> None:
+    x, weight = drawn("f32", 70, 600), drawn("f32", 600, 600, seed=1) / 100
+    executable = sx.compile(LOOP.format(bytes=weight.tobytes().hex()))
+    np.testing.assert_allclose(executable(x), x @ weight @ weight @ weight, rtol=1e-4, atol=1e-4)
+    assert "_impl_pack" not in text(executable)
+
+
+def test_a_saved_program_keeps_it(tmp_path: Path) -> None:
+    x, weight = drawn("f32", 70, 600), drawn("f32", 600, 301, seed=1)
+    executable = built(sx.dot, "f32", x, weight, constant=True)
+    executable.save(tmp_path / "program")
+    again = sx.load_executable(tmp_path / "program")
+    np.testing.assert_array_equal(again(x), executable(x))
+    assert again.constant_bytes == executable.constant_bytes >= weight.nbytes
+
+
+def test_explain_and_compare_know_it() -> None:
+    x, weight = drawn("f32", 70, 600), drawn("f32", 600, 301, seed=1)
+    executable = built(sx.dot, "f32", x, weight, constant=True)
+    assert executable.explain().constant_bytes == executable.constant_bytes
+    assert executable.compare([x])
+
+
+def test_a_library_for_c_holds_it() -> None:
+    x, weight = drawn("f32", 70, 600), drawn("f32", 600, 301, seed=1)
+    assert "_impl_pack" not in built(sx.dot, "f32", x, weight, constant=True).ir("llvm", large_elements_limit=8)
