@@ -137,12 +137,25 @@ def _run_steps(module: Any, pipeline: Pipeline, watcher: Watcher, again: Callabl
 def _run_step(module: Any, step: Step, watcher: Watcher) -> Any:
     if watcher.pass_by_pass:
         return _run_one_by_one(module, step, watcher)
-    for is_python, elements in step.runs():
+    runs = list(step.runs())
+    for (is_python, elements), following in zip(runs, [*runs[1:], None], strict=True):
         if is_python:
-            module = _run_python(module, elements[0], watcher.verify_each is not False)
+            # What one pass of ours hands to the next is verified with what that leaves: a run that fails is repeated
+            # pass by pass. MLIR's passes, and those of users, are never given what was not verified.
+            later = following is not None and following[0] and _is_ours(elements[0]) and _is_ours(following[1][0])
+            module = _run_python(module, elements[0], _verifies(watcher, later))
         else:
             _run_mlir(module, elements, watcher.verify_each)
     return module
+
+
+def _verifies(watcher: Watcher, later: bool) -> bool:
+    """Whether to verify after a pass written in Python, when it could as well be done `later`."""
+    return not later if watcher.verify_each is None else watcher.verify_each
+
+
+def _is_ours(element: Element) -> bool:
+    return not element.bound()[0].is_users
 
 
 def _run_one_by_one(module: Any, step: Step, watcher: Watcher) -> Any:

@@ -11,6 +11,7 @@ import shlex
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
@@ -126,15 +127,19 @@ class KnobWatcher(Watcher):
         pipeline: what runs.
         source: the module that the run begins with; read at once, if at all.
         times: seconds by step, and by whatever else is added.
+        pass_times: for each step its passes and their seconds, where these were asked for.
     """
 
     name: str
     pipeline: Pipeline
     source: Any
     times: dict[str, float] = field(default_factory=dict)
+    pass_times: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.pass_by_pass = knobs.print_after_all
+        self._prints = knobs.print_after_all
+        self.pass_by_pass = self._prints or knobs.time == "passes"
+        self._began = 0.0
         self._dump = knobs.dump
         self._override = knobs.override
         folder = program_folder(self.name, self.source) if self._dump or self._override else ""
@@ -169,8 +174,13 @@ class KnobWatcher(Watcher):
             header = Header(step.name, command(self._input_of(number), step))
             self._write(self._dump / file_name(number, step.name), header, module)
 
+    def before_pass(self, step: Step, element: Element, module: Any) -> None:
+        self._began = perf_counter()
+
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
-        Printer(Printing(after_all=True), self.name).after(step, element, module)
+        self.pass_times.setdefault(step.name, []).append((element.name, perf_counter() - self._began))
+        if self._prints:
+            Printer(Printing(after_all=True), self.name).after(step, element, module)
 
     def failed(self, number: int, step: Step, before: Any) -> str:
         folder = self._dump or Path(tempfile.mkdtemp(prefix="stablexla-"))
@@ -191,6 +201,9 @@ class KnobWatcher(Watcher):
         table.add_column("seconds", footer=f"{sum(self.times.values()):.4f}", justify="right")
         for name, seconds in self.times.items():
             table.add_row(name, f"{seconds:.4f}")
+            if knobs.time == "passes":
+                for its, taken in self.pass_times.get(name, ()):
+                    table.add_row(f"  {its}", f"{taken:.4f}", style="dim")
         Console(stderr=True).print(table)
 
 

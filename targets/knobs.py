@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from stablexla.dialects.errors import StablexlaError
 
@@ -62,6 +62,15 @@ def _flag(text: str) -> bool:
     return values[text.lower()]
 
 
+def _times(text: str) -> bool | Literal["passes"]:
+    if text.lower() == "passes":
+        return "passes"
+    try:
+        return _flag(text)
+    except ValueError:
+        raise ValueError("it is 1, 0 or passes") from None
+
+
 def _threads(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1024:
         raise ValueError("it is a number of threads, from 1 to 1024")
@@ -91,7 +100,12 @@ class Knobs:
     print_after_all: Knob[bool] = Knob(
         "STABLEXLA_PRINT_AFTER_ALL", False, _flag, "1 prints the IR after every single pass on standard error."
     )
-    time: Knob[bool] = Knob("STABLEXLA_TIME", False, _flag, "1 prints a table of the seconds that each step took.")
+    time: Knob[bool | Literal["passes"]] = Knob(
+        "STABLEXLA_TIME",
+        False,
+        _times,
+        "1 prints a table of the seconds that each step took; with passes, each pass has a row too.",
+    )
     num_threads: Knob[int | None] = Knob(
         "STABLEXLA_NUM_THREADS", None, _threads, "Threads that run programs; as many as the process may use by default."
     )

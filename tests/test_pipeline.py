@@ -332,6 +332,21 @@ class TestDump:
             assert f"// -----// IR Dump After {element.text} (chain: kernels) //----- //" in captured.err
         assert "machine code" in captured.err
 
+    def test_times_of_passes(self, capfd: pytest.CaptureFixture[str]) -> None:
+        with knobs.scoped(time="passes"):
+            sx.compile(PROGRAM)
+        rows = [line.split() for line in capfd.readouterr().err.splitlines()]
+        names = [row[1] for row in rows if len(row) > 2]
+        expected = [n for step in cpu() for n in [*(part.name for part in step.parts), step.name]]
+        assert [name for name in names if name in expected] == [
+            n for step in cpu() for n in [step.name, *(part.name for part in step.parts)]
+        ]
+        with knobs.scoped(time=True):
+            sx.compile(PROGRAM)
+        brief = capfd.readouterr().err
+        assert "buffers" in brief
+        assert "stablexla-emit-kernels" not in brief
+
 
 def strip_locations(text: str) -> str:
     """A text without its first line and without the numbers of its locations."""

@@ -21,6 +21,11 @@ def predict(layers: Layers, x: jax.Array) -> jax.Array:
     return x @ layers[-1][0] + layers[-1][1]
 
 
+def predict_by_constants(x: jax.Array) -> jax.Array:
+    """With weights that are part of the program, as a trained network is handed on."""
+    return predict(layers_of(Draw(np.random.default_rng(7))), x)
+
+
 def loss(layers: Layers, x: jax.Array, labels: jax.Array) -> jax.Array:
     """The mean of what the right class lacks."""
     chances = jax.nn.log_softmax(predict(layers, x))
@@ -77,3 +82,10 @@ enter("mlp-step-adam", "a step of Adam", 256, adam)
 enter("mlp-step-batch-32", "a step of plain gradient descent", 32, descend)
 enter("mlp-step-f64", "a step of plain gradient descent", 256, descend, np.float64)
 enter("mlp-1", "results", 1, predict)
+trace(
+    "mlp-constant",
+    "results of constant weights, 256 rows, float32",
+    predict_by_constants,
+    lambda draw: batch_of(draw, 256)[:1],
+    tolerance=1e-4,
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,23 @@ def drawn_integers(rows: int, inner: int, columns: int) -> Any:
     return draw
 
 
+def add_constant_product(rows: int, inner: int, columns: int) -> None:
+    """A product with a matrix that the program holds itself."""
+
+    @cache
+    def weight() -> Array:
+        return np.resize(np.random.default_rng(7).standard_normal(99_991).astype(np.float32), (inner, columns))
+
+    add(
+        f"matmul-constant-{rows}x{inner}x{columns}",
+        f"({rows},{inner}) by a constant ({inner},{columns}), f32",
+        [sx.f32[rows, inner]],
+        lambda x: sx.dot(x, x.builder.constant(weight())),
+        numpy=lambda x: x @ weight(),
+        operations=2.0 * rows * inner * columns,
+    )
+
+
 PEAKS = {"s8": "int8"}
 for sizes in SIZES:
     add_product(*sizes)
@@ -56,6 +74,7 @@ add_product(1024, 1024, 1024, "f16", "f32", tolerance=1e-3)
 for sizes in ((1024, 1024, 1024), (500, 501, 499)):
     add_product(*sizes, "s8", "s32", draw=drawn_integers(*sizes))
     add_product(*sizes, "f64")
+add_constant_product(128, 1024, 1024)
 
 LONG = 4096
 add(

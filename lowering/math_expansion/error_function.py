@@ -13,7 +13,13 @@ from stablexla.lowering.math_expansion.exponential import (
     reduce_exponent,
 )
 from stablexla.lowering.math_expansion.logarithm import log, log_short
-from stablexla.lowering.math_expansion.registry import emitter, expands, expands_operation, is_real
+from stablexla.lowering.math_expansion.registry import (
+    emitter,
+    expands,
+    expands_operation,
+    is_real,
+    is_rounded_to_bf16,
+)
 from stablexla.lowering.math_expansion.values import Real, Scope, polynomial, select, two_product
 
 # erf(x) = x + x p(x**2 - 1/2) in f32: rounding errors of the polynomial's inner terms count half as much as without
@@ -131,14 +137,7 @@ def erfc_operation(scope: Scope, operation: ir.Operation) -> list[ir.Value] | No
     if not is_real(operation.operands[0].type):
         return None
     x = Real(scope.format_of(operation.operands[0].type), operation.operands[0])
-    return [(_erfc_for_bf16(x) if _is_rounded_to_bf16(operation) else erfc(x)).ssa]
-
-
-def _is_rounded_to_bf16(operation: ir.Operation) -> bool:
-    """Whether an f32 is only needed as bf16."""
-    users = [use.owner for use in operation.results[0].uses]
-    single = str(operation.results[0].type).rstrip(">").endswith("f32")
-    return single and all(user.name == "arith.truncf" and "bf16" in str(user.results[0].type) for user in users)
+    return [(_erfc_for_bf16(x) if is_rounded_to_bf16(operation) else erfc(x)).ssa]
 
 
 def erfc(x: Real) -> Real:

@@ -6,12 +6,21 @@ exp(r) - 1, which loses nothing near r = 0. Coefficients: benchmarks/fit_polynom
 
 from __future__ import annotations
 
-from stablexla.lowering.math_expansion.registry import emitter, expands
+import mlir.ir as ir
+
+from stablexla.lowering.math_expansion.registry import (
+    emitter,
+    expands,
+    expands_operation,
+    is_real,
+    is_rounded_to_bf16,
+)
 from stablexla.lowering.math_expansion.values import (
     Format,
     Integer,
     Pair,
     Real,
+    Scope,
     fast_two_sum,
     polynomial,
     select,
@@ -36,6 +45,8 @@ _EXP_SHORT = (
     0.5000000044386118, 0.16666666369563743, 0.04166635987868825, 0.008333389411959748, 0.0013940715674917719,
     0.0001984596852288876,
 )  # fmt: skip
+# 17 bits, for results that are rounded to bf16
+_EXP_SHORTEST = (0.5000513792037964, 0.16753676533699036, 0.04127681255340576)
 
 
 def ln2(format: Format) -> tuple[float, float]:
@@ -120,10 +131,26 @@ def exp_halved(x: Real, halvings: int = 0) -> Real:
     return scale(expm1_reduced(r), shifted, halvings)
 
 
-@expands("math.exp")
+@expands_operation("math.exp")
+def exp_operation(scope: Scope, operation: ir.Operation) -> list[ir.Value] | None:
+    """With so many digits as the result is rounded to."""
+    if not is_real(operation.operands[0].type):
+        return None
+    x = Real(scope.format_of(operation.operands[0].type), operation.operands[0])
+    return [(_exp_for_bf16(x) if is_rounded_to_bf16(operation) else exp(x)).ssa]
+
+
 def exp(x: Real) -> Real:
     """e**x."""
     return exp_halved(x)
+
+
+def _exp_for_bf16(x: Real) -> Real:
+    """e**x of an f32 to 17 bits, over the whole range."""
+    bounded = x.at_least(-105.0).at_most(90.0)
+    shifted = bounded.fma(LOG2_E, x.format.layout.magic)
+    r = (shifted - x.format.layout.magic).fma(-LN2_SINGLE[0], bounded)
+    return scale((r * r).fma(polynomial(r, _EXP_SHORTEST), r), shifted.bits())
 
 
 @expands("math.exp2")

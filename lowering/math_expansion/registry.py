@@ -31,6 +31,13 @@ def is_real(type_: ir.Type) -> bool:
     return not isinstance(type_, ir.VectorType) or not type_.scalable
 
 
+def is_rounded_to_bf16(operation: ir.Operation) -> bool:
+    """Whether an f32 is only needed as bf16, so that some 17 bits of it will do."""
+    users = [use.owner for use in operation.results[0].uses]
+    single = str(operation.results[0].type).rstrip(">").endswith("f32")
+    return single and all(user.name == "arith.truncf" and "bf16" in str(user.results[0].type) for user in users)
+
+
 def expands(*names: str) -> Callable[[Callable[..., Real]], Callable[..., Real]]:
     """Registers a function of `Real`s as the expansion of the operations `names`, on f32 and f64."""
 

@@ -6,10 +6,12 @@ looked through, and it lies in the cache still. Long rows are cut into parts of 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import arith, math, scf, vector
+from mlir.dialects import arith, scf, vector
+from mlir.dialects import math as math_ops
 
 from stablexla.targets.cpu.chains import Chain, chain_of
 from stablexla.targets.cpu.emission import (
@@ -24,6 +26,7 @@ from stablexla.targets.cpu.emission import (
     load,
     loop,
     minimum,
+    prefetch,
     select,
     shuffle,
     splat,
@@ -38,10 +41,11 @@ from stablexla.targets.cpu.sweeps import Items, duration, grain_of
 from stablexla.targets.cpu.target import CpuTarget
 from stablexla.targets.cpu.vector_body import Scope
 
-# Vectors of a block, and of one turn of its loop; a block of floats is a quarter of the first-level cache.
-BLOCK, ABREAST = 256, 4
+# Vectors of a block, and of one turn of its loop, and how far ahead is read. 4096 rows of 4096 floats take 2.34 ms with
+# blocks of 256 vectors, 2.18 ms with these, and 1.95 ms with reading ahead; their sums take 1.88 ms.
+BLOCK, ABREAST, AHEAD_BYTES = 64, 4, 8 << 10
 # Blocks of a part of a long row, and the number of rows that is enough for all threads.
-BLOCKS_OF_PART, ENOUGH_ROWS = 16, 16
+BLOCKS_OF_PART, ENOUGH_ROWS = 64, 16
 
 Best = list[Value]
 
@@ -156,6 +160,22 @@ class _Search:
         here = row.inside({self.chain.inner: at}, lane=self.chain.inner, lanes=self.lanes)
         return self.folding.selection.widened(splat(here.value(self.ref), self.lanes))
 
+    @property
+    def streams(self) -> list[Load]:
+        """What is read along large arrays."""
+        nodes = [
+            node for node in reachable([self.ref]) if isinstance(node, Load) and node.strides[self.chain.inner] == 1
+        ]
+        size = math.prod(self.chain.nest.extents)
+        return [node for node in nodes if size * bits_of(node.element) // 8 > self.target.l2_bytes]
+
+    def prefetch(self, row: Scope, number: Value) -> None:
+        """Asks for what is read some vectors after this one."""
+        here = row.inside({self.chain.inner: number * self.lanes})
+        for node in self.streams:
+            ahead = AHEAD_BYTES * 8 // bits_of(node.element)
+            prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + ahead)
+
     def better(self, new: Best, old: Best) -> Best:
         """The better one, the old one if they are equal."""
         take = self.folding.selection.better(new[0], old[0])
@@ -179,6 +199,8 @@ class _Search:
         starts = [worst] * ABREAST + [constant(0, flags)] * (ABREAST // 2 if floats else 0)
         last = minimum((block + 1) * BLOCK, self.vectors)
         with loop(block * BLOCK, last, ABREAST, starts) as turn:
+            for u in range(ABREAST):
+                self.prefetch(row, turn.iv + u)
             values = [self.value(row, turn.iv + u) for u in range(ABREAST)]
             best = [self._extreme(v, b) for v, b in zip(values, turn.args, strict=False)]
             nans = []
@@ -272,4 +294,4 @@ class _Search:
         packed = vector.extract(vector.bitcast(ir.VectorType.get([1], bits), hit.ssa), [], [0])
         i32 = ir.IntegerType.get_signless(32)
         wide = packed if self.lanes == 32 else arith.extui(i32, packed)
-        return Value(math.cttz(wide))
+        return Value(math_ops.cttz(wide))

@@ -14,13 +14,13 @@ import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.operations import defining, is_tensor, main_of
+from stablexla.targets.cpu.arena import plan_arena
 from stablexla.targets.cpu.calls import KernelCall, call_of, packed_of
 from stablexla.targets.cpu.donation import find_aliases
 from stablexla.targets.cpu.rotation import Circle, find_circles, settling
 from stablexla.targets.cpu.sizes import bytes_of
 
 ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast"])
-ALIGNMENT = 64
 
 
 @dataclass(eq=False)
@@ -189,7 +189,7 @@ class BufferAssignment:
             self._results.append(found if found.role == "result" and found.number == i else copies[-1].target)
         self.copies[terminator] = copies
         self.aliases = find_aliases(self)
-        self._plan()
+        self.arena_bytes = plan_arena(self._everything())
 
     def _block(self, block: ir.Block) -> None:
         for view in block.operations:
@@ -399,9 +399,8 @@ class BufferAssignment:
                 used.add(id(self.buffer_of(value)))
             self.copies[terminator] = copies
 
-    # ---- the arena ---------------------------------------------------------------------------------------------------
-
     def _everything(self) -> Iterator[Buffer]:
+        """All buffers, each at least once."""
         yield from self._buffers.values()
         for buffers in self.scratch.values():
             yield from buffers
@@ -410,21 +409,3 @@ class BufferAssignment:
             for copy in copies:
                 yield copy.source
                 yield copy.target
-
-    def _plan(self) -> None:
-        """Offsets by life time: the largest buffers first, each at the lowest place that is free while it lives."""
-        waiting = {id(b.find()): b.find() for b in self._everything() if b.find().role == "arena" and b.find().bytes}
-        placed: list[tuple[int, int, int, int]] = []  # positions from and to, bytes from and to
-        for buffer in sorted(waiting.values(), key=lambda b: (-b.bytes, b.first)):
-            offset, first, last = 0, buffer.first, buffer.last
-            for start, end in sorted((a, b) for f, t, a, b in placed if f <= last and first <= t):
-                if start >= offset + buffer.bytes:
-                    break
-                offset = max(offset, _aligned(end))
-            buffer.offset = offset
-            placed.append((first, last, offset, offset + buffer.bytes))
-            self.arena_bytes = max(self.arena_bytes, _aligned(offset + buffer.bytes))
-
-
-def _aligned(n: int) -> int:
-    return (n + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT

@@ -5,7 +5,7 @@ Sizes and places are arguments: a module with products of many shapes has the co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
@@ -19,6 +19,7 @@ from stablexla.targets.cpu.emission import (
     alloca,
     branch,
     constant,
+    index,
     load,
     loop,
     minimum,
@@ -107,6 +108,58 @@ def sum_tile(
     all_of_it = (tile.rows, tile.vectors * lanes)
     numbers = [lhs.at, rhs.at, *rhs.ahead, steps, *(size or all_of_it), to.at, to.stride, to.add]
     shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
+
+
+def sum_block(
+    shared: Shared,
+    tile: Tile,
+    lanes: int,
+    lhs: Factor,
+    rhs: Factor,
+    size: tuple[Index, Index, Index],
+    to: Target,
+) -> None:
+    """The sums of a block of so many rows and columns over so many steps of k, row by row."""
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        a, b, out = buffers
+        a_at, a_stride, b_at, b_stride, rows, columns, steps, at, stride, add = numbers
+        left, right = Factor(a, a_at, a_stride), Factor(b, b_at, b_stride)
+
+        def one(left: Factor, right: Factor, row: Value, column: Value) -> None:
+            target = Target(out, at + row * stride + column, stride, add)
+            sum_tile(shared, tile, lanes, left, right, steps, target, (rows - row, columns - column))
+
+        for_tiles(tile, lanes, left, right, (rows, columns, steps), one)
+
+    name = f"stablexla_sum_block_{tile.rows}x{tile.vectors}"
+    numbers = [lhs.at, lhs.stride, rhs.at, rhs.stride, *size, to.at, to.stride, to.add]
+    shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
+
+
+def for_tiles(
+    tile: Tile,
+    lanes: int,
+    lhs: Factor,
+    rhs: Factor,
+    size: tuple[Index, Index, Index],
+    one: Callable[[Factor, Factor, Value, Value], None],
+) -> None:
+    """Loops over the tiles of a block of `size` (rows, columns, steps of k).
+
+    Args:
+        one: writes the code of a tile: its panels, its first row and its first column in the block.
+    """
+    width = tile.vectors * lanes
+    down, across = (index(size[0]) + (tile.rows - 1)) // tile.rows, (index(size[1]) + (width - 1)) // width
+    ahead = (down + (width - 1)) // down
+    with loop(0, across) as j:
+        panel = j.iv * rhs.stride + rhs.at
+        with loop(0, down) as i:
+            # While a panel is used for all rows, the next one comes nearer.
+            soon = panel + rhs.stride + i.iv * ahead * size[2]
+            left, right = Factor(lhs.buffer, i.iv * lhs.stride + lhs.at), Factor(rhs.buffer, panel, 0, (soon, ahead))
+            one(left, right, i.iv * tile.rows, j.iv * width)
 
 
 def pack(

@@ -12,8 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import mlir.ir as ir
 
+from stablexla.lowering.math_expansion import EXPANSIONS
 from stablexla.targets.cpu.emission import can_clone
 from stablexla.targets.cpu.kernel import Kernel
+
+# An elementary function becomes some twenty operations.
+EXPANDED = 20
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,10 @@ class Contraction:
 
     @property
     def epilogue_size(self) -> int:
-        """Number of operations of the epilogue for one element."""
-        return sum(len(op.body.operations) - 1 for op in self.epilogue)
+        """Number of operations of the epilogue for one element; an elementary function counts for what it becomes."""
+        names = [inner.operation.name for op in self.epilogue for inner in op.body.operations]
+        functions = sum(name in EXPANSIONS for name in names)
+        return len(names) - len(self.epilogue) + EXPANDED * functions
 
     def swapped(self) -> Contraction:
         """The same contraction seen as the transposed product: c^T = b^T a^T."""

@@ -9,10 +9,9 @@ the last of k, the epilogue.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from stablexla.targets.cpu.contraction_blocks import Factor, Target, pack, sum_tile
+from stablexla.targets.cpu.contraction_blocks import Factor, Target, for_tiles, pack, sum_block, sum_tile
 from stablexla.targets.cpu.contraction_match import Contraction
 from stablexla.targets.cpu.contraction_output import (
     WHOLE,
@@ -43,9 +42,6 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.rolled import keep_rolled
 from stablexla.targets.cpu.shared import Shared
 from stablexla.targets.cpu.target import CpuTarget
-
-# What is done with a register tile: packed rows and columns, steps of k, where it begins, rows and columns from there.
-OneTile = Callable[[Factor, Factor, Value, tuple[Value, Value], tuple[Value, Value]], None]
 
 
 @dataclass(frozen=True)
@@ -262,61 +258,52 @@ class _Block:
     ) -> None:
         """The sums of a block whose factors are packed: left as they are, or handed to the epilogue."""
         if not self.in_rows or (sums.first is None and not self.finished):
-            self._tiles(at, size, rhs, self._through_epilogue(frame, sums))
+            self._through_epilogue(frame, at, size, sums, rhs)
         elif self.finished:
-            self._tiles(at, size, rhs, self._left_alone(frame, sums))
+            self._left_alone(frame, at, size, sums, rhs)
         else:
             assert sums.last is not None
             last = branch(sums.last)
             with last.then:
                 more = Sums(constant(0, sums.last.type), offset=sums.offset)
-                self._tiles(at, size, rhs, self._through_epilogue(frame, more))
+                self._through_epilogue(frame, at, size, more, rhs)
             with last.otherwise:
-                self._tiles(at, size, rhs, self._left_alone(frame, sums))
+                self._left_alone(frame, at, size, sums, rhs)
 
-    def _tiles(self, at: tuple[Value, Value], size: tuple[Value, Value, Value], rhs: Factor, one: OneTile) -> None:
-        """All register tiles of a block."""
-        tile, width = self.plan.tile, self.shape.width
-        down, across = (size[0] + (tile.rows - 1)) // tile.rows, (size[1] + (width - 1)) // width
-        ahead = (index(width - 1) + down) // down
-        with loop(0, across) as j, loop(0, down) as i:
-            first = (i.iv * tile.rows, j.iv * width)
-            left = Factor(self.lhs, i.iv * self.lhs_panels.stride)
-            # While a panel is used for all rows, the next one comes nearer.
-            panel = j.iv * rhs.stride + rhs.at
-            soon = panel + rhs.stride + i.iv * ahead * size[2]
-            right = Factor(rhs.buffer, panel, ahead=(soon, ahead))
-            place = (at[0] + first[0], at[1] + first[1])
-            one(left, right, size[2], place, (size[0] - first[0], size[1] - first[1]))
-
-    def _left_alone(self, frame: Frame, sums: Sums) -> OneTile:
+    def _left_alone(
+        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
+    ) -> None:
         """Sums go into the result, or to where unfinished ones lie."""
         scene, c = self.scene, self.c
         add = index(0) if sums.first is None else select(sums.first, index(0), index(1))
-        begin = index(frame.c) + sums.offset
+        begin = at[0] * c.m.c + frame.c + at[1] + sums.offset
+        to = Target(scene.sums_buffer(), begin, c.m.c, add)
+        sum_block(self.shared, self.plan.tile, scene.lanes, self._lhs, rhs, size, to)
 
-        def one(left: Factor, right: Factor, steps: Value, at: tuple[Value, Value], rest: tuple[Value, Value]) -> None:
-            to = Target(scene.sums_buffer(), at[0] * c.m.c + begin + at[1], c.m.c, add)
-            sum_tile(self.shared, self.plan.tile, scene.lanes, left, right, steps, to, rest)
-
-        return one
-
-    def _through_epilogue(self, frame: Frame, sums: Sums) -> OneTile:
+    def _through_epilogue(
+        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
+    ) -> None:
         """Sums go through a buffer to the epilogue."""
         tile, width, scene, c = self.plan.tile, self.shape.width, self.scene, self.c
         spill = Target(self.spill, 0, width)
 
-        def one(left: Factor, right: Factor, steps: Value, at: tuple[Value, Value], rest: tuple[Value, Value]) -> None:
-            rows = minimum(rest[0], tile.rows)
-            prefetch_tile(scene, tile, frame, at, rows)
-            sum_tile(self.shared, tile, scene.lanes, left, right, steps, spill)
-            columns = minimum(rest[1], width) if c.n.extent % width else index(width)
+        def one(left: Factor, right: Factor, row: Value, column: Value) -> None:
+            place = (at[0] + row, at[1] + column)
+            # Taken so where tiles divide the rows too: a loop of a known number of turns would be unrolled.
+            rows = minimum(size[0] - row, tile.rows)
+            prefetch_tile(scene, tile, frame, place, rows)
+            sum_tile(self.shared, tile, scene.lanes, left, right, size[2], spill)
+            columns = minimum(size[1] - column, width) if c.n.extent % width else index(width)
             if scene.vectors and c.epilogue_size <= INLINE_EPILOGUE:
-                scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), at, sums)
+                scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), place, sums)
             else:
-                scene.write_block(self.spill, width, frame, (rows, columns), at, sums)
+                scene.write_block(self.spill, width, frame, (rows, columns), place, sums)
 
-        return one
+        for_tiles(tile, scene.lanes, self._lhs, rhs, size, one)
+
+    @property
+    def _lhs(self) -> Factor:
+        return Factor(self.lhs, 0, self.lhs_panels.stride)
 
 
 def _part(number: Index, parts: int, extent: int, unit: int) -> tuple[Value, Value]:

@@ -108,10 +108,9 @@ def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, coun
             for v in range(0, vectors * lanes, lanes):
                 store(source.load(start + v, lanes), buffer, to + v)
         if not even:
-            with loop(whole, count) as p:
-                start, to = p.iv * width + line, p.iv * panels.stride + row
-                with loop(0, minimum(index(source.width) - p.iv * width, width)) as w:
-                    store(source.load(start + w.iv), buffer, to + w.iv)
+            with loop(whole * width, source.width) as w:
+                to = w.iv // width * panels.stride + w.iv % width
+                store(source.load(line + w.iv), buffer, to + row)
 
 
 def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:

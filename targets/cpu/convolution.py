@@ -14,9 +14,9 @@ from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.contraction_tiles import grain_of
 from stablexla.targets.cpu.convolution_item import Item
 from stablexla.targets.cpu.convolution_match import match_convolution
-from stablexla.targets.cpu.convolution_pack import Weights, pack_weights
-from stablexla.targets.cpu.convolution_pixels import Pixels, pack_panel
+from stablexla.targets.cpu.convolution_pixels import Pixels
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes, plan_of
+from stablexla.targets.cpu.convolution_weights import Weights, pack_panel
 from stablexla.targets.cpu.emission import Value, emitting, loop, split_index
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel
@@ -69,7 +69,7 @@ class _Windows:
             packed = Value(arguments.scratch[0]) if scratch else None
             item: Item | Pixels
             if self.plan.channels and packed is not None:
-                item = Item(self.sizes, self.plan, self.weights, scenes, packed)
+                item = Item(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             else:
                 item = Pixels(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             with loop(Value(arguments.lo), Value(arguments.hi)) as number:
@@ -85,10 +85,6 @@ class _Windows:
             scene, buffer = Scene(self.convolved.contraction, arguments), Value(arguments.scratch[0])
             with loop(Value(arguments.lo), Value(arguments.hi)) as number:
                 group, panel, part = split_index(number.iv, [w.groups, w.panels, w.parts])
-                if self.plan.channels:
-                    pack_weights(scene, w, (group, panel, part), buffer, number.iv * w.block)
-                else:
-                    pack_panel(
-                        self.shared, scene, self.sizes.units, w, (group, panel, part), buffer, number.iv * w.block
-                    )
+                place = (group, panel, part)
+                pack_panel(self.shared, scene, self.sizes.units, w, place, buffer, number.iv * w.block)
         return name, w.items, max(1, round(2e4 / w.block))

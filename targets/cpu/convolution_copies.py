@@ -1,11 +1,12 @@
-"""Packing of a convolution's operands by functions that all convolutions share: rows of lhs with borders, weights.
+"""Packing of the part of lhs that an item's windows lie on, by functions that all convolutions share.
 
-Stores of whole vectors may run on into what is packed next, or into slack at the end of a buffer.
+Packed, it is [planes][rows][elements of a row][features], whatever its order in memory, with zeros around it: windows
+then run over it without asking for borders. Stores of whole vectors may run on into what is packed next, or into slack
+at the end of a buffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
@@ -13,9 +14,9 @@ from mlir.dialects import arith
 
 from stablexla.targets.cpu.contraction_match import Operand
 from stablexla.targets.cpu.contraction_output import Scene
-from stablexla.targets.cpu.contraction_panels import Load, Panels, Source, pack_panels
-from stablexla.targets.cpu.contraction_units import Matrix, Place
-from stablexla.targets.cpu.contraction_units import pack_panels as pack_groups
+from stablexla.targets.cpu.contraction_panels import Load
+from stablexla.targets.cpu.convolution_place import Packed, Place
+from stablexla.targets.cpu.convolution_plan import Sizes
 from stablexla.targets.cpu.convolution_units import Units
 from stablexla.targets.cpu.emission import (
     Index,
@@ -30,6 +31,7 @@ from stablexla.targets.cpu.emission import (
     maximum,
     minimum,
     replay,
+    select,
     store,
     transpose_registers,
     vector_of,
@@ -113,11 +115,9 @@ class Rows:
 
     def kind(self, units: Units) -> str:
         """How they are read: runs of neighbours, squares of features and elements, or one by one, perhaps padded."""
-        if self.width != self.features:
-            return "padded"
-        if self.along == 1 or self.features == 1:
-            return "runs"
-        return "squares" if self.step == 1 and units.group == 1 else "elements"
+        squares = self.step == 1 and units.group == 1
+        kind = "runs" if self.along == 1 or self.features == 1 else "squares" if squares else "elements"
+        return kind if self.width == self.features else f"padded_{kind}"
 
 
 def inside(start: Index, count: Index, step: int, size: int) -> tuple[Value, Value]:
@@ -131,35 +131,32 @@ def copy_rows(shared: Shared, factor: Factor, rows: Rows, buffer: Value, to: Ind
     """Packs rows to `to` of the buffer, elements beside each other, with zeros for those that are not there."""
     features: Index = rows.features
     elements, step, kind = rows.elements, rows.step, rows.kind(factor.units)
-    if kind == "runs" and step == features:
+    if kind == "runs" and step == features:  # nothing is padded
         # Elements that lie side by side are one run.
         elements, step, features = 1, 0, index(elements) * features
     numbers: list[Index] = [rows.at, rows.stride, rows.count, *rows.inside]
     numbers += [index(n) * rows.width for n in (rows.before, rows.after)]
-    numbers += [index(rows.elements) * rows.width, elements, step, features, rows.along, to]
+    numbers += [index(rows.elements) * rows.width, elements, step, features, rows.width, rows.along, to]
 
     def write(buffers: list[Value], given: list[Value]) -> None:
         source, out = buffers
-        at, stride, count, first, end, before, after, size, elements, step, features, along, to = given
+        at, stride, count, first, end, before, after, size, elements, step, features, width, along, to = given
         read, lanes = factor.loads(source), lanes_of(factor.packed)
         line = before + size + after
 
         def copy(at: Value, to: Value) -> None:
-            if kind == "padded":
-                width = features + 1
+            if kind.endswith("runs"):
                 with loop(0, elements) as i:
-                    with loop(0, features) as f:
-                        store(read(i.iv * step + f.iv * along + at), out, i.iv * width + to + f.iv)
-                    store(constant(0, out.element), out, i.iv * width + to + features)
-            elif kind == "runs":
-                with loop(0, elements) as i:
-                    _copy_run(read, i.iv * step + at, out, i.iv * features + to, features, lanes)
+                    _copy_run(read, i.iv * step + at, out, i.iv * width + to, features, lanes)
             else:
                 whole = index(0)
-                if kind == "squares":
-                    whole = _copy_squares(read, (at, along), out, to, (elements, features), lanes)
+                if kind.endswith("squares"):
+                    whole = _copy_squares(read, (at, along), out, (to, width), (elements, features), lanes)
                 with loop(whole, features) as f, loop(0, elements) as i:
-                    store(read(i.iv * step + f.iv * along + at), out, i.iv * features + to + f.iv)
+                    store(read(i.iv * step + f.iv * along + at), out, i.iv * width + to + f.iv)
+            if kind.startswith("padded"):
+                with loop(0, elements) as i, loop(features, width) as f:
+                    store(constant(0, out.element), out, i.iv * width + to + f.iv)
 
         with loop(0, count) as r:
             start = r.iv * line + to
@@ -190,13 +187,18 @@ def _copy_run(read: Load, at: Value, buffer: Value, to: Value, count: Value, lan
 
 
 def _copy_squares(
-    read: Load, source: tuple[Value, Value], buffer: Value, to: Value, size: tuple[Value, Value], lanes: int
+    read: Load,
+    source: tuple[Value, Value],
+    buffer: Value,
+    target: tuple[Value, Value],
+    size: tuple[Value, Value],
+    lanes: int,
 ) -> Value:
     """Features lie far apart, and elements side by side: squares are transposed in registers.
 
     The last square begins earlier where elements are left over. Answers how many features are done.
     """
-    (at, along), (elements, features) = source, size
+    (at, along), (to, width), (elements, features) = source, target, size
     done = branch(elements.ge(lanes), [index(0).ssa.type])
     with done.then:
         whole = features // lanes * lanes
@@ -204,129 +206,74 @@ def _copy_squares(
             first = minimum(i.iv, elements - lanes)
             lines = [read((f.iv + r) * along + at + first, lanes) for r in range(lanes)]
             for r, value in enumerate(transpose_registers(lines)):
-                store(value, buffer, (first + r) * features + to + f.iv)
+                store(value, buffer, (first + r) * width + to + f.iv)
         done.yields(whole)
     with done.otherwise:
         done.yields(index(0))
     return done.results[0]
 
 
-# --- weights ------------------------------------------------------------------------------------------------------
+# --- the part of lhs under an item's windows ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Panel:
-    """A panel of weights to pack, as [window][input features][width].
+class Under:
+    """What an item packs of lhs.
 
     Attributes:
-        at: where it begins in memory.
-        columns: its output features, at most `width`.
-        features: input features.
-        slots: elements that they take when they are packed.
-        taps: extent and stride of each dimension of the window.
-        along_outputs, along_inputs: strides.
+        packed: where to.
+        features: neighbours that lie side by side for each element, features or channels.
+        along: from one of them to the next in memory.
     """
 
-    at: Index
-    columns: Index
-    width: int
+    sizes: Sizes
+    factor: Factor
+    packed: Packed
     features: int
-    slots: int
-    taps: tuple[tuple[int, int], ...]
-    along_outputs: int
-    along_inputs: int
+    along: int
 
-    @property
-    def nest(self) -> list[tuple[int, int]]:
-        """The window's dimensions with those put together that follow one another in memory."""
-        made: list[tuple[int, int]] = []
-        for extent, stride in (t for t in self.taps if t[0] > 1):
-            if made and made[-1][1] == extent * stride:
-                made[-1] = (made[-1][0] * extent, stride)
-            else:
-                made.append((extent, stride))
-        return made
+    def pack(self, shared: Shared, place: Place, at: Value, plane: Index = 0) -> None:
+        """Packs what the windows of `place` see, from address `at` in lhs on, as the plane of that number."""
 
+        def planes(number: int, at: Value, to: Value, there: Value | None) -> None:
+            if number == len(place.planes):
+                copy_rows(shared, self.factor, self._rows(place, at, there), self.packed.buffer, self._at(place, to))
+                return
+            taps = place.planes[number][1]
+            d = taps.spatial
+            with loop(0, taps.count) as tap:
+                position = taps.start + tap.iv * d.tap_stride
+                ok = position.ge(0) & position.lt(d.size)
+                planes(number + 1, at + position * d.a, to * d.taps + tap.iv, ok if there is None else there & ok)
 
-def copy_panel(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: Index) -> None:
-    """Packs a panel to `to` of the buffer."""
-    p, nest, features, slots = panel, panel.nest, panel.features, panel.slots
-    lines = features * (nest[0][0] if nest else 1)
-    dense = len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // features
-    if dense and p.along_outputs != 1 and lines >= lanes_of(factor.packed) and factor.units.group == 1:
-        _copy_window_lines(shared, factor, panel, buffer, to)
-        return
-    if len(nest) == 1 and nest[0][1] == features * p.along_inputs and slots == features:
-        slots = features = features * nest[0][0]
-        nest = []
-    inner = nest.pop() if nest else (1, 0)
-    kind = "lines" if p.along_outputs == 1 else "squares" if p.along_inputs == 1 else "elements"
+        planes(0, at, index(plane), None)
 
-    def write(buffers: list[Value], given: list[Value]) -> None:
-        source, out = buffers
-        at, columns, features, slots, taps, stride, along_outputs, along_inputs, to = given
-        along = 1 if kind == "lines" else along_outputs, 1 if kind == "squares" else along_inputs
-        with loop(0, taps) as tap:
-            matrix = _Matrix(source, tap.iv * stride + at, along, (columns, features))
-            _pack_matrix(factor, matrix, p.width, out, tap.iv * slots * p.width + to, slots)
+    def _at(self, place: Place, plane: Value) -> Value:
+        return plane * self.packed.plane + place.image * self.packed.image
 
-    name = f"stablexla_pack_{kind}_{p.width}_{factor.name}"
-
-    def each(dimensions: Sequence[tuple[int, int]], at: Index, to: Index, size: int) -> None:
-        if not dimensions:
-            numbers = [at, p.columns, features, slots, *inner, p.along_outputs, p.along_inputs, to]
-            shared.call(name, [factor.buffer, buffer], numbers, write)
-            return
-        (extent, stride), *rest = dimensions
-        size //= extent
-        with loop(0, extent) as x:
-            each(rest, x.iv * stride + at, x.iv * (size * slots * p.width) + to, size)
-
-    size = inner[0]
-    for extent, _ in nest:
-        size *= extent
-    each(nest, p.at, to, size)
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """Weights of one element of the window: where they begin, and strides and counts of columns and of features."""
-
-    buffer: Value
-    at: Index
-    along: tuple[Index, Index]
-    count: tuple[Index, Index]
-
-
-def _pack_matrix(factor: Factor, m: _Matrix, width: int, buffer: Value, to: Index, slots: Value) -> None:
-    lanes, group = lanes_of(factor.units.sums), factor.units.group
-    if factor.widen is None:
-        place = Source(factor.loads(m.buffer), m.buffer, m.at, *m.along, *m.count)
-        pack_panels(Panels(width, 0, lanes), place, buffer, to)
-        return
-    matrix = Matrix(m.buffer, factor.widen, m.at, m.along[1], m.along[0], m.count[1], m.count[0])
-    pack_groups(matrix, Place(buffer, to, group, width, 1), width, 0, lanes, slots // group)
-
-
-def _copy_window_lines(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: Index) -> None:
-    """The weights of an output feature lie side by side, features outside and the window inside, as PyTorch has them.
-
-    Squares are transposed in registers; the last one begins earlier and does some elements again. Lines beyond the last
-    output feature repeat it: their sums are not used.
-    """
-    width = panel.width
-
-    def write(buffers: list[Value], given: list[Value]) -> None:
-        source, out = buffers
-        at, columns, features, window, along, to = given
-        read, lanes, count = factor.loads(source), lanes_of(factor.packed), features * window
-        with loop(0, width, lanes) as first, loop(0, count, lanes) as block:
-            starts = [minimum(first.iv + r, columns - 1) * along + at for r in range(lanes)]
-            line = minimum(block.iv, count - lanes)
-            for r, value in enumerate(transpose_registers([read(start + line, lanes) for start in starts])):
-                feature, tap = (line + r) // window, (line + r) % window
-                store(value, out, (tap * features + feature) * width + to + first.iv)
-
-    nest = panel.nest
-    numbers = [panel.at, panel.columns, panel.features, nest[0][0] if nest else 1, panel.along_outputs, to]
-    shared.call(f"stablexla_pack_window_{width}_{factor.name}", [factor.buffer, buffer], numbers, write)
+    def _rows(self, place: Place, at: Value, there: Value | None) -> Rows:
+        d, w = place.height, self.sizes.width
+        start = place.round * w.stride + w.first
+        first, end = inside(start, self.packed.row, w.step, w.size)
+        count, low, high, stride = index(1), index(0), index(1), 0
+        if d is not None:
+            spatial = d.spatial
+            rounds = maximum(place.rows - 1, 0) * spatial.stride
+            count = (rounds + maximum(d.count - 1, 0) * spatial.tap_stride) // spatial.step + 1
+            low, high = inside(d.start, count, spatial.step, spatial.size)
+            at, stride = at + d.start * spatial.a, spatial.step * spatial.a
+        if there is not None:
+            high = select(there, high, low)
+        return Rows(
+            at=at + (start + first * w.step) * w.a,
+            stride=stride,
+            count=count,
+            inside=(low, high),
+            before=first,
+            elements=end - first,
+            after=index(self.packed.row) - end,
+            step=w.step * w.a,
+            features=self.features,
+            width=self.packed.element,
+            along=self.along,
+        )

@@ -11,30 +11,31 @@ from contextlib import nullcontext
 
 from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.contraction_tiles import Tile, write_tile
-from stablexla.targets.cpu.convolution_match import Spatial
-from stablexla.targets.cpu.convolution_pack import Row, Weights, fill, pack_row
+from stablexla.targets.cpu.convolution_copies import Factor, Under
 from stablexla.targets.cpu.convolution_place import Cut, Packed, Place, Taps
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes
 from stablexla.targets.cpu.convolution_results import Results
 from stablexla.targets.cpu.convolution_sums import Sums
+from stablexla.targets.cpu.convolution_weights import Weights
 from stablexla.targets.cpu.emission import (
     Value,
     alloca,
-    branch,
     index,
     loop,
-    maximum,
     store,
     when,
 )
+from stablexla.targets.cpu.shared import Shared
 
 
 class Item:
     """Buffers of an item, and its code."""
 
-    def __init__(self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value) -> None:
-        self.sizes, self.plan, self.weights = sizes, plan, weights
-        self.scene = scenes[0]
+    def __init__(
+        self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value, shared: Shared
+    ) -> None:
+        self.sizes, self.plan, self.weights, self.shared = sizes, plan, weights, shared
+        self.scene, self.factor = scenes[0], Factor.of(scenes[0], sizes.units, lhs=True)
         self.results = Results(sizes, plan, scenes, weights.outputs, weights.width)
         self.convolved, self.width = sizes.convolved, sizes.width
         self.lanes, self.phases = sizes.lanes, len(sizes.width.phases)
@@ -46,7 +47,7 @@ class Item:
         lhs = alloca(plan.images * image + 2 * self.lanes, self.scene.compute)
         self.lhs = Packed(lhs, element, row, sizes.heights(plan.rows) * row * element, image)
         self.sums = Sums(self.scene, plan, self.width, self.lhs, weights, packed)
-        self.cut, self.outputs = Cut(sizes, plan, weights), weights.outputs
+        self.cut, self.outputs = Cut(sizes, plan, weights.outputs), weights.outputs
         if plan.staged:
             self.stage_row = self.rounds * self.phases * plan.columns
             self.stage_image = plan.rows * self.stage_row
@@ -64,56 +65,13 @@ class Item:
                 lambda one: self.cut.panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
             )
 
-    # Packing.
-
     def _pack(self, place: Place) -> None:
-        """The part of lhs under the windows."""
-        c, plan = self.convolved, self.plan
+        """The part of lhs under the windows, for each feature of the channels."""
+        c = self.convolved
         at = place.batch * c.batch.a + place.column * c.group.a
-
-        def planes(number: int, at: Value, to: Value, inside: Value | None) -> None:
-            if number == len(place.planes):
-                self._pack_rows(place, at, to, inside)
-                return
-            taps = place.planes[number][1]
-            d = taps.spatial
-            with loop(0, taps.count) as tap:
-                there = taps.start + tap.iv * d.tap_stride
-                ok = _both(inside, _inside(there, d))
-                planes(number + 1, at + there * d.a, (to * d.taps + tap.iv), ok)
-
-        with loop(0, plan.features) as feature:
-            planes(0, feature.iv * c.inputs.a + at, feature.iv, None)
-
-    def _pack_rows(self, place: Place, at: Value, plane: Value, inside: Value | None) -> None:
-        d, w, c, plan = place.height, self.width, self.convolved, self.plan
-        to = plane * self.lhs.plane + place.image * self.lhs.image
-        start = place.round * w.stride + w.first
-        last = (
-            w.first + (-(-w.rounds // self.plan.rounds) * self.plan.rounds - 1) * w.stride + (w.reach(1) - 1) * w.step
-        )
-        edges = w.first < 0 or last >= w.size or self.phases > 1
-        row = Row(start, self.lhs.row, w.step, w.size, w.a, c.group.a, plan.channels, self.lhs.element, edges)
-        if d is None:
-            self._pack_row(row, at, to, inside)
-            return
-        spatial = d.spatial
-        rounds = maximum(place.rows - 1, 0) * spatial.stride
-        count = (rounds + maximum(d.count - 1, 0) * spatial.tap_stride) // spatial.step + 1
-        with loop(0, count) as i:
-            there = d.start + i.iv * spatial.step
-            ok = _both(inside, _inside(there, spatial))
-            self._pack_row(row, at + there * spatial.a, to + i.iv * (self.lhs.line), ok)
-
-    def _pack_row(self, row: Row, at: Value, to: Value, inside: Value | None) -> None:
-        if inside is None:
-            pack_row(self.scene, row, at, self.lhs.buffer, to)
-            return
-        choice = branch(inside)
-        with choice.then:
-            pack_row(self.scene, row, at, self.lhs.buffer, to)
-        with choice.otherwise:
-            fill(self.lhs.buffer, to, to + row.count * row.width, self.scene)
+        under = Under(self.sizes, self.factor, self.lhs, self.plan.channels, c.group.a)
+        with loop(0, self.plan.features) as feature:
+            under.pack(self.shared, place, feature.iv * c.inputs.a + at, feature.iv)
 
     # Sums.
 
@@ -185,16 +143,3 @@ class Item:
     def _write_panel(self, place: Place, panel: Value, columns: int) -> None:
         start = place.image * self.stage_image
         self.results.write_panel(place, panel, columns, self.stage, lambda row: start + row * self.stage_row)
-
-
-def _inside(place: Value, d: Spatial) -> Value | None:
-    """Whether an element of lhs is there; None if it always is."""
-    ends = [p.offset for p in d.phases if p.count]
-    last = max((p.offset + (p.count - 1) * d.tap_stride for p in d.phases if p.count), default=0)
-    if all(e >= 0 for e in ends) and (d.rounds - 1) * d.stride + last < d.size:
-        return None
-    return place.ge(0) & place.lt(d.size)
-
-
-def _both(a: Value | None, b: Value | None) -> Value | None:
-    return a & b if a is not None and b is not None else a if a is not None else b

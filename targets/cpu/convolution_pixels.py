@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stablexla.targets.cpu.contraction_output import Scene
-from stablexla.targets.cpu.convolution_copies import Factor, Panel, Rows, copy_panel, copy_rows, inside
+from stablexla.targets.cpu.convolution_copies import Factor, Under
 from stablexla.targets.cpu.convolution_match import Convolved, Spatial
-from stablexla.targets.cpu.convolution_pack import Weights
 from stablexla.targets.cpu.convolution_place import Cut, Packed, Place, Taps
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes
 from stablexla.targets.cpu.convolution_results import Results
@@ -26,6 +25,7 @@ from stablexla.targets.cpu.convolution_tiles import (
     table_type,
 )
 from stablexla.targets.cpu.convolution_units import Units
+from stablexla.targets.cpu.convolution_weights import Weights, pack_panel
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
@@ -35,7 +35,6 @@ from stablexla.targets.cpu.emission import (
     load,
     load_lanes,
     loop,
-    maximum,
     minimum,
     select,
     store,
@@ -46,24 +45,6 @@ from stablexla.targets.cpu.shared import Shared
 # Pixels whose sums lie in a buffer before they are brought into the results: some kilobytes, of the nearest cache. A
 # multiple of the rows of all tiles.
 CHUNK = 96
-
-
-def pack_panel(
-    shared: Shared,
-    scene: Scene,
-    units: Units,
-    weights: Weights,
-    place: tuple[Index, Index, Index],
-    buffer: Value,
-    to: Index,
-) -> None:
-    """Packs a panel of output features of a group, for one part of the input features."""
-    w = weights
-    group, panel, part = (index(x) for x in place)
-    columns = minimum(index(w.outputs) - panel * w.width, w.width) if w.outputs % w.width else index(w.width)
-    start = group * w.group_stride + panel * (w.width * w.output_stride) + part * (w.features * w.input_stride)
-    made = Panel(start, columns, w.width, w.features, w.slots, w.taps, w.output_stride, w.input_stride)
-    copy_panel(shared, Factor.of(scene, units, lhs=False), made, buffer, to)
 
 
 def reads_in_place(convolved: Convolved, units: Units, features: int) -> bool:
@@ -96,7 +77,7 @@ class Pixels:
         self.scene = scenes[0]
         self.results = Results(sizes, plan, scenes, weights.outputs, weights.width)
         self.convolved, self.width, self.lanes = sizes.convolved, sizes.width, sizes.lanes
-        self.cut, self.phases = Cut(sizes, plan, weights), len(sizes.width.phases)
+        self.cut, self.phases = Cut(sizes, plan, weights.outputs), len(sizes.width.phases)
         compute, tile, units, slots = self.scene.compute, plan.tile, sizes.units, weights.slots
         self.factor = Factor.of(self.scene, units, lhs=True)
         self.in_place = reads_in_place(self.convolved, units, plan.features)
@@ -231,51 +212,9 @@ class Pixels:
     # Packing.
 
     def _pack(self, place: Place, part: Index) -> None:
-        """The part of lhs under the windows."""
         c = self.convolved
         at = place.batch * c.batch.a + place.group * c.group.a + index(part) * (self.plan.features * c.inputs.a)
-
-        def planes(number: int, at: Value, to: Value, there: Value | None) -> None:
-            if number == len(place.planes):
-                self._pack_rows(place, at, to, there)
-                return
-            taps = place.planes[number][1]
-            d = taps.spatial
-            with loop(0, taps.count) as tap:
-                position = taps.start + tap.iv * d.tap_stride
-                ok = position.ge(0) & position.lt(d.size)
-                planes(number + 1, at + position * d.a, to * d.taps + tap.iv, ok if there is None else there & ok)
-
-        planes(0, at, index(0), None)
-
-    def _pack_rows(self, place: Place, at: Value, plane: Value, there: Value | None) -> None:
-        d, w, plan = place.height, self.width, self.plan
-        start = place.round * w.stride + w.first
-        first, end = inside(start, self.lhs.row, w.step, w.size)
-        count, low, high, stride = index(1), index(0), index(1), 0
-        if d is not None:
-            spatial = d.spatial
-            rounds = maximum(place.rows - 1, 0) * spatial.stride
-            count = (rounds + maximum(d.count - 1, 0) * spatial.tap_stride) // spatial.step + 1
-            low, high = inside(d.start, count, spatial.step, spatial.size)
-            at, stride = at + d.start * spatial.a, spatial.step * spatial.a
-        if there is not None:
-            high = select(there, high, low)
-        rows = Rows(
-            at=at + (start + first * w.step) * w.a,
-            stride=stride,
-            count=count,
-            inside=(low, high),
-            before=first,
-            elements=end - first,
-            after=index(self.lhs.row) - end,
-            step=w.step * w.a,
-            features=plan.features,
-            width=self.weights.slots,
-            along=self.convolved.inputs.a,
-        )
-        to = plane * self.lhs.plane + place.image * self.lhs.image
-        copy_rows(self.shared, self.factor, rows, self.lhs.buffer, to)
+        Under(self.sizes, self.factor, self.lhs, self.plan.features, c.inputs.a).pack(self.shared, place, at)
 
     def _pack_weights(self, place: tuple[Index, Index, Index], to: Index) -> None:
         pack_panel(self.shared, self.scene, self.sizes.units, self.weights, place, self.packed, to)

@@ -6,9 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from stablexla.targets.cpu.convolution_match import Spatial
-from stablexla.targets.cpu.convolution_pack import Weights, lookup
 from stablexla.targets.cpu.convolution_plan import Plan, Sizes
-from stablexla.targets.cpu.emission import Index, Value, index, loop, minimum, when
+from stablexla.targets.cpu.emission import Index, Value, index, known, loop, minimum, select, when
+
+
+def lookup(values: Sequence[int], at: Index) -> Value:
+    """values[at]."""
+    place = known(at)
+    if place is not None:
+        return index(values[place])
+    found = index(values[0])
+    for position, value in enumerate(values[1:], start=1):
+        if value != values[0]:
+            found = select(index(at).eq(position), index(value), found)
+    return found
 
 
 @dataclass(frozen=True)
@@ -83,9 +94,9 @@ class Packed:
 class Cut:
     """How the work is cut into items: where one lies, and loops over its images and panels."""
 
-    def __init__(self, sizes: Sizes, plan: Plan, weights: Weights) -> None:
-        self.sizes, self.plan, self.weights = sizes, plan, weights
-        self.width, self.outputs = sizes.width, weights.outputs
+    def __init__(self, sizes: Sizes, plan: Plan, outputs: int) -> None:
+        self.sizes, self.plan, self.outputs = sizes, plan, outputs
+        self.width, self.panel = sizes.width, plan.tile.vectors * sizes.lanes
 
     def place(self, coordinates: Sequence[Value]) -> Place:
         """The item at coordinates in the order of `Plan.items`."""
@@ -114,7 +125,7 @@ class Cut:
 
     def panels(self, place: Place, each: Callable[[Value, int], None]) -> None:
         """Calls `each` with the number of a panel in its group and its columns, in loops over the item's panels."""
-        width, outputs, plan = self.weights.width, self.outputs, self.plan
+        width, outputs, plan = self.panel, self.outputs, self.plan
         columns = minimum(index(outputs) - place.column, plan.columns) if outputs > plan.columns else index(outputs)
         first = place.column // width
         if outputs >= width:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from stablexla.targets.cpu.contraction_output import writes_vectors
-from stablexla.targets.cpu.contraction_tiles import INLINE_EPILOGUE, Tile, choose_tile
+from stablexla.targets.cpu.contraction_tiles import INLINE_EPILOGUE, Tile
 from stablexla.targets.cpu.convolution_match import Convolved, Spatial
 from stablexla.targets.cpu.convolution_tiles import pixel_tile
 from stablexla.targets.cpu.convolution_units import Units, units_of
@@ -162,7 +162,7 @@ def _plan_of_channels(sizes: Sizes) -> Plan | None:
     channels = c.group.extent
     if 2 * channels < sizes.lanes or c.inputs.extent > 8:
         return None
-    tile = Tile(choose_tile(c.last.rounds, sizes.lanes, sizes.lanes, sizes.target.num_vector_registers).rows, 1)
+    tile = Tile(_rows_of_channels(sizes), 1)
     # Blocks are equal, so that the number of channels in one is known: those of all are a multiple of whole vectors.
     blocks = [n for n in range(sizes.lanes, channels, sizes.lanes) if channels % n == 0]
     fitting = [n for n in [*blocks, channels] if n <= CHANNELS] or [channels]
@@ -174,6 +174,16 @@ def _plan_of_channels(sizes: Sizes) -> Plan | None:
     others = sizes.others // channels * math.ceil(channels / columns)
     rows = _in_blocks(sizes.all_rows, _most_rows(sizes, plan), math.ceil(_wanted(sizes) / others))
     return replace(plan, rows=rows)
+
+
+def _rows_of_channels(sizes: Sizes) -> int:
+    """Rows of a tile: their sums, and all elements of lhs that a row of the window meets, stay in registers.
+
+    What does not fit is loaded for one element of the window and stored for the next: 14 rows took 1.4 times as long.
+    """
+    width = sizes.width
+    most = max(4, (sizes.target.num_vector_registers - width.taps) // 2)
+    return math.ceil(width.rounds / math.ceil(width.rounds / most))
 
 
 def _is_staged(convolved: Convolved, features: int) -> bool:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.contraction_tiles import Tile
 from stablexla.targets.cpu.convolution_match import Spatial
-from stablexla.targets.cpu.convolution_pack import Weights
 from stablexla.targets.cpu.convolution_place import Packed, Place, Taps
 from stablexla.targets.cpu.convolution_plan import Plan
+from stablexla.targets.cpu.convolution_weights import Weights
 from stablexla.targets.cpu.emission import Value, fma, index, known, load, loop
 
 # Elements of a window's row that are written out one after the other for channels.

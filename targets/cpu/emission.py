@@ -93,13 +93,15 @@ class Value:
         return other if isinstance(other, Value) else constant(other, self.type)
 
     def _binary(
-        self, other: Value | Number, fold: Callable[[Any, Any], Number], on_float: Any, on_integer: Any
+        self, other: Value | Number, fold: Callable[[Any, Any], Number], on_float: str, on_integer: str
     ) -> Value:
         rhs = self._other(other)
         if self.known is not None and rhs.known is not None:
             return constant(fold(self.known, rhs.known), self.type)
-        make = on_float if is_float(self.type) else on_integer
-        return Value(make(self.ssa, rhs.ssa))
+        # The functions of the bindings take three times as long, and most of a kernel's operations are these.
+        name = on_float if is_float(self.type) else on_integer
+        made = ir.Operation.create(name, results=[self.type], operands=[self.ssa, rhs.ssa]).result
+        return Value(made, self.type)
 
     def __add__(self, other: Value | Number) -> Value:
         rhs = self._other(other)
@@ -107,7 +109,7 @@ class Value:
             return self
         if self.known == 0 and not is_float(self.type):
             return rhs
-        return self._binary(rhs, lambda a, b: a + b, arith.addf, arith.addi)
+        return self._binary(rhs, lambda a, b: a + b, "arith.addf", "arith.addi")
 
     def __radd__(self, other: Number) -> Value:
         return self + other
@@ -116,7 +118,7 @@ class Value:
         rhs = self._other(other)
         if rhs.known == 0 and not is_float(self.type):
             return self
-        return self._binary(rhs, lambda a, b: a - b, arith.subf, arith.subi)
+        return self._binary(rhs, lambda a, b: a - b, "arith.subf", "arith.subi")
 
     def __rsub__(self, other: Number) -> Value:
         return constant(other, self.type) - self
@@ -127,7 +129,7 @@ class Value:
             return self
         if self.known == 1 or (rhs.known == 0 and not is_float(self.type)):
             return rhs
-        return self._binary(rhs, lambda a, b: a * b, arith.mulf, arith.muli)
+        return self._binary(rhs, lambda a, b: a * b, "arith.mulf", "arith.muli")
 
     def __rmul__(self, other: Number) -> Value:
         return self * other
@@ -137,13 +139,13 @@ class Value:
 
     def __floordiv__(self, other: Value | Number) -> Value:
         rhs = self._other(other)
-        return self if rhs.known == 1 else self._binary(rhs, lambda a, b: a // b, arith.divf, arith.divui)
+        return self if rhs.known == 1 else self._binary(rhs, lambda a, b: a // b, "arith.divf", "arith.divui")
 
     def __mod__(self, other: Value | Number) -> Value:
         rhs = self._other(other)
         if rhs.known == 1:
             return constant(0, self.type)
-        return self._binary(rhs, lambda a, b: a % b, arith.remf, arith.remui)
+        return self._binary(rhs, lambda a, b: a % b, "arith.remf", "arith.remui")
 
     def __and__(self, other: Value | Number) -> Value:
         return Value(arith.andi(self.ssa, self._other(other).ssa))
@@ -223,7 +225,9 @@ def _materialise(type_: ir.Type, number: Number) -> ir.Value:
     made = function.constants.get(key)
     if made is None:
         with ir.InsertionPoint.at_block_begin(function.entry):
-            made = function.constants[key] = arith.ConstantOp(type_, _attribute(type_, number)).result
+            value = {"value": _attribute(type_, number)}
+            made = ir.Operation.create("arith.constant", results=[type_], attributes=value).result
+            function.constants[key] = made
     return made
 
 
@@ -523,6 +527,11 @@ def alloca(elements: int, element: ir.Type) -> Value:
         return Value(memref.alloca(type_, [], [], alignment=64))
 
 
+def address(buffer: Value) -> Value:
+    """Where a buffer's first element lies in memory, in bytes."""
+    return Value(memref.extract_aligned_pointer_as_index(buffer.ssa))
+
+
 def load(buffer: Value, at: Index, lanes: int = 0) -> Value:
     """`lanes` neighbours from `at` on as a vector, or for 0 one scalar; no alignment is assumed."""
     position = [index(at).ssa]
@@ -608,7 +617,7 @@ def _pieces(count: int) -> list[tuple[int, int]]:
 
 
 def prefetch(buffer: Value, at: Index, write: bool = False, locality: int = 3) -> None:
-    """Asks for a cache line ahead of its use, by default in all caches, for less in the outer ones; harmless anywhere."""
+    """Asks for a cache line ahead of its use; harmless past the end. A locality of 2 leaves it in the second cache."""
     memref.prefetch(buffer.ssa, [index(at).ssa], write, locality, True)
 
 

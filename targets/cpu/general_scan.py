@@ -6,7 +6,7 @@ written as in `window_scan.py`, and their elements stay in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
@@ -38,6 +38,7 @@ from stablexla.targets.cpu.emission import (
     steps,
     store,
     store_lanes,
+    transpose_registers,
     vector_of,
 )
 from stablexla.targets.cpu.emitters import emitter
@@ -49,6 +50,8 @@ from stablexla.targets.cpu.window_scan import BLOCK, MANY
 # Elements of a row whose totals are kept in the nearest cache, of all arrays together.
 PANEL_BYTES = 8 << 10
 Values = list[Value]
+# (where a group begins, totals before it) -> totals after it.
+_Turn = Callable[[Value, Values], Values]
 
 
 @emitter("scan", order=1)
@@ -232,8 +235,8 @@ class _Lines:
 
     def __init__(self, plan: _Plan, arguments: KernelArguments) -> None:
         self.plan, self.writer = plan, _Writer(plan, arguments)
-        # LLVM must not see that lanes without a neighbour are not needed: it leaves in them what happens to be there, and
-        # arithmetic on such denormal numbers takes a hundred cycles.
+        # LLVM must not see that lanes without a neighbour are not needed: it leaves in them what happens to be there,
+        # and arithmetic on denormal numbers takes a hundred cycles.
         self._zero = opaque(constant(0, ir.IntegerType.get_signless(32)))
 
     def place(self, line: Value, at: Value, count: int) -> Value:
@@ -255,7 +258,10 @@ class _Lines:
             self._step(line, start, plan.extent, before, first)
             return
         totals = self._step(line, start, lanes, before, first)
-        with loop(start + lanes, minimum(stop, whole), lanes, totals) as vectors:
+        begin, totals = self._groups(
+            start + lanes, minimum(stop, whole), totals, lambda at, before: self._scan_group(line, at, before)
+        )
+        with loop(begin, minimum(stop, whole), lanes, totals) as vectors:
             vectors.yields(*self._step(line, vectors.iv, lanes, vectors.args, None))
         if whole == plan.extent:
             return
@@ -268,7 +274,7 @@ class _Lines:
     def _step(self, line: Value, at: Value, count: int, before: Values, first: Value | None) -> Values:
         """Scans one vector; `first` says whether there is nothing before it, None that there is something."""
         lanes, place = self.plan.lanes, self.place(line, at, count)
-        scanned = self._in_lanes(self.writer.read(place, count), count)
+        scanned = self._in_lanes(self.writer.read(place, count), count, self.plan.backwards)
         end = 0 if self.plan.backwards else count - 1
         ends = [shuffle(v, v, [end] * lanes) for v in scanned]
         if first is None:
@@ -280,42 +286,99 @@ class _Lines:
         self.writer.write(values, place, count)
         return totals
 
-    def _in_lanes(self, values: Values, count: int) -> Values:
+    def _groups(self, start: Value, stop: Value, totals: Values, body: _Turn) -> tuple[Value, Values]:
+        """Does `body` for whole groups of as many vectors as there are lanes; where they end, and the totals there.
+
+        A group is turned in registers, so that each lane goes through neighbours one after the other. What comes before
+        a lane is found once for the group: two combinations for each vector, where scanning it by itself takes five.
+        """
+        group = self.plan.lanes * self.plan.lanes
+        if self.plan.lanes < 4 or self.plan.extent < 2 * group:
+            return start, totals
+        groups = (stop - start) // group
+        with loop(0, groups, 1, totals) as turn:
+            turn.yields(*body(start + turn.iv * group, turn.args))
+        return start + groups * group, turn.results
+
+    def _scan_group(self, line: Value, at: Value, before: Values) -> Values:
+        lanes = self.plan.lanes
+        totals = self._along(line, at)
+        scanned = self._in_lanes(totals[-1], lanes, backwards=False)
+        earlier = [shuffle(v, v, [max(0, i - 1) for i in range(lanes)]) for v in scanned]
+        first = [lanes, *range(1, lanes)]
+        earlier = [shuffle(v, b, first) for v, b in zip(self.writer.combine(before, earlier), before, strict=True)]
+        made = [self.writer.combine(earlier, values) for values in totals]
+        rows = self._turned(made[::-1] if self.plan.backwards else made, self.plan.returned)
+        for number, values in enumerate(rows):
+            self.writer.write(values, self.place(line, at + number * lanes, lanes), lanes)
+        return self.writer.combine(before, [shuffle(v, v, [lanes - 1] * lanes) for v in scanned])
+
+    def _along(self, line: Value, at: Value) -> list[Values]:
+        """The scans of the neighbours in each lane of a turned group."""
+        lanes = self.plan.lanes
+        rows = [self.writer.read(self.place(line, at + number * lanes, lanes), lanes) for number in range(lanes)]
+        turned = self._turned(rows, range(len(self.plan.elements)))
+        turned = turned[::-1] if self.plan.backwards else turned
+        made = turned[:1]
+        for values in turned[1:]:
+            made.append(self.writer.combine(made[-1], values))
+        return made
+
+    def _turned(self, rows: list[Values], numbers: Iterable[int]) -> list[Values]:
+        """Vectors of neighbours as vectors of what comes first in each, second ...; or back again.
+
+        Args:
+            numbers: the arrays that it is wanted of.
+        """
+        made = [list(values) for values in rows]
+        for number in numbers:
+            for values, turned in zip(made, transpose_registers([v[number] for v in rows]), strict=True):
+                values[number] = turned
+        return made
+
+    def _in_lanes(self, values: Values, count: int, backwards: bool) -> Values:
         """The scan of the lanes of one vector, by steps of 1, 2, 4 ..."""
         lanes, by = self.plan.lanes, 1
         while by < count:
-            moved = [i + by if self.plan.backwards else i - by for i in range(lanes)]
+            moved = [i + by if backwards else i - by for i in range(lanes)]
             places = [i if 0 <= i < count else 0 for i in moved]
             combined = self.writer.combine([shuffle(v, v, places) for v in values], values)
-            masks = {bits_of(v.type): self._has_neighbour(bits_of(v.type), by, count) for v in values}
+            widths = {bits_of(v.type) for v in values}
+            masks = {bits: self._has_neighbour(bits, by, count, backwards) for bits in widths}
             values = [select(masks[bits_of(v.type)], c, v) for v, c in zip(values, combined, strict=True)]
             by *= 2
         return values
 
-    def _has_neighbour(self, bits: int, by: int, count: int) -> Value:
+    def _has_neighbour(self, bits: int, by: int, count: int, backwards: bool) -> Value:
         """In which lanes, of elements of so many bits, there is one that comes `by` earlier."""
         type_ = ir.IntegerType.get_signless(bits)
         zero = Value(arith.trunci(type_, self._zero.ssa) if bits < 32 else self._zero.ssa)
         zero = Value(arith.extui(type_, zero.ssa)) if bits > 32 else zero
         lane = cast_index(steps(self.plan.lanes), vector_of(self.plan.lanes, type_)) + splat(zero, self.plan.lanes)
-        return lane.lt(count - by) if self.plan.backwards else lane.ge(by)
+        return lane.lt(count - by) if backwards else lane.ge(by)
 
     def total(self, line: Value, start: Value, stop: Value) -> Values:
         """What the elements of whole vectors come to, as scalars."""
+        lanes = self.plan.lanes
 
         def of_vector(at: Value) -> Values:
-            return self._across(self.writer.read(self.place(line, at, self.plan.lanes), self.plan.lanes))
+            return self._across(self.writer.read(self.place(line, at, lanes), lanes), self.plan.backwards)
 
-        with loop(start + self.plan.lanes, stop, self.plan.lanes, of_vector(start)) as vectors:
+        def of_group(at: Value, before: Values) -> Values:
+            return self.writer.combine(before, self._across(self._along(line, at)[-1], backwards=False))
+
+        first = of_vector(start)
+        begin, totals = self._groups(start + lanes, stop, first, of_group)
+        with loop(begin, stop, lanes, totals) as vectors:
             vectors.yields(*self.writer.combine(vectors.args, of_vector(vectors.iv)))
         return vectors.results
 
-    def _across(self, values: Values) -> Values:
+    def _across(self, values: Values, backwards: bool) -> Values:
         """What the lanes of a vector come to. Of those that are next to each other the first one keeps both."""
         lanes, by = self.plan.lanes, 1
         while by < lanes:
-            low = [(i + by) % lanes if self.plan.backwards else i for i in range(lanes)]
-            high = [i if self.plan.backwards else (i + by) % lanes for i in range(lanes)]
+            low = [(i + by) % lanes if backwards else i for i in range(lanes)]
+            high = [i if backwards else (i + by) % lanes for i in range(lanes)]
             before, after = ([shuffle(v, v, places) for v in values] for places in (low, high))
             values = self.writer.combine(before, after)
             by *= 2

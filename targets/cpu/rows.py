@@ -26,7 +26,7 @@ from stablexla.targets.cpu.emission import (
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.folding import Folding, InOrder, OneByOne
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.cpu.nests import Ref, Store, analyse
+from stablexla.targets.cpu.nests import Load, Ref, Store, analyse
 from stablexla.targets.cpu.sweeps import Items, Totals, duration, flat, grain_of, joined, sweep, turns, unrolled
 from stablexla.targets.cpu.target import CpuTarget
 from stablexla.targets.cpu.vector_body import Scope, lanes_for
@@ -51,6 +51,9 @@ def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return None
     lanes = lanes_for(nest, target)
     along = chain.inner in chain.columns
+    if along and _is_16_bit(chain) and chain.nest.extents[chain.inner] % (2 * lanes) == 0:
+        # Whole registers of results may be stored past the caches, and two chains of roundings lie beside each other.
+        lanes *= 2
     writer: AlongRows | _AcrossRows
     writer = AlongRows(chain, lanes, target) if along else _AcrossRows(chain, lanes, target)
     function, arguments = kernel.declare()
@@ -59,6 +62,13 @@ def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             writer.write(arguments)
     count = writer.items.count
     return Emitted(count, grain_of(writer.duration(), count), in_place=in_place(kernel, chain))
+
+
+def _is_16_bit(chain: Chain) -> bool:
+    """Whether all rows are of 16-bit numbers."""
+    inner = chain.inner
+    places: list[Load | Store] = [*chain.nest.loads, *(s for p in chain.passes for s in p.stores)]
+    return all(bits_of(place.element) == 16 for place in places if place.strides[inner])
 
 
 class _Rows:

@@ -143,7 +143,7 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
         unique=config["unique"],
         window=window,
         lanes=lanes if along and window[-1].extent > 1 else 0,
-        lines=tuple(lines if _is_far(v.type, target) else 0 for v in (kernel.inputs[0], kernel.inputs[2])),
+        lines=(lines * _is_far(operand, target), lines * _is_far(kernel.inputs[2].type, target)),
         ahead=max(LEAST_AHEAD, target.prefetch_bytes // max(1, row)),
         stored=stored,
         updates=kernel.inputs[2],

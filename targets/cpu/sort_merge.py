@@ -33,7 +33,6 @@ from stablexla.targets.cpu.kernel import Kernel
 from stablexla.targets.cpu.sort_keys import Keys, highest_of, larger, smaller
 from stablexla.targets.cpu.target import CpuTarget
 
-
 # Vectors of a run that are taken at once: a turn waits for the one before it, and takes hardly longer for two (a million
 # f64: 10.7 to 9.1 ms).
 ABREAST = 2

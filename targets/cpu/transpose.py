@@ -14,6 +14,7 @@ import mlir.ir as ir
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
+    address,
     alloca,
     bits_of,
     can_clone,
@@ -24,6 +25,7 @@ from stablexla.targets.cpu.emission import (
     load,
     load_lanes,
     loop,
+    maximum,
     minimum,
     outside_constant,
     prefetch,
@@ -41,6 +43,9 @@ from stablexla.targets.cpu.views import as_words
 BLOCK_LINES = 128
 BLOCK_BYTES = 256
 THIN_BYTES = 16 << 10
+# Lines up to this size that follow one another are moved whole, and half as many of them, so that reading is one stream.
+# 32 times 3136 lines of 192 elements of 32 bits took 5.3 ms instead of 8.6, 8 times 3136 of 128 took 0.63 for 1.13.
+WHOLE_BYTES = 1 << 10
 # Bytes moved by one item, and what is worth another thread (about 20 microseconds).
 ITEM_BYTES = 32 << 10
 GRAIN_BYTES = 256 << 10
@@ -288,8 +293,15 @@ def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
     width = bits_of(kernel.results[0].type.element_type) // 8
     large = math.prod(axis.extent for axis in move.axes) * width > target.l2_bytes // 2
     rows, columns = _block_shape(across.extent, along.extent, lanes, width, large)
-    extents = [*(axis.extent for axis in outer), math.ceil(along.extent / columns), math.ceil(across.extent / rows)]
+    if large and along.extent > columns and across.source == along.extent and along.extent * width <= WHOLE_BYTES:
+        rows, columns = _block(across.extent, max(lanes, BLOCK_LINES // 2), lanes), along.extent
     buffered = large and min(rows, columns) > lanes > 0
+    line = LINE // width
+    # Blocks of the operand's lines begin with cache lines, wherever its buffer does: 5.6 ms instead of 6.1 for 4096x4096
+    # elements of 32 bits that lie as numpy's large arrays do, 16 bytes off.
+    fitted = buffered and columns % line == 0 and all(a.source % line == 0 for a in move.axes if a is not along)
+    spare = line - 1 if fitted and columns < along.extent else 0
+    extents = [*(a.extent for a in outer), math.ceil((along.extent + spare) / columns), math.ceil(across.extent / rows)]
     function, arguments = kernel.declare()
     with emitting(function, target):
         mover = _Mover(kernel, move, arguments, _goes_past_caches(kernel, across.extent, lanes, target))
@@ -298,8 +310,10 @@ def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
             *places, j, i = split_index(item.iv, extents)
             source, to = _start(outer, places)
             # The last block ends with the array and repeats a part of the one before.
-            row, column = minimum(i * rows, across.extent - rows), minimum(j * columns, along.extent - columns)
-            squares.block(source, to, row, column)
+            row, column = minimum(i * rows, across.extent - rows), j * columns
+            if spare:
+                column = maximum(column - (address(mover.source) // width) % line, 0)
+            squares.block(source, to, row, minimum(column, along.extent - columns))
     return Emitted(math.prod(extents), _grain(2 * rows * columns * width))
 
 

@@ -12,6 +12,7 @@ from stablexla.lowering.kernels import EFFECT
 from stablexla.lowering.operations import defining, is_tensor, main_of, remap, walk
 from stablexla.targets.kernels.classify import is_generic, num_inputs
 from stablexla.targets.kernels.repeat import repeat_cheap
+from stablexla.targets.kernels.rolls import compute_through_rolls
 from stablexla.targets.passes import module_pass
 
 
@@ -23,6 +24,7 @@ def prepare_groups(module: ir.Module) -> None:
         CompileError: a loop whose condition hands on a value that it computed.
     """
     main = main_of(module)
+    compute_through_rolls(main)
     drop_unused(main)
     for op in list(walk(main)):
         if op.name == "scf.while":

@@ -57,8 +57,68 @@ void futex_wake(std::atomic<std::uint32_t>& word, int count) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 
-// One region at a time. `state_` is an open flag and the number of workers inside: a worker joins only an open
-// region, and the caller, when no chunk is left, closes it and waits for those that joined, not for those asleep.
+// A call of `stablexla_parallel_for` that is being worked at. `state` is an open flag and the number of workers inside: a
+// worker joins only an open region, and the caller, when no chunk is left, closes it and waits for those that joined, not
+// for those asleep.
+struct alignas(64) Region {
+  static constexpr std::uint32_t kOpen = 1u << 16;
+
+  Body body = nullptr;
+  void* ctx = nullptr;
+  std::int64_t grain = 1;
+  FloatState float_state{};
+  std::atomic<std::int64_t> n{0};  // workers look at it before they join
+  alignas(64) std::atomic<std::int64_t> next{0};
+  alignas(64) std::atomic<std::uint32_t> state{0};
+
+  void open(Body body_, void* ctx_, std::int64_t n_, std::int64_t grain_) {
+    body = body_;
+    ctx = ctx_;
+    grain = grain_;
+    float_state = current_float_state();
+    n.store(n_, std::memory_order_relaxed);
+    next.store(0, std::memory_order_relaxed);
+    state.store(kOpen, std::memory_order_release);
+  }
+
+  void close() {
+    state.fetch_and(~kOpen, std::memory_order_acq_rel);
+    auto empty = [this] { return state.load(std::memory_order_acquire) == 0; };
+    while (!spin_until(empty)) sched_yield();
+  }
+
+  // Whether one more of at most `most` workers came in.
+  bool join(int most) {
+    std::uint32_t now = state.load(std::memory_order_relaxed);
+    while (now & kOpen && static_cast<int>(now & ~kOpen) < most)
+      if (state.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel, std::memory_order_relaxed)) return true;
+    return false;
+  }
+
+  void leave() { state.fetch_sub(1, std::memory_order_release); }
+
+  // Whether a worker left since there are more than `most`.
+  bool leave_to(int most) {
+    std::uint32_t now = state.load(std::memory_order_relaxed);
+    while (static_cast<int>(now & ~kOpen) > most)
+      if (state.compare_exchange_weak(now, now - 1, std::memory_order_acq_rel, std::memory_order_relaxed)) return true;
+    return false;
+  }
+
+  bool has_chunks() const { return next.load(std::memory_order_relaxed) < n.load(std::memory_order_relaxed); }
+
+  // False when there was none left.
+  bool take_chunk() {
+    const std::int64_t end = n.load(std::memory_order_relaxed);
+    const std::int64_t lo = next.fetch_add(grain, std::memory_order_relaxed);
+    if (lo >= end) return false;
+    body(ctx, lo, std::min(lo + grain, end));
+    return true;
+  }
+};
+
+// Callers are threads that work too: with several regions open, what is left of the threads is shared out evenly among
+// them, also while they run.
 class ThreadPool {
  public:
   explicit ThreadPool(int count) : count_(count) {}
@@ -66,66 +126,79 @@ class ThreadPool {
   int count() const { return count_.load(std::memory_order_relaxed); }
 
   void run(Body body, void* ctx, std::int64_t n, std::int64_t grain) {
-    std::unique_lock<std::mutex> turn(turn_, std::defer_lock);
-    if (inside_region || count() < 2 || n <= grain || !turn.try_lock()) {
+    const int place = inside_region || count() < 2 || n <= grain ? -1 : take_place();
+    if (place < 0) {
       body(ctx, 0, n);
       return;
     }
     start_workers();
-    open(body, ctx, n, grain);
+    Region& region = regions_[place];
+    region.open(body, ctx, n, grain);
+    open_.fetch_or(1u << place, std::memory_order_acq_rel);
+    announce(static_cast<int>(std::min<std::int64_t>((n - 1) / grain, helpers())));
     inside_region = true;
-    take_chunks();
+    while (region.take_chunk()) {
+    }
     inside_region = false;
-    close();
+    const std::uint32_t others = open_.fetch_and(~(1u << place), std::memory_order_acq_rel) & ~(1u << place);
+    region.close();
+    taken_.fetch_and(~(1u << place), std::memory_order_release);
+    if (others != 0) announce(helpers());  // they may have more workers now
   }
 
   void set_count(int count) {
-    std::lock_guard<std::mutex> turn(turn_);
+    std::lock_guard<std::mutex> turn(workers_turn_);
+    taken_.fetch_or(kNobody, std::memory_order_acq_rel);
+    while (taken_.load(std::memory_order_acquire) != kNobody) sched_yield();
     stop_workers();
     count_.store(count, std::memory_order_relaxed);
+    taken_.store(0, std::memory_order_release);
   }
 
  private:
-  static constexpr std::uint32_t kOpen = 1u << 16;
+  static constexpr int kRegions = 16;                  // open at once; more callers go on by themselves
+  static constexpr std::uint32_t kNobody = 1u << 31;  // of `taken_`: no region may be opened
 
-  void open(Body body, void* ctx, std::int64_t n, std::int64_t grain) {
-    body_ = body;
-    ctx_ = ctx;
-    n_ = n;
-    grain_ = grain;
-    float_state_ = current_float_state();
-    next_.store(0, std::memory_order_relaxed);
-    state_.store(kOpen, std::memory_order_release);
-    announce(static_cast<int>(std::min<std::int64_t>((n - 1) / grain, count())));
-  }
-
-  void announce(int helpers) {
-    generation_.fetch_add(1);
-    if (sleeping_.load() > 0) futex_wake(generation_, helpers);
-  }
-
-  void close() {
-    state_.fetch_and(~kOpen, std::memory_order_acq_rel);
-    auto empty = [this] { return state_.load(std::memory_order_acquire) == 0; };
-    while (!spin_until(empty)) sched_yield();
-  }
-
-  bool join() {
-    std::uint32_t state = state_.load(std::memory_order_relaxed);
-    while (state & kOpen)
-      if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel, std::memory_order_relaxed))
-        return true;
-    return false;
-  }
-
-  void leave() { state_.fetch_sub(1, std::memory_order_release); }
-
-  void take_chunks() {
-    for (;;) {
-      const std::int64_t lo = next_.fetch_add(grain_, std::memory_order_relaxed);
-      if (lo >= n_) return;
-      body_(ctx_, lo, std::min(lo + grain_, n_));
+  // A place for a region; -1 if there is none.
+  int take_place() {
+    std::uint32_t taken = taken_.load(std::memory_order_relaxed);
+    while (!(taken & kNobody)) {
+      const int place = __builtin_ctz(~taken);
+      if (place >= kRegions) break;
+      if (taken_.compare_exchange_weak(taken, taken | 1u << place, std::memory_order_acq_rel)) return place;
     }
+    return -1;
+  }
+
+  // How many workers each of the open regions may have, so that no more threads work than there are to be.
+  int helpers() const {
+    const int regions = std::max(1, __builtin_popcount(open_.load(std::memory_order_relaxed)));
+    return std::max(0, (count() - regions) / regions);
+  }
+
+  void announce(int wanted) {
+    generation_.fetch_add(1);
+    if (wanted > 0 && sleeping_.load() > 0) futex_wake(generation_, wanted);
+  }
+
+  // Of the open regions that have room for a worker, and chunks, one with the fewest; null if there is none.
+  Region* join_one() {
+    for (int most = 1; most <= helpers(); ++most)
+      for (std::uint32_t left = open_.load(std::memory_order_acquire); left != 0; left &= left - 1) {
+        Region& region = regions_[__builtin_ctz(left)];
+        if (region.has_chunks() && region.join(most)) return &region;
+      }
+    return nullptr;
+  }
+
+  // Until no chunk is left, or others need the worker more.
+  void help(Region& region) {
+    FloatScope scope(region.float_state);
+    while (!region.leave_to(helpers()))
+      if (!region.take_chunk()) {
+        region.leave();
+        return;
+      }
   }
 
   void work(std::uint32_t seen) {
@@ -139,23 +212,21 @@ class ThreadPool {
       }
       seen = generation_.load(std::memory_order_acquire);
       if (stopping_.load(std::memory_order_acquire)) return;
-      if (!join()) continue;
-      {
-        FloatScope scope(float_state_);
-        take_chunks();
-      }
-      leave();
+      while (Region* region = join_one()) help(*region);
     }
   }
 
   void start_workers() {
-    if (!workers_.empty()) return;
+    if (started_.load(std::memory_order_acquire)) return;
+    std::unique_lock<std::mutex> turn(workers_turn_, std::try_to_lock);
+    if (!turn.owns_lock() || started_.load(std::memory_order_relaxed)) return;  // another caller is about it
     const std::uint32_t seen = generation_.load();
     try {
       for (int i = 1; i < count(); ++i) workers_.emplace_back([this, seen] { work(seen); });
     } catch (const std::system_error&) {
       // no more threads to be had: those that started, at least the caller, do the work
     }
+    started_.store(true, std::memory_order_release);
   }
 
   void stop_workers() {
@@ -165,21 +236,18 @@ class ThreadPool {
     for (std::thread& worker : workers_) worker.join();
     workers_.clear();
     stopping_.store(false, std::memory_order_release);
+    started_.store(false, std::memory_order_release);
   }
 
-  std::mutex turn_;  // held by the caller whose region is open
+  std::mutex workers_turn_;  // held by whoever starts or stops workers
   std::atomic<int> count_;
   std::vector<std::thread> workers_;
+  std::atomic<bool> started_{false};
   std::atomic<bool> stopping_{false};
 
-  Body body_ = nullptr;
-  void* ctx_ = nullptr;
-  std::int64_t n_ = 0;
-  std::int64_t grain_ = 1;
-  FloatState float_state_{};
-
-  alignas(64) std::atomic<std::int64_t> next_{0};
-  alignas(64) std::atomic<std::uint32_t> state_{0};
+  Region regions_[kRegions];
+  alignas(64) std::atomic<std::uint32_t> taken_{0};  // bits of the places that callers have
+  std::atomic<std::uint32_t> open_{0};               // and of those with a region that workers may join
   alignas(64) std::atomic<std::uint32_t> generation_{0};
   std::atomic<int> sleeping_{0};
 };

@@ -113,6 +113,12 @@ def test_lines_that_drive_each_other_out_of_the_cache(shape: tuple[int, int], el
     check(shape, (1, 0), element, CpuTarget(vector_bits=host_target().vector_bits, l2_bytes=4096))
 
 
+@pytest.mark.parametrize(("shape", "element"), [((3, 200, 96), "f32"), ((2, 70, 101), "f32"), ((150, 300), "i16")])
+def test_lines_that_are_moved_whole(shape: tuple[int, ...], element: str) -> None:
+    order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    check(shape, order, element, CpuTarget(vector_bits=host_target().vector_bits, l2_bytes=4096))
+
+
 @pytest.mark.parametrize("element", ["f32", "f64", "i16", "i8"])
 def test_compiles_for_avx512(element: str) -> None:
     target = CpuTarget(vector_bits=512, num_vector_registers=32, l2_bytes=4096, nontemporal_bytes=4096)
