@@ -192,7 +192,7 @@ FITS: dict[str, Fit] = {
     "exp f32": Fit(_exp, -HALF_LN2, HALF_LN2, lambda r: r * r / mp.expm1(r), 5, 32),
     "exp f64": Fit(_exp, -HALF_LN2, HALF_LN2, lambda r: r * r / mp.expm1(r), 11, 64),
     "exp short": Fit(_exp, -HALF_LN2, HALF_LN2, lambda r: r * r / mp.expm1(r), 6, 64),
-    "exp shortest": Fit(_exp, -HALF_LN2, HALF_LN2, lambda r: r * r / mp.exp(r), 3, 32),
+    "exp shortest": Fit(_exp, -HALF_LN2, HALF_LN2, lambda r: r * r / mp.exp(r), 4, 32),
     # log(1 + f) = f - f**2 / 2 + f**3 p(f)
     "log f32": Fit(_log, LOG_LOW, LOG_HIGH, lambda f: f**3 / mp.log1p(f), 9, 32),
     # log((1 + s) / (1 - s)) = 2 s + s z p(z), z = s**2

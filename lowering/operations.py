@@ -37,6 +37,8 @@ def defining(value: ir.Value) -> ir.Operation | None:
 
 def walk(op: ir.Operation) -> list[ir.Operation]:
     """The operation and all inside it, outer ones first."""
+    if not len(op.operation.regions):  # most often
+        return [op.operation]
     found: list[ir.Operation] = []
 
     def note(inner: ir.Operation) -> ir.WalkResult:
@@ -67,6 +69,8 @@ def captured(op: ir.Operation) -> list[ir.Value]:
     """Values from outside that an operation uses, its operands first, then those used inside its regions."""
     seen: list[ir.Value] = list(op.operands)
     inside = walk(op)
+    if len(inside) == 1:
+        return seen
     known = set(inside)
     for inner in inside[1:]:
         for value in inner.operands:

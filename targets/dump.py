@@ -178,7 +178,9 @@ class KnobWatcher(Watcher):
         self._began = perf_counter()
 
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
-        self.pass_times.setdefault(step.name, []).append((element.name, perf_counter() - self._began))
+        seconds = perf_counter() - self._began
+        name = re.sub(r"\{[^{}]*\}", "", element.text)  # without options
+        self.pass_times.setdefault(step.name, []).append((name, seconds))
         if self._prints:
             Printer(Printing(after_all=True), self.name).after(step, element, module)
 

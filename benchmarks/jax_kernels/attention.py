@@ -32,6 +32,15 @@ def with_bias(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array) -> jax.
     return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)
 
 
+def gradient(function: Any) -> Any:
+    """What training takes: the derivatives by q, k and v, from that by the result."""
+
+    def backward(q: jax.Array, k: jax.Array, v: jax.Array, towards: jax.Array) -> Any:
+        return jax.vjp(function, q, k, v)[1](towards)
+
+    return backward
+
+
 def enter(name: str, function: Any, heads: int, places: int, width: int, dtype: Any = np.float32, **more: Any) -> None:
     text = f"{heads} heads x {places} x {width}, {np.dtype(dtype).name}"
     defaults = {"tolerance": 1e-4, "dtype": dtype}
@@ -50,3 +59,15 @@ trace(
     lambda draw: [*(draw.normal(4, 128, 12, 64) for _ in range(3)), draw.normal(1, 12, 128, 128)],
     tolerance=1e-4,
 )
+for name, function, heads, places in (
+    ("attention-gradient-12x512x64", attention, 12, 512),
+    ("attention-gradient-causal-12x512x64", causal, 12, 512),
+    ("attention-gradient-7x37x64", attention, 7, 37),
+):
+    trace(
+        name,
+        f"derivatives by q, k and v, {heads} heads x {places} x 64",
+        gradient(function),
+        lambda draw, shape=(heads, places, 64): [draw.normal(*shape) for _ in range(4)],
+        tolerance=1e-4,
+    )

@@ -5,10 +5,13 @@ x = 2**k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), so that k is 0 around x = 1
 
 from __future__ import annotations
 
+from typing import cast
+
 from stablexla.lowering.math_expansion.exponential import LN2_DOUBLE
 from stablexla.lowering.math_expansion.registry import expands
 from stablexla.lowering.math_expansion.values import (
     Integer,
+    Mask,
     Pair,
     Real,
     constant_pair,
@@ -17,6 +20,7 @@ from stablexla.lowering.math_expansion.values import (
     select,
     two_product,
     two_sum,
+    when_any,
 )
 
 # log(1 + f) = f - f**2 / 2 + f**3 p(f)
@@ -98,9 +102,28 @@ def _combine(k: Real, f: Real, rest: Real) -> Real:
 
 @expands("math.log")
 def log(x: Real) -> Real:
-    """The natural logarithm."""
-    k, f, _ = split(x)
-    return log_of_special(x, _combine(k, f, log_minus(f)))
+    """The natural logarithm; what only denormal, negative and infinite numbers take is done where there are any."""
+    special = _is_special(x)
+    scaled, places = when_any(special, lambda: _scaled(x), [x, x.format.real(0.0)])
+    k, f, _ = split(scaled, normal=True)
+    value = _combine(k - places, f, log_minus(f))
+    (result,) = when_any(special, lambda: [log_of_special(x, value)], [value])
+    return cast(Real, result)
+
+
+def _is_special(x: Real) -> Mask:
+    """Whether x is no positive normal number: the bits are moved so that those come first among signed integers."""
+    layout = x.format.layout
+    least, infinite = 1 << layout.fraction_bits, (2 * layout.bias + 1) << layout.fraction_bits
+    lowest = 1 << (layout.width - 1)
+    return (x.bits() + (lowest - least)).compare("sge", lowest + infinite - least)
+
+
+def _scaled(x: Real) -> list[Real]:
+    """x as a normal number if it was denormal, and how many places it was moved."""
+    layout = x.format.layout
+    tiny = x < layout.smallest_normal
+    return [select(tiny, x * 2.0**layout.fraction_bits, x), select(tiny, float(layout.fraction_bits), 0.0)]
 
 
 def _log_to_base(x: Real, of_two: tuple[float, float], of_e: tuple[float, float]) -> Real:

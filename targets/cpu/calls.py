@@ -64,7 +64,7 @@ def call_of(op: ir.Operation, symbols: ir.SymbolTable) -> KernelCall:
         scratch=tuple(ir.TypeAttr(t).value for t in ir.ArrayAttr(impl["scratch"])),
         in_place=_pairs(impl["in_place"]),
         updates=_pairs(impl["updates"]),
-        packs=tuple(map(packing_of, ir.ArrayAttr(impl["packs"]))),
+        packs=tuple(map(packing_of, ir.ArrayAttr(impl["packs"]))) if "packs" in impl else (),
     )
 
 

@@ -26,9 +26,12 @@ LHS_BYTES = 176 << 10
 GROUP_BYTES = 64 << 10
 # Packed rhs larger than this would take too much memory: every item packs its own.
 SHARED_BYTES = 256 << 20
+# Panels that an item of the packing phase makes, so many of a matrix that comes from memory: its rows in long pieces.
+PANELS, FAR_PANELS = 8, 48
 # Rows of a product that is bound by reading the other matrix.
 SKINNY_ROWS = 16
-# Such a matrix is read in at most so many parts of k, each of about so many bytes at least.
+# Such a matrix is read in at most so many parts of k, some for each core, each of about so many bytes at least: what
+# is read side by side is a quarter of that, and runs over several pages.
 MOST_PARTS = 8
 PART_BYTES = 256 << 10
 # Bytes of lhs that an item copies to its stack.
@@ -208,10 +211,12 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     blocks = math.ceil(sizes.items / (row_blocks * c.batches))
     columns = _balanced(sizes.n, min(2048, max(8 * width, math.ceil(sizes.n / blocks))), width)
     rhs_bytes = math.prod(axis.extent for axis in c.batch if axis.b) * sizes.depth * sizes.n * sizes.bytes
-    is_constant = c.b.number in c.kernel.constants
-    alone = (row_blocks == 1 and not is_constant) or rhs_bytes > SHARED_BYTES
+    # A large rhs comes from memory: long pieces of its rows come fastest, and only a phase of its own can take those.
+    far = c.n.b == 1 and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes
+    alone = (row_blocks == 1 and c.b.number not in c.kernel.constants and not far) or rhs_bytes > SHARED_BYTES
+    panels = FAR_PANELS if far and row_blocks == 1 else PANELS
     group = max(1, GROUP_BYTES // (depth * sizes.bytes * width)) * width if alone else 0
-    return PackedPlan(tile, depth, rows, columns, group, parts=parts)
+    return PackedPlan(tile, depth, rows, columns, group, panels, parts)
 
 
 def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:

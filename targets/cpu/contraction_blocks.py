@@ -100,8 +100,8 @@ def sum_tile(
             # There are few tiles at an edge: theirs go element by element.
             spill = alloca(tile.rows * width, a.element)
             spill_tile(lanes, k.results, spill)
-            with loop(0, minimum(rows, tile.rows)) as r, loop(0, minimum(columns, width)) as c:
-                value, place = load(spill, r.iv * width + c.iv), r.iv * stride + at + c.iv
+            with loop(0, minimum(rows, tile.rows)) as i, loop(0, minimum(columns, width)) as j:
+                value, place = load(spill, i.iv * width + j.iv), i.iv * stride + at + j.iv
                 store(select(more, value + load(out, place), value), out, place)
 
     name = f"stablexla_sum_tile_{tile.rows}x{tile.vectors}"

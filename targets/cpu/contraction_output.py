@@ -1,6 +1,6 @@
 """Where a contraction's sums go: addresses of operands and results, the epilogue, and stores of whole or part tiles.
 
-How the sums are made is left to `contraction_tiles` and `contraction_skinny`.
+How the sums are made is left to `contraction_tiles`, `contraction_rows` and `contraction_skinny`.
 """
 
 from __future__ import annotations

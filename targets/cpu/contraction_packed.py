@@ -21,7 +21,7 @@ from stablexla.targets.cpu.contraction_output import (
     compute_type,
     partial_result,
 )
-from stablexla.targets.cpu.contraction_panels import SQUARE, Panels, Source
+from stablexla.targets.cpu.contraction_panels import Panels, Source
 from stablexla.targets.cpu.contraction_parts import emit_last_sums
 from stablexla.targets.cpu.contraction_tiles import INLINE_EPILOGUE, Tile, grain_of, prefetch_tile
 from stablexla.targets.cpu.emission import (
@@ -106,7 +106,6 @@ class _Shape:
         self.width = plan.tile.vectors * self.lanes
         self.k_blocks = math.ceil(c.k.extent / plan.depth)
         self.all_k_blocks = self.k_blocks * math.prod(axis.extent for axis in c.k_outer)
-        self.is_deep = c.k.extent - (self.k_blocks - 1) * plan.depth >= SQUARE
         self.row_blocks = math.ceil(c.m.extent / plan.rows)
         self.column_blocks = math.ceil(c.n.extent / plan.columns)
         self.panel_count = math.ceil(c.n.extent / self.width)
@@ -117,6 +116,9 @@ class _Shape:
         self.sums_size = math.prod(c.shape)
         # One k block of all panels of a packed rhs; a product's blocks follow one another.
         self.panels = Panels(self.width, plan.depth, self.lanes)
+        self.lhs_panels = Panels(plan.tile.rows, plan.depth, self.lanes)
+        last = c.k.extent - (self.k_blocks - 1) * plan.depth
+        self.is_deep = last >= max(self.panels.square, self.lhs_panels.square)
         self.block_size = self.panels.size(self.panel_count)
         self.rhs_size = self.block_size * self.all_k_blocks
 
@@ -197,7 +199,7 @@ class _Block:
         self.shape, self.scene, self.packed, self.shared = shape, scene, packed, shared
         self.c, self.plan = shape.contraction, shape.plan
         plan, tile = self.plan, self.plan.tile
-        self.lhs_panels = Panels(tile.rows, plan.depth, shape.lanes)
+        self.lhs_panels = shape.lhs_panels
         self.lhs = alloca(self.lhs_panels.size(math.ceil(shape.tile_count / shape.row_blocks)), scene.compute)
         # Sums that need no epilogue, or none yet, lie in rows side by side.
         self.finished = plan.parts > 1 or scene.keeping_is_writing

@@ -1,7 +1,7 @@
 """Packing of a contraction's factors into panels that the register tiles read in order.
 
 A panel holds `width` neighbours of a matrix (columns of rhs, rows of lhs) for each step of k, one step after the other.
-What goes beyond the matrix is garbage.
+What goes beyond the matrix repeats what is at its edge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Load = Callable[..., Value]
 # Rows ahead that are prefetched, and bytes of a cache line.
 AHEAD = 4
 LINE = 64
-# A square of registers is at most so wide.
+# A square of registers that does not divide a panel's width is at most so wide.
 SQUARE = 8
 
 
@@ -44,6 +44,14 @@ class Panels:
     def stride(self) -> Index:
         """From one panel to the next; stores of whole vectors may run over the end of a panel."""
         return self.depth * self.width + (self.lanes if self.width % self.lanes else 0)
+
+    @property
+    def square(self) -> int:
+        """The side of the squares that a matrix whose lines lie along k is transposed by."""
+        side = self.lanes
+        while side >= 2 * self.width or (self.width % side and side > SQUARE):
+            side //= 2
+        return side
 
     def size(self, count: int) -> int:
         """Elements of a buffer for `count` panels, whose depth is a number."""
@@ -108,17 +116,16 @@ def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, coun
             for v in range(0, vectors * lanes, lanes):
                 store(source.load(start + v, lanes), buffer, to + v)
         if not even:
-            with loop(whole * width, source.width) as w:
+            # Columns beyond the edge repeat the last one: what lay there before could be numbers that are slow.
+            with loop(whole * width, count * width) as w:
                 to = w.iv // width * panels.stride + w.iv % width
-                store(source.load(line + w.iv), buffer, to + row)
+                store(source.load(line + minimum(w.iv, index(source.width) - 1)), buffer, to + row)
 
 
 def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
     """The source's lines lie along k: squares are transposed in registers."""
     width = panels.width
-    side = panels.lanes
-    while side >= 2 * width or (width % side and side > SQUARE):
-        side //= 2
+    side = panels.square
     size = known(source.depth)
     deep = source.deep or (size is not None and size >= side)
     whole = index(source.depth) if deep else index(source.depth) // side * side

@@ -62,8 +62,8 @@ class Matrix:
     buffer: Value
     widen: Widen
     at: Index
-    along_k: int
-    along_other: int
+    along_k: Index
+    along_other: Index
     steps: Index
     count: Index
 

@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.convolution_copies import Factor, Under
-from stablexla.targets.cpu.convolution_match import Convolved, Spatial
 from stablexla.targets.cpu.convolution_place import Cut, Packed, Place, Taps
-from stablexla.targets.cpu.convolution_plan import Plan, Sizes
+from stablexla.targets.cpu.convolution_plan import Plan, Sizes, reads_in_place
 from stablexla.targets.cpu.convolution_results import Results
 from stablexla.targets.cpu.convolution_tiles import (
     Sums,
@@ -24,7 +23,6 @@ from stablexla.targets.cpu.convolution_tiles import (
     sum_pixels,
     table_type,
 )
-from stablexla.targets.cpu.convolution_units import Units
 from stablexla.targets.cpu.convolution_weights import Weights, pack_panel
 from stablexla.targets.cpu.emission import (
     Index,
@@ -47,20 +45,6 @@ from stablexla.targets.cpu.shared import Shared
 CHUNK = 96
 
 
-def reads_in_place(convolved: Convolved, units: Units, features: int) -> bool:
-    """Whether lhs can be read where it lies: as it is multiplied, features side by side, nothing beside it."""
-    as_it_is = units.stays(convolved.contraction.a) and units.slots(features) == features
-    beside = convolved.inputs.a == 1 or features == 1
-    return as_it_is and beside and all(_stays(d) for d in (*convolved.outer, convolved.last))
-
-
-def _stays(d: Spatial) -> bool:
-    """Whether the windows of all rounds lie in lhs."""
-    phases = [p for p in d.phases if p.count]
-    last = max((p.offset + (p.count - 1) * d.tap_stride for p in phases), default=0)
-    return all(p.offset >= 0 for p in phases) and (d.rounds - 1) * d.stride + last < d.size
-
-
 class Pixels:
     """Buffers of an item, and its code."""
 
@@ -80,7 +64,7 @@ class Pixels:
         self.cut, self.phases = Cut(sizes, plan, weights.outputs), len(sizes.width.phases)
         compute, tile, units, slots = self.scene.compute, plan.tile, sizes.units, weights.slots
         self.factor = Factor.of(self.scene, units, lhs=True)
-        self.in_place = reads_in_place(self.convolved, units, plan.features)
+        self.in_place = reads_in_place(sizes, plan.features)
         self.lhs = Packed(self.factor.buffer, slots, 0, 0, 0)
         if not self.in_place:
             row, image = self.width.reach(plan.rounds), sizes.packed(plan.features, plan.rows, plan.rounds)

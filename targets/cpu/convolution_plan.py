@@ -111,6 +111,21 @@ class Sizes:
         return self.plane_taps * self.heights(rows) * self.width.reach(rounds) * self.units.slots(features)
 
 
+def reads_in_place(sizes: Sizes, features: int) -> bool:
+    """Whether lhs can be read where it lies: as it is multiplied, features side by side, nothing beside it."""
+    convolved, units = sizes.convolved, sizes.units
+    as_it_is = units.stays(convolved.contraction.a) and units.slots(features) == features
+    beside = convolved.inputs.a == 1 or features == 1
+    return as_it_is and beside and all(_stays(d) for d in (*convolved.outer, convolved.last))
+
+
+def _stays(d: Spatial) -> bool:
+    """Whether the windows of all rounds lie in lhs."""
+    phases = [p for p in d.phases if p.count]
+    last = max((p.offset + (p.count - 1) * d.tap_stride for p in phases), default=0)
+    return all(p.offset >= 0 for p in phases) and (d.rounds - 1) * d.stride + last < d.size
+
+
 def plan_of(convolved: Convolved, target: CpuTarget) -> tuple[Sizes, Plan] | None:
     """The plan, and the sizes that it was made from; None where an item would need too much memory."""
     units = units_of(convolved.contraction, convolved.inputs.extent, target)
@@ -218,7 +233,11 @@ def _fits_whole(sizes: Sizes, plan: Plan) -> bool:
         return False
     large = sizes.weight_bytes > sizes.target.l2_bytes // 2
     panel = c.window * plan.features * plan.tile.vectors * sizes.lanes * sizes.bytes
-    fits = plan.rows == _most_rows(sizes, plan) and panel <= 2 * PANEL_BYTES
+    # An image that is read where it lies needs no room, only to be near for the next panel.
+    pixels = plan.rows * plan.rounds
+    near = reads_in_place(sizes, plan.features) and pixels * plan.features * sizes.bytes <= sizes.target.l2_bytes
+    has_room = (near and pixels <= MOST_PIXELS) or plan.rows == _most_rows(sizes, plan)
+    fits = has_room and panel <= 2 * PANEL_BYTES
     return large and fits and c.group.extent * math.ceil(c.outputs / plan.columns) >= LEAST_ITEMS
 
 

@@ -131,7 +131,9 @@ def sum_pixels(shared: Shared, tile: Tile, units: Units, sums: Sums, *, more: bo
         more: adds to what is in `out`; the number of pixels is a multiple of the tile's rows.
     """
     s = sums
-    name = f"stablexla_{'add' if more else 'sum'}_pixels_{tile.rows}x{tile.vectors}_{units.name}"
+    name = f"stablexla_{'add' if more else 'sum'}_pixels_{tile.rows}x{tile.vectors}"
+    if units.product is not None:
+        name += f"_{units.name}"
     buffers = [s.lhs, s.weights, s.out, s.tables.pixels, s.tables.taps]
     numbers = [
         *(s.lhs_at, s.weights_at, s.pixel, s.pixels, s.tap, s.taps, s.run),

@@ -173,7 +173,7 @@ class _Matrix:
 def _pack_matrix(factor: Factor, m: _Matrix, width: int, buffer: Value, to: Index, slots: Value) -> None:
     lanes, group = lanes_of(factor.units.sums), factor.units.group
     if factor.widen is None:
-        place = Source(factor.loads(m.buffer), m.buffer, m.at, *m.along, *m.count, ahead=True)
+        place = Source(factor.loads(m.buffer), m.buffer, m.at, *m.along, *m.count)
         pack_panels(Panels(width, 0, lanes), place, buffer, to)
         return
     matrix = Matrix(m.buffer, factor.widen, m.at, m.along[1], m.along[0], m.count[1], m.count[0])

@@ -51,7 +51,7 @@ def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return None
     lanes = lanes_for(nest, target)
     along = chain.inner in chain.columns
-    if along and _is_16_bit(chain) and chain.nest.extents[chain.inner] % (2 * lanes) == 0:
+    if along and _are_16_bit(chain) and chain.nest.extents[chain.inner] % (2 * lanes) == 0:
         # Whole registers of results may be stored past the caches, and two chains of roundings lie beside each other.
         lanes *= 2
     writer: AlongRows | _AcrossRows
@@ -64,11 +64,11 @@ def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     return Emitted(count, grain_of(writer.duration(), count), in_place=in_place(kernel, chain))
 
 
-def _is_16_bit(chain: Chain) -> bool:
-    """Whether all rows are of 16-bit numbers."""
-    inner = chain.inner
-    places: list[Load | Store] = [*chain.nest.loads, *(s for p in chain.passes for s in p.stores)]
-    return all(bits_of(place.element) == 16 for place in places if place.strides[inner])
+def _are_16_bit(chain: Chain) -> bool:
+    """Whether rows of 16-bit numbers become such rows."""
+    stores = [s for p in chain.passes for s in p.stores]
+    places: list[Load | Store] = [*chain.nest.loads, *stores]
+    return bool(stores) and all(bits_of(p.element) == 16 for p in places if p.strides[chain.inner])
 
 
 class _Rows:

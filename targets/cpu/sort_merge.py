@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import arith, func, math
+from mlir.dialects import arith, math
 
 from stablexla.targets.cpu.emission import (
     Value,
     cast_index,
     constant,
-    emitting,
     index,
     load,
     loop,
@@ -29,47 +28,35 @@ from stablexla.targets.cpu.emission import (
     store,
     vector_of,
 )
-from stablexla.targets.cpu.kernel import Kernel
+from stablexla.targets.cpu.shared import Shared
 from stablexla.targets.cpu.sort_keys import Keys, highest_of, larger, smaller
-from stablexla.targets.cpu.target import CpuTarget
 
-# Vectors of a run that are taken at once: a turn waits for the one before it, and takes hardly longer for two (a million
-# f64: 10.7 to 9.1 ms).
+# Vectors of a run that are taken at once: a turn waits for the one before it, and takes hardly longer for two (a
+# million f64: 10.7 to 9.1 ms).
 ABREAST = 2
 
 
 @dataclass(frozen=True)
 class Merging:
-    """A function that merges two runs of a buffer of `size` keys to another place of it.
+    """Merges two runs of a buffer to another place of it, by a function for all buffers of such keys.
 
     It may read one vector beyond the end of a run.
     """
 
+    shared: Shared
     keys: Keys
     lanes: int
-    size: int
-    name: str
-
-    @classmethod
-    def declare(cls, kernel: Kernel, target: CpuTarget, keys: Keys, lanes: int, size: int) -> Merging:
-        """Writes the function beside a kernel's."""
-        made = cls(keys, lanes, size, f"{kernel.impl_name}_merge")
-        with kernel.func.context, kernel.func.location:
-            types = [ir.MemRefType.get([size], keys.type), *[ir.IndexType.get()] * 6]
-            with ir.InsertionPoint(kernel.func):
-                function = func.FuncOp(made.name, ir.FunctionType.get(types, []), visibility="private")
-            function.attributes["no_inline"] = ir.UnitAttr.get()
-            arguments = [Value(v) for v in function.add_entry_block().arguments]
-        with emitting(function, target):
-            _Merge(keys, lanes, *arguments[:5]).write(*arguments[5:])
-        return made
 
     def call(
         self, buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], to: Value, count: Value
     ) -> None:
         """The first `count` keys, whole turns, of two runs, each [first, end) and the left one not empty."""
-        operands = [buffer, *left, *right, to, count]
-        func.CallOp([], self.name, [v.ssa for v in operands])
+
+        def write(buffers: list[Value], numbers: list[Value]) -> None:
+            _Merge(self.keys, self.lanes, buffers[0], *numbers[:4]).write(*numbers[4:])
+
+        numbers = [*left, *right, to, count]
+        self.shared.call(f"sort_merge_{self.lanes}", [buffer], numbers, write, rolled=True)
 
 
 @dataclass(frozen=True)

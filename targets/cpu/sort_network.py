@@ -11,10 +11,13 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.cpu.emission import Index, Value, constant, index, load, loop, store, when
+from stablexla.targets.cpu.emission import Value, constant, index, load, loop, store
+from stablexla.targets.cpu.shared import Shared
 from stablexla.targets.cpu.sort_keys import larger, smaller
 
 GROUP = 8
+# Up to so many cells the loops of the network have so few turns that LLVM leaves nothing of them.
+FEW = 32
 # About how long two cells take to be brought in order.
 CELL_NS = 0.4
 # The fewest comparisons that sort eight: 19, in six steps.
@@ -39,39 +42,49 @@ def network_ns(count: int, bits: int) -> float:
     return count * depth * (depth + 1) / 4 * CELL_NS * bits / 32
 
 
-def sort_columns(cells: Value, lanes: int, count: int) -> None:
-    """Sorts the first `count` cells of a buffer; those up to `cells_for(count)` must hold the highest key."""
-    _Network(cells, lanes, count).write()
+def sort_columns(shared: Shared, cells: Value, lanes: int, count: int) -> None:
+    """Sorts the first `count` cells of a buffer; those up to `cells_for(count)` must hold the highest key.
+
+    A few cells are sorted where they are, more of them by a function for columns of all lengths.
+    """
+    last = cells_for(count).bit_length() - 1
+    if count <= FEW:
+        _Network(cells, lanes, index(count), index(last)).write()
+        return
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        _Network(buffers[0], lanes, *numbers).write()
+
+    shared.call(f"sort_columns_{lanes}", [cells], [count, last], write, rolled=True)
 
 
 class _Network:
-    def __init__(self, cells: Value, lanes: int, count: int) -> None:
-        self.cells, self.lanes, self.count = cells, lanes, count
+    """The network for `count` cells, filled up to the power of two that is `last`."""
+
+    def __init__(self, cells: Value, lanes: int, count: Value, last: Value) -> None:
+        self.cells, self.lanes, self.count, self.last = cells, lanes, count, last
 
     def write(self) -> None:
-        with loop(0, -(-self.count // GROUP)) as turn:
+        with loop(0, _blocks(self.count, index(GROUP))) as turn:
             places = [turn.iv * GROUP + t for t in range(GROUP)]
             keys = self._load(places)
             for step in EIGHT:
                 for low, high in step:
                     _order(keys, low, high)
             self._store(keys, places)
-        last = cells_for(self.count).bit_length() - 1
-        with loop(4, last + 1) as turn:
+        with loop(4, self.last + 1) as turn:
             self._merge(turn.iv)
 
     def _merge(self, level: Value) -> None:
-        """Sorted runs of 2^(level - 1) cells become runs of 2^level: `level` halvings, three of them at a time."""
-        size = index(1) << level
-        self._flip(size)
-        rest = level - 3
-        with when((rest % 3).eq(1)):
-            self._halve(2, size // 16)
-        with when((rest % 3).eq(2)):
-            self._halve(4, size // 32)
-        passes = rest // 3
+        """Sorted runs of 2^(level - 1) cells become runs of 2^level: `level` halvings, three of them at a time.
+
+        Where what is left after the first three is no multiple of three, the next three begin with some that were done:
+        a halving that is done again changes nothing.
+        """
+        self._flip(index(1) << level)
+        passes = (level - 1) // 3
         with loop(0, passes) as turn:
-            self._halve(8, index(1) << ((passes - 1 - turn.iv) * 3))
+            self._halve(index(1) << ((passes - 1 - turn.iv) * 3))
 
     def _flip(self, size: Value) -> None:
         """The first three halvings: the first compares a run with the next one read backwards."""
@@ -87,15 +100,15 @@ class _Network:
                 _order(keys, low, high)
             self._store(keys, places)
 
-    def _halve(self, group: int, stride: Value) -> None:
-        """Compares cells `stride` * group / 2, ..., `stride` apart."""
-        with loop(0, _blocks(self.count, stride * group)) as blocks, loop(0, stride) as turn:
-            first = blocks.iv * (stride * group) + turn.iv
-            places = [first + stride * t for t in range(group)]
+    def _halve(self, stride: Value) -> None:
+        """Compares cells `stride` * 4, * 2 and * 1 apart."""
+        with loop(0, _blocks(self.count, stride * GROUP)) as blocks, loop(0, stride) as turn:
+            first = blocks.iv * (stride * GROUP) + turn.iv
+            places = [first + stride * t for t in range(GROUP)]
             keys = self._load(places)
-            apart = group // 2
+            apart = GROUP // 2
             while apart:
-                for low in range(group):
+                for low in range(GROUP):
                     if not low & apart:
                         _order(keys, low, low | apart)
                 apart //= 2
@@ -113,9 +126,9 @@ def _order(keys: list[Value], low: int, high: int) -> None:
     keys[low], keys[high] = smaller(keys[low], keys[high]), larger(keys[low], keys[high])
 
 
-def _blocks(count: Index, size: Value) -> Value:
+def _blocks(count: Value, size: Value) -> Value:
     """Blocks of a power of two that `count` begins."""
-    return Value(arith.ceildivui(index(count).ssa, size.ssa))
+    return Value(arith.ceildivui(count.ssa, size.ssa))
 
 
 def fill(cells: Value, lanes: int, low: int, high: int, key: int | float) -> None:

@@ -25,6 +25,8 @@ from stablexla.targets.cpu.emission import (
     when,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.cpu.rolled import keep_rolled
+from stablexla.targets.cpu.shared import Shared
 from stablexla.targets.cpu.sort_merge import ABREAST, Merging, cut
 from stablexla.targets.cpu.sort_network import network_ns, sort_columns
 from stablexla.targets.cpu.sort_rows import Mending, Rows, any_bit
@@ -57,7 +59,8 @@ class Plan:
     @classmethod
     def of(cls, given: Rows, target: CpuTarget) -> Plan:
         column = COLUMN
-        while column > max(8, ABREAST * given.lanes) and -given.length % (column * given.lanes) * FILLING > given.length:
+        least = max(8, ABREAST * given.lanes)
+        while column > least and -given.length % (column * given.lanes) * FILLING > given.length:
             column //= 2
         block = column * given.lanes
         blocks = -(-given.length // block)
@@ -145,7 +148,7 @@ class _Writer:
             rows = [load(self.buffer, place + turn.iv, lanes) for place in places]
             for i, cell in enumerate(transpose_registers(rows)):
                 store(cell, self.cells, (turn.iv + i) * lanes)
-        sort_columns(self.cells, lanes, column)
+        sort_columns(self.merging.shared, self.cells, lanes, column)
         with loop(0, column, lanes) as turn:
             cells = [load(self.cells, (turn.iv + i) * lanes, lanes) for i in range(lanes)]
             for place, row in zip(places, transpose_registers(cells), strict=True):
@@ -189,8 +192,9 @@ def emit_tiles(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
     """Rows of one tile: one item is a row."""
     given = plan.given
     size = 2 * plan.padded + given.lanes
-    merging = Merging.declare(kernel, target, given.keys, given.lanes, size)
+    merging = Merging(Shared(kernel, target), given.keys, given.lanes)
     function, arguments = kernel.declare()
+    keep_rolled(function)
     with emitting(function, target):
         writer = _Writer(plan, arguments, alloca(size, given.keys.type), plan.padded, merging)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
@@ -232,13 +236,14 @@ class _Phases:
         self.tiles = plan.given.rows * plan.tiles
         self.size = 2 * self.total + plan.given.lanes
         self.scratch = ((str(self.keys.type), self.size), (str(self.keys.word), self.tiles + 1))
-        self.merging = Merging.declare(kernel, target, plan.given.keys, plan.given.lanes, self.size)
+        self.merging = Merging(Shared(kernel, target), plan.given.keys, plan.given.lanes)
 
     def write(self, name: str, piece: Callable[[_Writer, Value, Value, Value], None], nanoseconds: float) -> Row:
         """A phase whose items are the tiles: `piece(writer, row, low, count)`, in keys of a row."""
         plan = self.plan
         name = "_".join([self.kernel.impl_name, *([name] if name else [])])
         function, arguments = self.kernel.declare(self.scratch, name)
+        keep_rolled(function)
         with emitting(function, self.target):
             writer = _Writer(plan, arguments, Value(arguments.scratch[0]), self.total, self.merging)
             writer.notes = Value(arguments.scratch[1])

@@ -19,6 +19,7 @@ from stablexla.targets.cpu.emission import (
 )
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.shared import Shared
 from stablexla.targets.cpu.sort_keys import Keys
 from stablexla.targets.cpu.sort_network import cells_for, fill, network_ns, sort_columns
 from stablexla.targets.cpu.sort_rows import Mending, Rows, any_bit
@@ -72,7 +73,7 @@ def _emit_columns(kernel: Kernel, target: CpuTarget, given: Rows) -> Emitted:
                 return given.nothing()
 
             differing = given.along(length, bring)
-            sort_columns(cells, lanes, length)
+            sort_columns(Shared(kernel, target), cells, lanes, length)
             given.along(length, take)
             if given.keys.has_alike:
                 with when(any_bit(differing)), loop(0, lanes) as lane:

@@ -29,6 +29,7 @@ from stablexla.targets.cpu.emission import (
     splat,
     store,
     store_lanes,
+    transpose_registers,
     vector_of,
 )
 from stablexla.targets.cpu.emitters import emitter
@@ -182,7 +183,41 @@ class _Lines:
                 store_lanes(plan.finished(value), result, place, count)
             return [plan.join(totals[0], shuffle(scanned, scanned, last))]
 
-        sweep(plan.extent, plan.lanes, step, [[splat(before[0], plan.lanes)]], part)
+        totals = [splat(before[0], plan.lanes)]
+        group = plan.lanes * plan.lanes
+        if plan.lanes < 4 or plan.extent < group:
+            sweep(plan.extent, plan.lanes, step, [totals], part)
+            return
+        start, stop = (index(0), index(plan.extent)) if part is None else (part.start, minimum(part.stop, plan.extent))
+        groups = (stop - start) // group
+        with loop(0, groups, 1, totals) as turn:
+            turn.yields(*self._scan_group(source, result, line, start + turn.iv * group, turn.args[0]))
+        final = constant(1, ir.IntegerType.get_signless(1)) if part is None else part.last
+        rest = Part(start + groups * group, stop, final)
+        sweep(plan.extent, plan.lanes, step, [turn.results], rest)
+
+    def _scan_group(self, source: Value, result: Value, line: Value, at: Value, before: Value) -> list[Value]:
+        """Scans as many vectors as there are lanes, turned so that each lane goes through neighbours."""
+        plan, lanes = self.plan, self.plan.lanes
+        places = [self.place(line, at + number * lanes, None) for number in range(lanes)]
+        if self.ahead:
+            for place in places:
+                prefetch(source, place - self.ahead if plan.backwards else place + self.ahead)
+        order = slice(None, None, -1 if plan.backwards else 1)
+        made = transpose_registers([load(source, place, lanes) for place in places])[order]
+        for number in range(1, lanes):
+            made[number] = plan.join(made[number - 1], made[number])
+        scanned, by = made[-1], 1
+        while by < lanes:
+            places_by = [lanes + i - by if i >= by else 0 for i in range(lanes)]
+            scanned = plan.join(shuffle(plan.nothing(lanes), scanned, places_by), scanned)
+            by *= 2
+        earlier = shuffle(plan.nothing(lanes), scanned, [lanes + i - 1 if i else 0 for i in range(lanes)])
+        earlier = plan.join(before, earlier)
+        rows = transpose_registers([plan.join(earlier, value) for value in made][order])
+        for place, value in zip(places, rows, strict=True):
+            store(plan.finished(value), result, place, self.nontemporal)
+        return [plan.join(before, shuffle(scanned, scanned, [lanes - 1] * lanes))]
 
     def _read(self, source: Value, place: Value, count: int | None) -> Value:
         if count is None:

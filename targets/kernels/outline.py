@@ -94,19 +94,27 @@ def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
 
 def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable) -> None:
     inside = set(members)
-    results = [
-        r for op in members for r in op.results if any(not within(use.owner.operation, inside) for use in r.uses)
-    ]
-    if not results:
+    read = [r for op in members for r in op.results if any(not within(use.owner.operation, inside) for use in r.uses)]
+    if not read:
         return  # nobody reads it: it is dropped with the other unused operations
+    made_by: dict[ir.Value | int, ir.Value] = {}
+    made_as = [made_by.setdefault(_twins(r), r) for r in read]
+    results = list(made_by.values())
     # A call stands where all its operations stood: that is how it is known later what a kernel came from.
     with members[0].context, ir.Location.fused([op.location for op in members]):
         made, inputs = function_of(kind, members, results, kernels.new)
         name = kernels.share(made, kind)
         with ir.InsertionPoint(members[-1]):
             call = func.CallOp([r.type for r in results], name, inputs)
-    for old, new in zip(results, call.results, strict=True):
-        old.replace_all_uses_with(new)
+    called = dict(zip(results, call.results, strict=True))
+    for old, one in zip(read, made_as, strict=True):
+        old.replace_all_uses_with(called[one])
+
+
+def _twins(result: ir.Value) -> ir.Value | int:
+    """What is the same for copies of one operation."""
+    attributes = result.owner.attributes
+    return int(ir.IntegerAttr(attributes[TWIN]).value) if TWIN in attributes else result
 
 
 def function_of(

@@ -62,8 +62,9 @@ def _insertions(op: ir.Operation) -> Iterator[ir.Operation]:
 def _last_reader(value: ir.Value) -> ir.Operation | None:
     """What an array is computed into by element-wise operations, each with no reader but the next; the same for all
     readers of the array, or None."""
-    last = [_end_of_chain(reader) for reader in _readers(value)]
-    return last[0] if last and all(op == last[0] for op in last) else None
+    ends = [_end_of_chain(reader) for reader in _readers(value)]
+    last = [end for end in ends if end is not None]
+    return last[0] if last and len(last) == len(ends) and all(end == last[0] for end in last) else None
 
 
 def _end_of_chain(op: ir.Operation) -> ir.Operation | None:
@@ -161,34 +162,45 @@ def _apart(pieces: Sequence[_Piece]) -> bool:
 
 def _origin(piece: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
     """The array that a piece is a slice of, and where the slice begins; the piece itself when it is none."""
-    itself = piece, (0,) * piece.type.rank
     maker = defining(piece)
-    if maker is None:
-        return itself
-    if maker.name == "tensor.extract_slice" and len(maker.operands) == 1:
-        steps = list(ir.DenseI64ArrayAttr(maker.attributes["static_strides"]))
-        if maker.operands[0].type.rank == piece.type.rank and all(step == 1 for step in steps):
-            return maker.operands[0], tuple(ir.DenseI64ArrayAttr(maker.attributes["static_offsets"]))
-        return itself
-    if maker.name == "tensor.expand_shape":
+    starts = None
+    if maker is not None and maker.name == "tensor.expand_shape":
         maker = defining(maker.operands[0])
-    if maker is None or not is_generic(maker) or len(maker.operands) != 2 or not is_tensor(maker.operands[0]):
-        return itself
-    block = maker.regions[0].blocks[0]
-    if len(block.operations) != 1 or block.operations[0].operation.operands[0] != block.arguments[0]:
-        return itself
-    read, written = (ir.AffineMapAttr(m).value for m in ir.ArrayAttr(maker.attributes["indexing_maps"]))
-    starts = _starts(read, maker.operands[0].type.shape, piece.type.shape)
-    is_plain = written == ir.AffineMap.get_identity(written.n_dims, maker.context)
-    return (maker.operands[0], starts) if starts is not None and is_plain else itself
+    if maker is not None and maker.name == "tensor.splat" and prod(piece.type.shape) == 1:  # a slice of one element
+        maker = defining(maker.operands[0])
+        starts = _constants(list(maker.operands)[1:]) if maker is not None and maker.name == "tensor.extract" else None
+    elif maker is not None and maker.name == "tensor.extract_slice" and len(maker.operands) == 1:
+        if all(step == 1 for step in ir.DenseI64ArrayAttr(maker.attributes["static_strides"])):
+            starts = tuple(ir.DenseI64ArrayAttr(maker.attributes["static_offsets"]))
+    elif maker is not None and is_generic(maker) and _is_copy(maker):
+        read = ir.AffineMapAttr(ir.ArrayAttr(maker.attributes["indexing_maps"])[0]).value
+        starts = _starts(read, piece.type.shape)
+    if maker is None or starts is None or len(starts) != piece.type.rank:
+        return piece, (0,) * piece.type.rank
+    return maker.operands[0], starts
 
 
-def _starts(map_: ir.AffineMap, source: Sequence[int], piece: Sequence[int]) -> tuple[int, ...] | None:
+def _constants(values: Sequence[ir.Value]) -> tuple[int, ...] | None:
+    makers = [defining(value) for value in values]
+    known = [maker.attributes["value"] for maker in makers if maker is not None and maker.name == "arith.constant"]
+    return tuple(ir.IntegerAttr(each).value for each in known) if len(known) == len(values) else None
+
+
+def _is_copy(op: ir.Operation) -> bool:
+    """Whether an operation gives elements of one array as they are, in the order of its loops."""
+    if len(op.operands) != 2 or not is_tensor(op.operands[0]):
+        return False
+    block = op.regions[0].blocks[0]
+    written = ir.AffineMapAttr(ir.ArrayAttr(op.attributes["indexing_maps"])[1]).value
+    is_plain = written == ir.AffineMap.get_identity(written.n_dims, op.context)
+    return is_plain and block.operations[0].operation.operands[0] == block.arguments[0] and len(block.operations) == 1
+
+
+def _starts(map_: ir.AffineMap, piece: Sequence[int]) -> tuple[int, ...] | None:
     """Where a copy through a map begins, if it reads a block whose dimensions of one element it may drop."""
-    if len(source) != len(piece):
-        return None
-    starts, following = [], 0
-    for expr, size in zip(map_.results, piece, strict=True):
+    starts: list[int] = []
+    following = 0
+    for expr, size in zip(map_.results, piece, strict=False):
         start = 0
         if isinstance(expr, ir.AffineAddExpr) and isinstance(expr.rhs, ir.AffineConstantExpr):
             expr, start = expr.lhs, expr.rhs.value

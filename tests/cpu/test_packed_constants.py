@@ -127,7 +127,7 @@ def test_explain_and_compare_know_it() -> None:
     x, weight = drawn("f32", 70, 600), drawn("f32", 600, 301, seed=1)
     executable = built(sx.dot, "f32", x, weight, constant=True)
     assert executable.explain().constant_bytes == executable.constant_bytes
-    assert executable.compare([x])
+    assert executable.compare([x], "plain")
 
 
 def test_a_library_for_c_holds_it() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+import stablexla as sx
 from stablexla.targets.cpu.loops import emit_loop
 from stablexla.targets.cpu.rows import SCRATCH_BYTES, emit_rows
 from stablexla.targets.cpu.target import CpuTarget, host_target
@@ -189,3 +191,20 @@ def test_big_results_are_stored_past_the_caches() -> None:
     assert "nontemporal" in str(emit(text, target, emit_rows)[0])
     x = numbers((6, 512))
     np.testing.assert_allclose(run(text, x, target=target)[0], exact_softmax(x, (1,)), rtol=4e-6)
+
+
+@pytest.mark.parametrize("length", [16, 48, 64, 90, 512, 1000])
+def test_rows_of_bf16(length: int) -> None:
+    """Two registers of numbers at a time where the length allows it."""
+    b = sx.XlaBuilder("softmax")
+    x = b.parameter(0, sx.bf16[5, length])
+    powers = sx.exp(sx.sub(x, sx.reduce(x, b.constant(-np.inf, "bf16"), sx.max, (1,)), broadcast_dimensions=(0,)))
+    total = sx.reduce(sx.convert_element_type(powers, sx.f32), b.constant(0.0), sx.add, (1,))
+    built = b.build(sx.div(powers, sx.convert_element_type(total, sx.bf16), broadcast_dimensions=(0,)))
+    values = numbers((5, length)).astype(ml_dtypes.bfloat16)
+    values[1, 3], values[2, 7] = -np.inf, np.nan
+    got = np.asarray(sx.compile(built)(values)).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        exact = exact_softmax(values.astype(np.float64), (1,))
+    # four roundings to 8 bits, one of them of an exponent of 8 at most
+    np.testing.assert_allclose(got, exact, rtol=0.04)

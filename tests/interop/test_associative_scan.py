@@ -95,22 +95,29 @@ SHAPES += [((40, 3), 0), ((3, 40, 5), 1), ((9, 17, 33), 1), ((9_000, 3), 0), ((3
 
 
 class TestKernels:
-    @pytest.mark.parametrize("reverse", [False, True])
     @pytest.mark.parametrize(("shape", "axis"), SHAPES)
-    def test_recurrence(self, shape: tuple[int, ...], axis: int, reverse: bool) -> None:
+    def test_recurrence(self, shape: tuple[int, ...], axis: int) -> None:
         factors, added = draw(*shape), draw(*shape[::-1]).reshape(shape)
-        compared(recurrence, recurrence, (factors, added), axis=axis, reverse=reverse)
+        compared(recurrence, recurrence, (factors, added), axis=axis)
 
-    @pytest.mark.parametrize(("shape", "axis"), [((100,), 0), ((20_001,), 0), ((3, 50, 5), 1)])
-    @pytest.mark.parametrize("reverse", [False, True])
+    @pytest.mark.parametrize(("shape", "axis"), SHAPES[1:10:2])
+    def test_from_the_end(self, shape: tuple[int, ...], axis: int) -> None:
+        factors, added = draw(*shape), draw(*shape[::-1]).reshape(shape)
+        compared(recurrence, recurrence, (factors, added), axis=axis, reverse=True)
+
+    @pytest.mark.parametrize(
+        ("shape", "axis", "reverse"), [((20_001,), 0, False), ((20_001,), 0, True), ((3, 50, 5), 1, False)]
+    )
     def test_segments(self, shape: tuple[int, ...], axis: int, reverse: bool) -> None:
         begins = np.random.default_rng(3).random(shape) < 0.1
         compared(segmented, numpy_segmented, (draw(*shape), begins), axis=axis, reverse=reverse)
 
-    @pytest.mark.parametrize("reverse", [False, True])
-    @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.int64, np.float64])
+    @pytest.mark.parametrize(
+        ("dtype", "reverse"),
+        [(np.int8, True), (np.uint16, False), (np.int32, True), (np.int64, False), (np.float64, True)],
+    )
     def test_elements(self, dtype: Any, reverse: bool) -> None:
-        numbers = np.random.default_rng(4).integers(0, 3, (9, 37)) * np.arange(37)
+        numbers = np.random.default_rng(4).integers(0, 3, (9, 150)) * (np.arange(150) % 99)
         with jax.enable_x64(True):
             compared(last_one, numpy_last, (numbers.astype(dtype),), axis=1, reverse=reverse)
 
@@ -142,13 +149,12 @@ class TestValues:
         for function in (jnp.add, jnp.maximum, jnp.multiply, lambda p, q: p - 0 * q):
             for shape, axis in (((40,), 0), ((3, 40), 1), ((40, 3), 0), ((20, 1_100), 0)):
                 zeros = np.full(shape, -0.0, np.float32)
-                program = lowered(function, zeros, axis=axis)
-                got = sx.compile(program.as_text())(zeros)
-                np.testing.assert_array_equal(np.signbit(got), np.signbit(program.compile()(zeros)))
+                got = sx.compile(lowered(function, zeros, axis=axis).as_text())(zeros)
+                assert not np.signbit(got).any()
 
     def test_not_a_number(self) -> None:
-        x = draw(100)
-        x[37] = np.nan
+        x = draw(300)
+        x[137] = np.nan
         for function in (jnp.add, jnp.maximum, last_one):
             got = sx.compile(lowered(function, x).as_text())(x)
             np.testing.assert_array_equal(np.isnan(got), np.isnan(lowered(function, x).compile()(x)))
@@ -201,10 +207,6 @@ class TestRecognition:
         }[what]
         assert before in text, text
         changed = text.replace(before, after) if what == "no zero" else text.replace(before, after, 1)
-        if what == "other array":
-            changed = changed.replace(
-                "%6 = stablehlo.slice %4 [0:7:2] : (tensor<8xf32>)", "%6 = stablehlo.slice %4 [0:7:2] : (tensor<8xf32>)"
-            )
         executable = sx.compile(changed)
         x = draw(64)
         kept = [

@@ -49,6 +49,23 @@ def test_copies_in_one_kernel_are_one() -> None:
     assert sx.compile(text).ir("kernels").count("arith.addf") == 1
 
 
+def test_copies_that_two_kernels_read_are_one_result() -> None:
+    t, square = "tensor<400x512xf32>", "tensor<512x512xf32>"
+    text = f"""func.func public @main(%x: {t}, %a: {square}, %b: {square}) -> ({t}, {t}) {{
+      %0 = stablehlo.exponential %x : {t}
+      %1 = stablehlo.add %0, %0 : {t}
+      %2 = stablehlo.dot %1, %a : ({t}, {square}) -> {t}
+      %3 = stablehlo.dot %1, %b : ({t}, {square}) -> {t}
+      return %2, %3 : {t}, {t}
+    }}"""
+    (made,) = [line for line in kernels_of(text) if "call @loop" in line]
+    assert made.split(" -> ")[1] == t
+    rng = np.random.default_rng(0)
+    x, *factors = (rng.standard_normal(s).astype(np.float32) for s in ((400, 512), (512, 512), (512, 512)))
+    for got, factor in zip(sx.compile(text)(x, *factors), factors, strict=True):
+        np.testing.assert_allclose(got, 2 * np.exp(x) @ factor, rtol=1e-4, atol=2e-3)
+
+
 def test_a_reduction_over_one_element_joins_its_neighbours() -> None:
     text = """func.func public @main(%x: tensor<8x1xf32>) -> tensor<8xf32> {
       %zero = stablehlo.constant dense<0.0> : tensor<f32>

@@ -97,6 +97,103 @@ def test_several_callers_at_once(threads):
     assert (counts == 20).all()
 
 
+def test_two_regions_have_workers_at_once(threads):
+    """Of four threads two stay in one region; the chunks of the other one, which wait for each other, have two."""
+    threads(4)
+    inside, done = threading.Barrier(3, timeout=30), threading.Event()
+    met = threading.Barrier(2, timeout=30)
+    names = set()
+
+    def stay(_ctx, _lo, _hi):
+        inside.wait()
+        done.wait(30)
+
+    def meet(_ctx, _lo, _hi):
+        met.wait()
+        names.add(threading.get_ident())
+
+    other = threading.Thread(target=lambda: parallel_for(BODY(stay), None, 2, 1))
+    other.start()
+    inside.wait()
+    parallel_for(BODY(meet), None, 2, 1)
+    done.set()
+    other.join()
+    assert len(names) == 2
+
+
+def test_a_worker_leaves_when_another_caller_comes(threads):
+    """Two threads, and two callers: from then on each does its own chunks."""
+    threads(2)
+    both, begun, came, done = threading.Barrier(2, timeout=30), threading.Event(), threading.Event(), threading.Event()
+    names = {}
+
+    def first(_ctx, lo, _hi):
+        names[lo] = threading.get_ident()
+        if lo < 2:
+            both.wait()
+            begun.set()
+            came.wait(30)
+
+    def second(_ctx, _lo, _hi):
+        came.set()
+        done.wait(30)
+
+    def come():
+        begun.wait(30)
+        parallel_for(BODY(second), None, 2, 1)
+
+    other = threading.Thread(target=come)
+    other.start()
+    parallel_for(BODY(first), None, 9, 1)
+    done.set()
+    other.join()
+    assert len({names[0], names[1]}) == 2
+    assert {names[i] for i in range(2, 9)} == {threading.get_ident()}
+
+
+def test_neither_of_two_callers_starves(threads):
+    """One with many chunks in a region, one with two: each goes on until both have done some regions."""
+    threads(2)
+    regions, enough = [0, 0], 50
+
+    def caller(k, n):
+        body = BODY(lambda *_: None)
+        while min(regions) < enough:
+            parallel_for(body, None, n, 1)
+            regions[k] += 1
+
+    callers = [threading.Thread(target=caller, args=args, daemon=True) for args in ((0, 2000), (1, 2))]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join(60)
+    assert min(regions) >= enough
+
+
+def test_number_of_threads_changes_between_the_regions_of_others(threads):
+    threads(3)
+    counts, stop = np.zeros(64, np.int64), threading.Event()
+    calls = 0
+
+    def caller():
+        nonlocal calls
+
+        def body(_ctx, lo, hi):
+            counts[lo:hi] += 1
+
+        while not stop.is_set():
+            parallel_for(BODY(body), None, 64, 4)
+            calls += 1
+
+    other = threading.Thread(target=caller)
+    other.start()
+    for count in (1, 4, 2, 3) * 5:
+        runtime.set_num_threads(count)
+    stop.set()
+    other.join()
+    assert (counts == calls).all()
+
+
 def test_number_of_threads(threads):
     assert 1 <= runtime.default_num_threads() <= len(os.sched_getaffinity(0))
     threads(3)
