@@ -2,7 +2,7 @@
 
 What bounds them is the speed at which that matrix comes from memory. It is highest where a core reads some long pieces
 of memory side by side: k is cut in parts of such pieces, and each part's sums are kept near the core. On two cores of
-Zen 3, matrices of 768x768 came at 35 GB/s so, and at 21 where each core took half of the columns of eight rows at a time.
+Zen 3, matrices of 768x768 came at 35 GB/s so, and at 21 where each core took half of the columns, eight rows at a time.
 """
 
 from __future__ import annotations

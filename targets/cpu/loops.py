@@ -18,7 +18,7 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.nests import Load, Nest, Store, analyse, regroup
 from stablexla.targets.cpu.sweeps import Items, Part, duration, grain_of, sweep, unrolled
 from stablexla.targets.cpu.target import CpuTarget
-from stablexla.targets.cpu.vector_body import Scope, integers, lanes_for, weight, widest_lanes
+from stablexla.targets.cpu.vector_body import Scope, lanes_for, weight, widest_lanes
 
 # Elements of a block of a long innermost loop; a multiple of all lanes and unrollings.
 BLOCK = 8192
@@ -30,9 +30,6 @@ STREAM_BYTES, HEAVY = 1 << 20, 8
 # processor's window holds one and a half turns: each operation is done on two registers (gelu of bf16: 39 to 22 ms of
 # 16M numbers). f32 bodies are wider than deep, and lose by it.
 LONG = 24
-# So are the rounds of random generators: bodies that compute so many words and read no arrays. What else they compute,
-# in 64 bits the counter, takes registers as it needs them (jax.random.bits of 16M words: 31 to 15 ms).
-ROUNDS = 64
 # Functions whose instructions wait for each other more than for a free unit. Two registers of them at a time take less
 # on AVX2: 16M sines 7.5 to 6.4 ms, tanh 5.9 to 5.7, exp 4.0 to 3.8; but erf 4.8 to 5.3, log 5.6 to 6.0.
 WAITING = frozenset(("math.cos", "math.exp", "math.sin", "math.tanh"))
@@ -105,11 +102,10 @@ def _bytes(nest: Nest) -> int:
 
 def _plan(nest: Nest, target: CpuTarget) -> _Plan:
     cycle = _cycle(nest, target)
-    lanes = lanes_for(nest, target)
+    lanes = lanes_for(nest, target) if cycle is None else widest_lanes(nest, target)
     *outer, extent = nest.extents
-    if cycle is None and _is_rounds(nest) and extent >= 2 * BLOCK:
-        lanes = 2 * target.vector_bits // 32
-    elif cycle is None and lanes and extent % (2 * lanes) == 0 and (_is_long(nest) or _waits(nest, target)):
+    one = lanes == widest_lanes(nest, target)
+    if cycle is None and one and extent % (2 * lanes) == 0 and (_is_long(nest) or _waits(nest, target)):
         lanes *= 2
     unroll = unrolled(_cost(nest), extent // lanes if lanes else 1)
     # The processor itself fetches ahead of short bodies; behind long ones it falls back.
@@ -128,12 +124,6 @@ def _is_long(nest: Nest) -> bool:
     """Whether 16-bit numbers go through a long chain of operations."""
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
     return _cost(nest) >= LONG and all(bits_of(place.element) == 16 for place in places)
-
-
-def _is_rounds(nest: Nest) -> bool:
-    """Whether elements are made of nothing but their places, by long chains of integer operations."""
-    words = sum(width == 32 for width in integers(nest))
-    return words >= ROUNDS and not any(node.strides[-1] for node in nest.loads)
 
 
 def _waits(nest: Nest, target: CpuTarget) -> bool:

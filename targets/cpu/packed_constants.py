@@ -17,7 +17,6 @@ from mlir.dialects import arith, func, ub
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.operations import defining, is_tensor, main_of, walk
-from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.buffers import root
 from stablexla.targets.cpu.calls import PACKED, Packing, Phase, call_of
 from stablexla.targets.cpu.engine import load
@@ -136,7 +135,7 @@ def _called(names: set[str], symbols: ir.SymbolTable) -> list[str]:
 
 
 def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
-    """A program whose parameters are the constants and whose results are the packed ones."""
+    """A program of one thread whose parameters are the constants and whose results are the packed ones."""
     index = ir.IndexType.get()
     byte = ir.IntegerType.get_signless(8)
     roles = [*["parameter"] * len(works), *["result"] * len(works), "arena"]
@@ -153,9 +152,7 @@ def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
             operands[work.packing.input] = arguments[number]
             operands[work.place] = arguments[len(works) + number]
             operands[-2:] = [arith.ConstantOp(index, n).result for n in (0, phase.items)]
-            call = func.CallOp([], phase.function, operands)
-            if phase.items > phase.grain:
-                call.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), phase.grain)
+            func.CallOp([], phase.function, operands)
         func.ReturnOp([])
 
 

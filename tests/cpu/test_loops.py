@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.special
 
 from stablexla.targets.cpu.loops import BLOCK, emit_loop
 from stablexla.targets.cpu.target import CpuTarget, host_target
@@ -202,14 +201,14 @@ def test_elementary_functions() -> None:
     np.testing.assert_allclose(got, np.tanh(np.exp(a.astype("f8"))), rtol=1e-6)
 
 
-@pytest.mark.parametrize("size", [7, 16, 24, 80, 2 * BLOCK + 48])
-@pytest.mark.parametrize("name", ["exp", "tanh", "sin", "erf", "log"])
+@pytest.mark.parametrize("size", [24, 2 * BLOCK + 48])
+@pytest.mark.parametrize("name", ["tanh", "sin", "log"])
 def test_one_function(name: str, size: int) -> None:
     """Some take two registers at a time where the length allows it."""
     text = KernelText("loop")
     result = text.map((size,), [text.input("f32", (size,))], f"%r = math.{name} %a : f32")
     a = numbers("f4", (size,))
-    exact = scipy.special.erf if name == "erf" else getattr(np, name)
+    exact = getattr(np, name)
     (got,) = run(text.text(result), a)
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(got, exact(a.astype("f8")), rtol=3e-7)
