@@ -239,8 +239,7 @@ FITS: dict[str, Fit] = {
     ),
     # erfc(t) = exp(t p(t) - t)
     "erf far f64": Fit(lambda t: mp.log(mp.erfc(t)) / t + 1, 1, 6.0, lambda t: t * mp.erfc(t) / mp.erf(t), 18, 64),
-    # erfc(x) = p(q) exp(-x**2) / (1 + 2 x), q = (x - 2) / (x + 2) and (x - 4) / (x + 4)
-    "erfc short": Fit(scaled_erfc(2), -1, 0.67, lambda q: 1 / scaled_erfc(2)(q), 12, 64),
+    # erfc(x) = p(q) exp(-x**2) / (1 + 2 x), q = (x - 4) / (x + 4)
     "erfc f64": Fit(scaled_erfc(4), -1, 0.75, lambda q: 1 / scaled_erfc(4)(q), 22, 64),
     # erf_inv(x) = x p(w - center) for small w, x p(sqrt(w) - center) for large
     # (centres at which the first coefficient is nearly an f64 are the better ones)

@@ -76,7 +76,7 @@ class LoweringContext:
         """The attributes as plain values; of a composite those that it was given by its user."""
         if self.op_name == COMPOSITE:
             return attributes_of(self.op)
-        return {named.name: plain(named.attr) for named in self.op.attributes}
+        return {name: plain(self.op.attributes[name]) for name in self.op.attributes}
 
     @property
     def place(self) -> str:

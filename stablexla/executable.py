@@ -138,7 +138,8 @@ class Executable:
         """Memory for what the program holds itself, weights as the kernels want them; it goes with the executable.
 
         >>> b = sx.XlaBuilder("table")
-        >>> sx.compile(b.build(b.parameter(0, sx.f32[100]) + b.constant(np.arange(100, dtype=np.float32)))).constant_bytes
+        >>> table = b.constant(np.arange(100, dtype=np.float32))
+        >>> sx.compile(b.build(b.parameter(0, sx.f32[100]) + table)).constant_bytes
         400
         """
         return sum(constant.nbytes for constant in self._function.constants)

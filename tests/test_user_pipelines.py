@@ -310,6 +310,18 @@ class TestRules:
         np.testing.assert_array_equal(executable(X), 3 * X)
         assert executable.composites == {"my.op v2": "kernel"}
 
+    def test_reads_attributes_of_operations_that_are_no_composites(self) -> None:
+        read = {}
+
+        def by_index(ctx: Any, *operands: Any) -> Any:
+            read.update(ctx.plain_attributes)
+            return ctx.built_in(*operands)
+
+        text = PROGRAM.replace("stablehlo.tanh %0", "stablehlo.reverse %0, dims = [0]")
+        rules = [sx.lowering_rule("stablehlo.reverse", by_index)]
+        np.testing.assert_array_equal(sx.compile(text, options=sx.CompileOptions(rules=rules))(X), 2 * X[::-1])
+        assert list(read["dimensions"]) == [0]
+
     def test_works_with_the_builder(self) -> None:
         @sx.lowers("my.gelu")
         def gelu(ctx: Any, x: Any) -> Any:

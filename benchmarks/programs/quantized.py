@@ -60,7 +60,7 @@ def add_product(size: int) -> None:
     }}"""
     summary = f"{size}x{size} by {size}x{size}, bytes with a zero point by bytes with a scale for each column"
     shapes = ((size, size),) * 2
-    enter(Quantized(f"quantized-matmul-{size}", summary, shapes, size**2, body, operations=2.0 * size**3, peak="s8"))
+    enter(Quantized(f"quantized-matmul-{size}", summary, shapes, size**2, body, operations=2.0 * size**3, peak="int8"))
 
 
 def add_network(name: str, size: int, features: tuple[int, ...], windows: tuple[int, ...]) -> None:
@@ -96,7 +96,7 @@ def add_network(name: str, size: int, features: tuple[int, ...], windows: tuple[
             size * size * features[-1],
             body,
             operations=operations,
-            peak="s8",
+            peak="int8",
         )
     )
 

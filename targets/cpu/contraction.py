@@ -209,7 +209,9 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
         rows = _balanced(sizes.m, math.ceil(sizes.m / row_blocks), tile.rows)
         row_blocks = math.ceil(sizes.m / rows)
     blocks = math.ceil(sizes.items / (row_blocks * c.batches))
-    columns = _balanced(sizes.n, min(2048, max(8 * width, math.ceil(sizes.n / blocks))), width)
+    # With few columns an item would mostly pack lhs, unless there is no other way to have more than one.
+    least = 8 if row_blocks * c.batches > 1 else 2
+    columns = _balanced(sizes.n, min(2048, max(least * width, math.ceil(sizes.n / blocks))), width)
     rhs_bytes = math.prod(axis.extent for axis in c.batch if axis.b) * sizes.depth * sizes.n * sizes.bytes
     # A large rhs comes from memory: long pieces of its rows come fastest, and only a phase of its own can take those.
     far = c.n.b == 1 and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes

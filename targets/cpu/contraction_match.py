@@ -117,6 +117,11 @@ class Contraction:
         return tuple((r, n) for r, value in enumerate(results) for n in fitting if types[n] == value.type)
 
     @property
+    def epilogue_length(self) -> int:
+        """Number of operations of the epilogue for one element, each counted once."""
+        return sum(len(op.body.operations) - 1 for op in self.epilogue)
+
+    @property
     def epilogue_size(self) -> int:
         """Number of operations of the epilogue for one element; an elementary function counts for what it becomes."""
         names = [inner.operation.name for op in self.epilogue for inner in op.body.operations]

@@ -136,7 +136,7 @@ def write_tile(
     sums: Sums = WHOLE,
 ) -> None:
     """Writes a tile's sums to the result; of each row the first `columns` elements hold."""
-    if not scene.vectors or scene.contraction.epilogue_size > INLINE_EPILOGUE:
+    if not scene.vectors or scene.contraction.epilogue_length > INLINE_EPILOGUE:
         spill_tile(scene.lanes, values, buffer)
         scene.write_block(buffer, tile.vectors * scene.lanes, frame, (tile.rows, columns), at, sums)
         return
@@ -245,7 +245,7 @@ class _Short:
         self.width = plan.tile.vectors * scene.lanes
         self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
         self.unroll = 1 if c.k.extent % 2 else 2
-        spilled = not scene.vectors or c.epilogue_size > INLINE_EPILOGUE
+        spilled = not scene.vectors or c.epilogue_length > INLINE_EPILOGUE
         self.spill = alloca(plan.tile.rows * self.width if spilled else 1, scene.compute)
         self.panels = Panels(self.width, self.depth, scene.lanes)
         if plan.pack:

@@ -68,6 +68,7 @@ class _Plan:
     Attributes:
         count: how many windows there are.
         index_step, update_step: elements between the vectors of two windows, and between their updates.
+        operand_step: elements by which a window lies behind the one before besides; not 0 where windows are batched.
         starts: of each number of a vector how far it lies behind the first, its limit, and the elements of the operand
             that it counts.
         unit, places: windows begin at multiples of `unit`, of which there are `places`.
@@ -82,6 +83,7 @@ class _Plan:
 
     count: int
     index_step: int
+    operand_step: int
     update_step: int
     starts: list[tuple[int, int, int]]
     index_type: ElementType
@@ -124,10 +126,11 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
         return None
     operand = kernel.inputs[0].type
     window, starts = [Axis(*row) for row in config["window"]], [tuple(row) for row in config["starts"]]
-    (count, index_step, _, update_step), *others = config["outer"] or ((1, 0, 0, 0),)
+    (count, index_step, operand_step, update_step), *others = config["outer"] or ((1, 0, 0, 0),)
     if others or count >= 1 << 31 or not starts:
         return None
-    unit = reduce(gcd, (step for _, _, step in starts))
+    unit = reduce(gcd, (step for _, _, step in starts), operand_step)
+    last = sum((extent - 1) * step for _, extent, step in starts) + (count - 1) * operand_step
     lanes = target.vector_bits // _widest(stored)
     along = bool(window) and (window[-1].operand_step, window[-1].update_step) == (1, 1)
     row = window[-1].extent * element_bytes(operand.element_type) if along else 0
@@ -135,11 +138,12 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     return _Plan(
         count=count,
         index_step=index_step,
+        operand_step=operand_step,
         update_step=update_step,
         starts=starts,
         index_type=BY_NAME[config["index_type"]],
         unit=unit,
-        places=1 + sum((extent - 1) * step for _, extent, step in starts) // unit,
+        places=1 + last // unit,
         unique=config["unique"],
         window=window,
         lanes=lanes if along and window[-1].extent > 1 else 0,
@@ -269,7 +273,8 @@ class _Writer:
         low, size = (index(0), index(plan.places)) if plan.unique else (lo, hi - lo)
         listed = alloca(min(BLOCK, plan.count) + HALF, ir.IntegerType.get_signless(32))
         listing = Listing(listed, low, size)
-        in_vectors = (plan.index_step, len(plan.starts)) == (1, 1) and plan.places < 1 << 31 and plan.count >= MANY
+        one = (plan.index_step, len(plan.starts), plan.operand_step) == (1, 1, 0)
+        in_vectors = one and plan.places < 1 << 31 and plan.count >= MANY
         with loop(first, last, BLOCK) as block:
             end, found, at = minimum(block.iv + BLOCK, last), index(0), block.iv
             if in_vectors:
@@ -288,12 +293,14 @@ class _Writer:
         """The place at which a window begins, in units."""
         vector = window * self._plan.index_step
         parts = [self._start(vector, offset) * (step // self._plan.unit) for offset, _, step in self._plan.starts]
+        if self._plan.operand_step:
+            parts.append(window * (self._plan.operand_step // self._plan.unit))
         return sum(parts[1:], parts[0])
 
     def _begins_within(self, window: Value, low: Value, size: Value) -> Value:
         """Whether it begins at one of the places [low, low + size), and inside of the operand."""
         inside = _below(self._place(window) - low, size)
-        if len(self._plan.starts) > 1:
+        if len(self._plan.starts) > 1 or self._plan.operand_step:
             vector = window * self._plan.index_step
             for offset, extent, _ in self._plan.starts:
                 inside = inside & _below(self._start(vector, offset), index(extent))

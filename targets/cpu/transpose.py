@@ -43,7 +43,7 @@ from stablexla.targets.cpu.views import as_words
 BLOCK_LINES = 128
 BLOCK_BYTES = 256
 THIN_BYTES = 16 << 10
-# Lines up to this size that follow one another are moved whole, and half as many of them, so that reading is one stream.
+# Lines up to this size that follow one another are moved whole, half as many of them, so that reading is one stream.
 # 32 times 3136 lines of 192 elements of 32 bits took 5.3 ms instead of 8.6, 8 times 3136 of 128 took 0.63 for 1.13.
 WHOLE_BYTES = 1 << 10
 # Bytes moved by one item, and what is worth another thread (about 20 microseconds).
@@ -297,8 +297,8 @@ def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
         rows, columns = _block(across.extent, max(lanes, BLOCK_LINES // 2), lanes), along.extent
     buffered = large and min(rows, columns) > lanes > 0
     line = LINE // width
-    # Blocks of the operand's lines begin with cache lines, wherever its buffer does: 5.6 ms instead of 6.1 for 4096x4096
-    # elements of 32 bits that lie as numpy's large arrays do, 16 bytes off.
+    # Blocks of the operand's lines begin with cache lines, wherever its buffer does: 5.6 ms instead of 6.1 for
+    # 4096x4096 elements of 32 bits that lie as numpy's large arrays do, 16 bytes off.
     fitted = buffered and columns % line == 0 and all(a.source % line == 0 for a in move.axes if a is not along)
     spare = line - 1 if fitted and columns < along.extent else 0
     extents = [*(a.extent for a in outer), math.ceil((along.extent + spare) / columns), math.ceil(across.extent / rows)]
