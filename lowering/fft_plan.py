@@ -27,6 +27,8 @@ from stablexla.lowering.fft_tables import (
 LARGEST_RADIX = 61
 # A prime is taken down to the length before it (Rader) where no prime factor of that is above this one.
 LARGEST_BEFORE_PRIME = 13
+# The longest of them: its places are tables of f32 where the numbers are.
+LONGEST_PRIME = 1 << 24
 # A transform is split in two when both parts have at least this length.
 SHORTEST_PART = 8
 # A second part up to this length is transformed in the first level of cache, and then the first part is the shorter the
@@ -184,7 +186,8 @@ def line(n: int, sign: int, *, split: bool) -> Line:
         split: whether a long one may be split: along contiguous elements, that is.
     """
     largest = max(factors(n), default=1)
-    if split and largest == n > LARGEST_RADIX and max(factors(n - 1)) <= LARGEST_BEFORE_PRIME:
+    prime = LARGEST_RADIX < n == largest <= LONGEST_PRIME
+    if split and prime and max(factors(n - 1)) <= LARGEST_BEFORE_PRIME:
         before = _split(n - 1, sign)
         if before is not None:
             return Rader(n, Places(n), PlacesSpectrum(n, sign), before)

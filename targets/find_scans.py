@@ -52,7 +52,7 @@ class _Rewrite:
         return True
 
     def run(self) -> None:
-        """Rewrites the tree, unless a result is used before all of them are there."""
+        """Rewrites the tree, unless a result is used before all of them are there, or one is made of something else."""
         makers = [value.owner.operation for _, value in self.replaced]
         last = makers[0]
         for maker in makers[1:]:
@@ -64,6 +64,9 @@ class _Rewrite:
         numbers = sorted({number for number, _ in self.replaced})
         results = [next(v for n, v in self.replaced if n == number) for number in numbers]
         operands = [*self.inputs, *self.uniforms]
+        copied = _in_order(results, set(operands), self.operations)
+        if copied is None:
+            return
         index = hlo_ir.IntegerType.get_signless(64)
         attributes = {
             "arrays": hlo_ir.IntegerAttr.get(index, len(self.inputs)),
@@ -80,7 +83,7 @@ class _Rewrite:
                 attributes={
                     "name": hlo_ir.StringAttr.get(NAME),
                     "composite_attributes": hlo_ir.DictAttr.get(attributes),
-                    "decomposition": hlo_ir.FlatSymbolRefAttr.get(self._decomposition(operands, results)),
+                    "decomposition": hlo_ir.FlatSymbolRefAttr.get(self._decomposition(operands, results, copied)),
                 },
             )
         for number, value in self.replaced:
@@ -127,12 +130,12 @@ class _Rewrite:
             hlo_func.ReturnOp([made[number] for number in self.tree.combined])
         return str(function.name.value)
 
-    def _decomposition(self, operands: Sequence[Any], results: Sequence[Any]) -> str:
-        """The name of the function that holds a copy of the tree."""
+    def _decomposition(self, operands: Sequence[Any], results: Sequence[Any], copied: Iterable[Any]) -> str:
+        """The name of the function that holds a copy of the tree's operations."""
         function = self._function("scan_tree", [v.type for v in operands], [v.type for v in results])
         copies = dict(zip(operands, function.arguments, strict=True))
         with hlo_ir.InsertionPoint(function.entry_block):
-            for op in _in_order(results, set(operands)):
+            for op in copied:
                 copy = op.clone().operation
                 for number, operand in enumerate(op.operands):
                     copy.operands[number] = copies[operand]
@@ -177,15 +180,22 @@ def _comes_after(user: Any, op: Any) -> bool:
     return bool(op.is_before_in_block(user)) or user == op
 
 
-def _in_order(values: Iterable[Any], given: set[Any]) -> list[Any]:
-    """The operations that make values out of those given, each after what it needs."""
+def _in_order(values: Iterable[Any], given: set[Any], known: set[Any]) -> list[Any] | None:
+    """The operations that make values out of those given, each after what it needs; None if one is not known.
+
+    An array without elements may be made of anything.
+    """
     found: dict[Any, None] = {}
     waiting = [(value, False) for value in values]
     while waiting:
         value, ready = waiting.pop()
-        if value in given or (not ready and value.owner.operation in found):
+        if value in given:
             continue
+        if isinstance(value.owner, hlo_ir.Block) or value.owner.operation not in known:
+            return None
         op = value.owner.operation
+        if not ready and op in found:
+            continue
         if ready:
             found[op] = None
         else:

@@ -342,7 +342,7 @@ class _Proof:
         self.reader = _Reader(_numbers(odd, "interior_padding").index(1))
         self.nodes = _Nodes()
         self.lengths = [_shape(root)[self.reader.dimension]]
-        if self.lengths[0] < SHORTEST:
+        if self.lengths[0] < SHORTEST or 0 in _shape(root):
             raise NoScanError
         while self.lengths[-1] > 1:
             self.lengths.append(self.lengths[-1] // 2)

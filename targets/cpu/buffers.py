@@ -226,6 +226,10 @@ class BufferAssignment:
     def _call(self, op: ir.Operation, block: ir.Block) -> None:
         call = self.calls[op] = call_of(op, self._symbols)
         here = self._begin[op]
+        self.scratch[op] = [Buffer("arena", bytes_of(t), spans=[(here, here)]) for t in call.scratch]
+        for packing, value in packed_of(op):
+            # Made already; the kernel does not look at the input of which it was.
+            self.scratch[op][packing.scratch] = self.unread[op, packing.input] = self._packed(value)
         copies = []
         for i, value in enumerate(op.results):
             made = self._new(value, here, block)
@@ -239,10 +243,6 @@ class BufferAssignment:
                     if result == i
                 ]
         self.copies[op] = copies
-        self.scratch[op] = [Buffer("arena", bytes_of(t), spans=[(here, here)]) for t in call.scratch]
-        for packing, value in packed_of(op):
-            # Made already; the kernel does not look at the input of which it was.
-            self.scratch[op][packing.scratch] = self.unread[op, packing.input] = self._packed(value)
 
     def _overwritten(self, op: ir.Operation, call: KernelCall, result: int, block: ir.Block) -> Buffer | None:
         """The buffer of a dead operand that the result may overwrite."""
@@ -254,7 +254,8 @@ class BufferAssignment:
             found = self.buffer_of(value)
             if found.role != "arena" or found.bytes != size or self._dies_after(found, value, op, block) > here:
                 continue
-            twice = sum(1 for v in op.operands if is_tensor(v) and self.buffer_of(v) is found) > 1
+            arrays = (i for i, v in enumerate(op.operands) if is_tensor(v))
+            twice = sum(1 for i in arrays if self.operand_buffer(op, i) is found) > 1
             taken = any(self.buffer_of(r) is found for r in list(op.results)[:result])
             if not twice and not taken:
                 return found

@@ -81,7 +81,7 @@ def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> 
     # Unfinished sums in a result would overwrite what the epilogue still has to read.
     in_place = contraction.in_place if shape.k_blocks == 1 or shape.needs_partial else ()
     alone = shape.shared and not shape.corrections
-    packs = ((kernel.impl_name + "_pack", contraction.b.number, 0),) if alone else ()
+    packs = contraction.packs(kernel.impl_name + "_pack") if alone else ()
     return Emitted(items, phases[-1][2], scratch, in_place, phases=tuple(phases), packs=packs)
 
 

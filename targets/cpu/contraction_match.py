@@ -116,6 +116,13 @@ class Contraction:
         results = self.kernel.results
         return tuple((r, n) for r, value in enumerate(results) for n in fitting if types[n] == value.type)
 
+    def packs(self, function: str) -> tuple[tuple[str, int, int], ...]:
+        """The phase that packs rhs into the first scratch; see `Emitted`. None where another phase reads rhs too: it
+        is lhs as well, or the epilogue has a use for it."""
+        number, inputs = self.b.number, self.kernel.inputs
+        others = [inputs.index(i.value) for op in self.epilogue for i in op.inputs if i.kind == "array"]
+        return () if number in (self.a.number, *others) else ((function, number, 0),)
+
     @property
     def epilogue_length(self) -> int:
         """Number of operations of the epilogue for one element, each counted once."""

@@ -91,7 +91,7 @@ def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, pla
         phases.append(emit_last_sums(kernel, contraction, target, scratch, plan.parts))
     # Unfinished sums in a result would overwrite what the epilogue still has to read.
     in_place = contraction.in_place if shape.all_k_blocks == 1 or shape.needs_partial else ()
-    packs = () if plan.group else ((kernel.impl_name + "_pack", contraction.b.number, 0),)
+    packs = () if plan.group else contraction.packs(kernel.impl_name + "_pack")
     return Emitted(items, grain_of(contraction, items), scratch, in_place, phases=tuple(phases), packs=packs)
 
 

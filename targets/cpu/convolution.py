@@ -74,7 +74,7 @@ class _Windows:
                 item = Pixels(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
             with loop(Value(arguments.lo), Value(arguments.hi)) as number:
                 item.write(split_index(number.iv, order))
-        packs = ((phases[0][0], contraction.b.number, 0),) if scratch else ()
+        packs = contraction.packs(phases[0][0]) if scratch else ()
         return Emitted(items, grain, scratch, contraction.in_place, phases=tuple(phases), packs=packs)
 
     def _emit_pack(self, scratch: tuple[tuple[str, int], ...]) -> tuple[str, int, int]:

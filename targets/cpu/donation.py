@@ -63,7 +63,7 @@ def _may_overwrite(assignment: BufferAssignment, parameter: ir.Value, value: ir.
 
 def _takes_its_place(assignment: BufferAssignment, op: ir.Operation, lies: Buffer, target: Buffer) -> bool:
     """Whether the operation that reads the parameter last may write the result over it."""
-    used = [i for i, v in enumerate(op.operands) if is_tensor(v) and assignment.buffer_of(v) is lies]
+    used = [i for i, v in enumerate(op.operands) if is_tensor(v) and assignment.operand_buffer(op, i) is lies]
     if any(c.source.find() is lies and c.target.find() is target for c in assignment.copies.get(op, ())):
         return op.name == "scf.while" or len(used) == 1
     if op.name != "func.call" or len(used) != 1:

@@ -87,6 +87,42 @@ def test_a_kernel_called_with_parameters_too_packs_those() -> None:
     assert "_impl_pack" in made
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, w: sx.dot(x, w) + w,
+        lambda x, w: sx.dot(w, w) + x,
+        lambda x, w: sx.dot(w, sx.transpose(w, [1, 0])) + x,
+        lambda x, w: sx.dot(sx.dot(x, w) + w, w),
+    ],
+)
+@pytest.mark.parametrize("element", ["f32", "s16"])
+def test_a_weight_that_its_kernel_reads_otherwise_too(make: Make, element: str) -> None:
+    """As the other factor, or in the epilogue."""
+    both(make, element, drawn(element, 600, 600), drawn(element, 600, 600, seed=1))
+
+
+def test_the_result_lies_over_an_array_beside_the_weight() -> None:
+    both(lambda x, w: sx.dot(x, w) + sx.dot(x * x, w), "f32", drawn("f32", 600, 200), drawn("f32", 200, 600, seed=1))
+
+
+def test_the_result_lies_over_a_donated_argument() -> None:
+    x, weight, bias = (drawn("f32", *shape) for shape in ((600, 200), (200, 600), (600, 600)))
+    rows = weight.tobytes().hex()
+    executable = sx.compile(f"""
+func.func @main(%x: tensor<600x200xf32>, %y: tensor<600x600xf32> {{tf.aliasing_output = 0 : i32}})
+    -> tensor<600x600xf32> {{
+  %w = stablehlo.constant dense<"0x{rows}"> : tensor<200x600xf32>
+  %made = stablehlo.dot %x, %w : (tensor<600x200xf32>, tensor<200x600xf32>) -> tensor<600x600xf32>
+  %sum = stablehlo.add %made, %y : tensor<600x600xf32>
+  return %sum : tensor<600x600xf32>
+}}
+""")
+    assert executable.aliases == {0: 1}
+    (made,) = executable.execute([x, bias.copy()], donate=True)
+    np.testing.assert_allclose(made, x @ weight + bias, rtol=1e-4, atol=1e-4)
+
+
 LOOP = """
 func.func @main(%x: tensor<70x600xf32>) -> tensor<70x600xf32> {{
   %w = stablehlo.constant dense<"0x{bytes}"> : tensor<600x600xf32>

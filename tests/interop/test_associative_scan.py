@@ -191,6 +191,22 @@ class TestRecognition:
     def test_short_ones_stay(self) -> None:
         assert not self.found(lambda x: lax.associative_scan(jnp.add, x), draw(15))
 
+    @pytest.mark.parametrize(("shape", "axis"), [((0, 23), 1), ((23, 0), 0), ((2, 23, 0), 1)])
+    def test_empty_ones_stay(self, shape: tuple[int, ...], axis: int) -> None:
+        empty = draw(*shape)
+        got = sx.compile(lowered(recurrence, empty, empty, axis=axis).as_text())(empty, empty)
+        assert [one.shape for one in got] == [shape, shape]
+
+    def test_empty_parts_of_something_else(self) -> None:
+        """Where two elements are left, no element stands between pairs."""
+
+        def scan(x: Any, other: Any) -> Any:
+            return lax.associative_scan(lambda p, q: p + q if len(p) else jnp.broadcast_to(other[:0], p.shape), x)
+
+        x, other = np.arange(160, dtype=np.int32).reshape(32, 5), np.ones((1, 5), np.int32)
+        got = sx.compile(jax.jit(scan).lower(x, other).as_text())(x, other)
+        np.testing.assert_array_equal(got, np.cumsum(x, axis=0))
+
     def test_products_of_matrices_stay(self) -> None:
         assert not self.found(lambda x: lax.associative_scan(jnp.matmul, x), draw(20, 2, 2))
 

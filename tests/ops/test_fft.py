@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.lowering.fft_plan import Bluestein, Rader, line
 from stablexla.lowering.fft_tables import Places
 from tests.comparison import assert_same
 from tests.programs import general_only, run
@@ -191,6 +192,12 @@ def test_orders_of_a_prime(n: int) -> None:
     assert sorted(forward) == list(range(1, n))
     assert [forward[-q % (n - 1)] for q in backward] == list(range(1, n))
     assert all(b == a * forward[1] % n for a, b in itertools.pairwise(forward))
+
+
+def test_places_are_numbers_of_f32() -> None:
+    """Of primes above 2**24 they would not be."""
+    assert isinstance(line(65_537, 1, split=True), Rader)
+    assert isinstance(line(9 * 2**21 + 1, 1, split=True), Bluestein)
 
 
 def test_infinities_and_nans_stay_in_their_line() -> None:
