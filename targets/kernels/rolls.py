@@ -170,7 +170,8 @@ def _origin(piece: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
         maker = defining(maker.operands[0])
         starts = _constants(list(maker.operands)[1:]) if maker is not None and maker.name == "tensor.extract" else None
     elif maker is not None and maker.name == "tensor.extract_slice" and len(maker.operands) == 1:
-        if all(step == 1 for step in ir.DenseI64ArrayAttr(maker.attributes["static_strides"])):
+        steps, sizes = (list(ir.DenseI64ArrayAttr(maker.attributes[f"static_{name}"])) for name in ("strides", "sizes"))
+        if all(step == 1 for step in steps) and sizes == list(piece.type.shape):  # a slice may drop dimensions
             starts = tuple(ir.DenseI64ArrayAttr(maker.attributes["static_offsets"]))
     elif maker is not None and is_generic(maker) and _is_copy(maker):
         read = ir.AffineMapAttr(ir.ArrayAttr(maker.attributes["indexing_maps"])[0]).value
