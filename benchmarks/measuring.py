@@ -19,6 +19,9 @@ OURS = "stablexla"
 PAUSE = 1e-3
 """Seconds before a turn, in which threads of the engine before stop waiting for more work."""
 
+TOO_LONG = 5
+"""A peer whose one call takes so many times the budget has had its only round."""
+
 
 @dataclass
 class Measured:
@@ -127,8 +130,12 @@ def measure(program: Program, engines: Sequence[Engine], effort: Effort, limits:
     for each in prepared.values():
         each.bind(arguments)
     compare(prepared, row)
-    counts = {name: _calls_in(each, effort.seconds) for name, each in prepared.items()}
-    turns = list(prepared.items())
+    counts = {}
+    for name, each in prepared.items():
+        counts[name], taken = _calls_in(each, effort.seconds)
+        if taken > TOO_LONG * max(effort.budget, effort.seconds) and name != OURS:
+            row.engines[name].rounds.append(taken)
+    turns = [(name, each) for name, each in prepared.items() if not row.engines[name].rounds]
     start = perf_counter()
     for number in range(effort.most):
         if number >= effort.least and perf_counter() - start > effort.budget:
@@ -186,13 +193,13 @@ def _apart(found: Any, wanted: Any) -> float:
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), np.finfo(np.float64).tiny))
 
 
-def _calls_in(prepared: Prepared, seconds: float) -> int:
-    """About how many calls take so long; warms the engine up."""
+def _calls_in(prepared: Prepared, seconds: float) -> tuple[int, float]:
+    """About how many calls take so long, and the seconds of one; warms the engine up."""
     count = 1
     while True:
         taken = _time(prepared, count) * count
         if taken >= seconds / 4 or count >= 1 << 20:
-            return max(1, round(count * seconds / taken))
+            return max(1, round(count * seconds / taken)), taken / count
         count *= 4
 
 

@@ -35,10 +35,15 @@ func.func public @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<4x
 
 // -----
 
-// Products are sums of integers, carried by floats where these hold them all.
+// Products of bytes are sums of integers; of the zero point of lhs the sums of rhs are taken off.
 
 // CHECK-LABEL: func.func public @main(%arg0: tensor<2x4xi8>, %arg1: tensor<4x3xi8>)
-// CHECK: stablehlo.dot_general %{{.*}}, %{{.*}}, contracting_dims = [1] x [0] : (tensor<2x4xf32>, tensor<4x3xf32>)
+// CHECK: %[[SUMS:.*]] = stablehlo.reduce({{.*}}) applies stablehlo.add across dimensions = [0]
+// CHECK: %[[ZERO:.*]] = stablehlo.constant dense<3> : tensor<3xi32>
+// CHECK: %[[OFF:.*]] = stablehlo.multiply %[[SUMS]], %[[ZERO]] : tensor<3xi32>
+// CHECK: %[[WIDE:.*]] = stablehlo.broadcast_in_dim %[[OFF]], dims = [1] : (tensor<3xi32>) -> tensor<2x3xi32>
+// CHECK: %[[DOT:.*]] = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : (tensor<2x4xi8>, tensor<4x3xi8>) -> tensor<2x3xi32>
+// CHECK: stablehlo.subtract %[[DOT]], %[[WIDE]] : tensor<2x3xi32>
 // CHECK: %[[SCALES:.*]] = stablehlo.constant dense<[2.500000e-01, 1.250000e-01, 5.000000e-01]> : tensor<3xf32>
 // CHECK: stablehlo.broadcast_in_dim %[[SCALES]], dims = [1] : (tensor<3xf32>) -> tensor<2x3xf32>
 func.func public @main(

@@ -169,7 +169,7 @@ class TestChanges:
         base = plain(usual)
         assert base is not None
         changes = changes_between(base, usual)
-        assert [c.step for c in changes] == ["tensor", "tensor", "kernels", "buffers", "buffers", "", ""]
+        assert [c.step for c in changes] == ["tensor", "tensor", "kernels", "buffers", "buffers", "buffers", "", ""]
         assert changes[-1].result.pipeline.steps == usual.pipeline.steps
         assert changes[-1].result.options == usual.options
 
