@@ -87,6 +87,7 @@ class _Prepared:
         self._function = self._runtime.load_vm_module(module_, self._config).main
 
     def bind(self, arguments: Sequence[Array]) -> None:
+        self._given = arguments
         self._arguments = self._on_device(arguments)
 
     def _on_device(self, arguments: Sequence[Array]) -> list[Any]:
@@ -100,7 +101,12 @@ class _Prepared:
         self._execute(self._arguments)
 
     def results(self) -> list[Array]:
-        return [np.asarray(each.to_host()) for each in self._execute(self._arguments)]
+        """A call has to leave its arguments as they are, which an update in place does not."""
+        made = [np.asarray(each.to_host()) for each in self._execute(self._arguments)]
+        for number, (given, left) in enumerate(zip(self._given, self._arguments, strict=True)):
+            if np.asarray(left.to_host()).tobytes() != given.tobytes():
+                raise FailedError(f"it writes over argument {number}")
+        return made
 
     def from_numpy(self, arguments: Sequence[Array]) -> Callable[[], object]:
         return lambda: [each.to_host() for each in self._execute(self._on_device(arguments))]
