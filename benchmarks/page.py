@@ -37,7 +37,7 @@ def page(report: Report, picture: str) -> str:
     """The page's text."""
     cells = all_cells(report)
     sections = [
-        f"# Performance\n\nMade by `{report.command}`; don't edit.",
+        f"# Performance\n\nMade by {_commands(report)}; don't edit.",
         _section("Where it was measured", "\n".join(f"- {key}: {value}" for key, value in report.machine.items())),
         _section("Summary", f"{_markdown(cells[0])}\n\n{_lost(report)}"),
         f"![Every program's ratio to each engine]({picture})",
@@ -52,6 +52,11 @@ def page(report: Report, picture: str) -> str:
     sections += [_section("What failed", "\n".join(failures))] if failures else []
     sections.append(_section("The programs", "\n".join(f"- `{row.program}`: {row.summary}" for row in report.rows)))
     return "\n\n".join(sections) + "\n"
+
+
+def _commands(report: Report) -> str:
+    """Those of the runs that were merged, in their order."""
+    return ", and then ".join(f"`{each}`" for each in report.command.split("; "))
 
 
 def _section(title: str, text: str) -> str:

@@ -21,6 +21,7 @@ class Report:
     Attributes:
         machine: what the programs ran on.
         engines: names, in the order of the columns.
+        command: how it was made; of several runs that were merged, all of them with semicolons between.
         rows: programs, of any group.
         dispatch: seconds of a call by kind of call and engine.
         growth: programs at two sizes.
@@ -49,7 +50,9 @@ class Report:
         grown = {each.name: each for each in newer.growth}
         self.growth = [grown.pop(each.name, each) for each in self.growth] + list(grown.values())
         self.engines += [name for name in newer.engines if name not in self.engines]
-        self.machine, self.command = newer.machine | {}, newer.command
+        engines = [each for machine in (self.machine, newer.machine) for each in machine.get("engines", "").split(", ")]
+        self.machine = newer.machine | {"engines": ", ".join(dict.fromkeys(filter(None, engines)))}
+        self.command = "; ".join(dict.fromkeys([*self.command.split("; "), newer.command]))
         self.dispatch |= newer.dispatch
         self.threads |= newer.threads
 

@@ -57,6 +57,15 @@ def test_newer_rows_take_the_place_of_older_ones():
     assert kept.rows[0].seconds("stablexla") == 1.0
 
 
+def test_a_page_of_several_runs_names_them_all():
+    kept, newer = full(), report(timed("another", stablexla=1.0))
+    kept.machine["engines"], newer.machine["engines"] = "stablexla (1), iree (2)", "stablexla (1), numpy (3)"
+    newer.command = "another command"
+    kept.take(newer)
+    assert kept.machine["engines"] == "stablexla (1), iree (2), numpy (3)"
+    assert "Made by `the command`, and then `another command`;" in page(kept, "plot.png")
+
+
 def test_a_page_has_every_table_and_marks_what_is_lost():
     text = page(full(), "plot.png")
     assert "| slow | 4 (6) s | 1 (1.5) s | failed | 250 ms | 6% | **0.25** |  | **0.25** |" in text
