@@ -359,6 +359,8 @@ def script(what: str, rest: str, **more: Any) -> subprocess.Popen[str]:
 
 
 HANGING = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, it is ignored
+
 def tell():
     while not os.path.exists(os.environ["TEST_HANGS"]):
         pass
