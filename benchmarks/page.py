@@ -15,9 +15,10 @@ A cell is the time of a call in the best round, with the median of all rounds in
 over stablexla's, and so on: above 1, stablexla is faster, and what is below 1 is **bold**; `best /` is the fastest of
 the others. `limit` is the least time that this machine could need: arithmetic over the peak, or bytes over the
 bandwidth of the cache or memory that holds them, both measured in the same run; `share` is the limit over stablexla's
-time. Every engine compiles the same StableHLO, results are compared before any time is taken, and engines take turns.
-A call is one from Python with arguments where the engine wants them, and makes new results. Compiling is the first
-time in a process that has compiled a small program before."""
+time. Every engine compiles the same StableHLO, results are compared before any time is taken, and engines take turns;
+another engine that takes seconds for a call has one round. A call is one from Python with arguments where the engine
+wants them, and makes new results: an engine that writes over its arguments has failed. Compiling is the first time in
+a process that has compiled a small program before."""
 CALLS = "Numpy arrays in and, unless it says otherwise, numpy arrays out."
 GROWTH = """\
 Each program at two sizes. An engine's factor is its time at the larger over that at the smaller; the algorithm's is

@@ -110,11 +110,9 @@ def generic(
     elements = [_element(v.type) for v in (*read, *starts)]
     location = ir.Location.current
     block = op.regions[0].blocks.append(*elements, arg_locs=[location] * len(elements))
-    indices = kept_with_contexts("indices")
-    before = indices.get("made", 0)
     with ir.InsertionPoint(block):
         ir.Operation.create("linalg.yield", operands=list(body(list(block.arguments))))
-    if indices.get("made", 0) != before and len(nest.kept) != len(iterators):
+    if len(nest.kept) != len(iterators):
         nest.renumber(block)
     return [with_dimensions(r, o.type.shape) for r, o in zip(op.results, outputs, strict=True)]
 
@@ -240,8 +238,6 @@ def read_through(value: ir.Value, map_: ir.AffineMap, *, transposes: bool = Fals
 
 def loop_index(dimension: int) -> ir.Value:
     """Inside a linalg.generic's body: the index of a loop."""
-    indices = kept_with_contexts("indices")
-    indices["made"] = indices.get("made", 0) + 1  # `generic` looks for them only then
     i64 = ir.IntegerType.get_signless(64)
     return ir.Operation.create(
         "linalg.index", results=[ir.IndexType.get()], attributes={"dim": ir.IntegerAttr.get(i64, dimension)}

@@ -150,6 +150,35 @@ def test_a_wrong_engine_is_told_of():
     assert line[3:5] == ["failed", "-"]
 
 
+def test_a_slow_peer_has_one_round():
+    """With no time at all everything is slow; the engine that is measured has all its rounds."""
+    effort = Effort(seconds=1e-12, budget=0, least=3, most=3)
+    row = measure(PROGRAMS["add-2x2"], [find_engine("stablexla"), find_engine("numpy")], effort)
+    assert {name: len(found.rounds) for name, found in row.engines.items()} == {"stablexla": 3, "numpy": 1}
+
+
+def test_an_engine_may_not_write_over_its_arguments():
+    class OnDevice:
+        def __init__(self, array: np.ndarray) -> None:
+            self.array = array.copy()
+
+        def to_host(self) -> np.ndarray:
+            return self.array
+
+    def in_place(x: OnDevice) -> OnDevice:
+        x.array[0] = 7
+        return x
+
+    prepared = object.__new__(iree_engine._Prepared)  # without IREE's packages
+    prepared._on_device = lambda arguments: [OnDevice(a) for a in arguments]  # type: ignore[method-assign]
+    prepared._function = lambda x: OnDevice(x.array)
+    prepared.bind([np.zeros(2)])
+    assert [each.tolist() for each in prepared.results()] == [[0, 0]]
+    prepared._function = in_place
+    with pytest.raises(iree_engine.FailedError, match="writes over argument 0"):
+        prepared.results()
+
+
 def test_what_compiled_too_slowly_is_tried_again_with_more_patience(tmp_path: Path, monkeypatch: Any):
     asked: list[float] = []
 

@@ -38,7 +38,10 @@ from stablexla.targets.cpu.target import CpuTarget
 
 # Loads of a factor at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
 Factor = Callable[[Index, Index], Callable[[int], Value]]
-# An epilogue of more operations than this is written once in a loop over the tile's rows, not for every register.
+# An epilogue of more operations than this is written once in a loop over the tile's rows, not for every register. Large
+# products count an elementary function for what it becomes (`epilogue_size`); products of short k count it once
+# (`epilogue_length`), for there the loop's constants and the waits for each function cost more than the sums: 64x64x64
+# with tanh takes 2.5 times as long that way (loop-products-64 of benchmarks/).
 INLINE_EPILOGUE = 6
 
 

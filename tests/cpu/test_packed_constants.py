@@ -66,7 +66,10 @@ def test_no_call_packs(name: str) -> None:
 
 def test_an_integer_product_with_sums_of_columns() -> None:
     """Where a packing phase makes more than packed elements, it stays what it was."""
-    as_s32: Make = lambda x, w: sx.dot(x, w, preferred_element_type="s32")  # noqa: E731
+
+    def as_s32(x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+        return sx.dot(x, w, preferred_element_type="s32")
+
     both(as_s32, "s8", drawn("s8", 150, 600), drawn("s8", 600, 301, seed=1))
 
 
@@ -76,13 +79,17 @@ def test_several_calls_share_what_is_packed() -> None:
 
 
 def test_a_weight_that_is_read_otherwise_too_stays() -> None:
-    make: Make = lambda x, w: sx.dot(x, w) + sx.exp(w[:70])  # noqa: E731
+    def make(x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+        return sx.dot(x, w) + sx.exp(w[:70])
+
     made = text(both(make, "f32", drawn("f32", 70, 600), drawn("f32", 600, 600)))
     assert made.count('stablexla.role = "constant"') == 2
 
 
 def test_a_kernel_called_with_parameters_too_packs_those() -> None:
-    make: Make = lambda x, w: sx.dot(sx.dot(x, x), w)  # noqa: E731
+    def make(x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+        return sx.dot(sx.dot(x, x), w)
+
     made = text(both(make, "f32", drawn("f32", 600, 600), drawn("f32", 600, 600, seed=1)))
     assert "_impl_pack" in made
 

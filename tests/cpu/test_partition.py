@@ -16,7 +16,20 @@ from stablexla.targets.cpu.llvm_c import LlvmError, object_file
 from stablexla.targets.cpu.partition import partition
 from stablexla.targets.runtime import ObjectCode, undefined_symbols
 
-MODULE = """
+# Calls the two kernels of either module.
+MAIN = """
+llvm.func @main(%x: f32) -> f32 {
+  %y = llvm.call @one(%x) : (f32) -> f32
+  %z = llvm.call @two(%y) : (f32) -> f32
+  llvm.return %z : f32
+}
+llvm.func @_mlir_main(%x: f32) {
+  %y = llvm.call @main(%x) : (f32) -> f32
+  llvm.return
+}
+"""
+MODULE = (
+    """
 llvm.func @outside(f32) -> f32
 llvm.mlir.global internal constant @number(2.0 : f32) : f32
 llvm.func internal @shared(%x: f32) -> f32 {
@@ -34,16 +47,9 @@ llvm.func internal @two(%x: f32) -> f32 {
   %z = llvm.call @outside(%y) : (f32) -> f32
   llvm.return %z : f32
 }
-llvm.func @main(%x: f32) -> f32 {
-  %y = llvm.call @one(%x) : (f32) -> f32
-  %z = llvm.call @two(%y) : (f32) -> f32
-  llvm.return %z : f32
-}
-llvm.func @_mlir_main(%x: f32) {
-  %y = llvm.call @main(%x) : (f32) -> f32
-  llvm.return
-}
 """
+    + MAIN
+)
 
 
 def module(text: str = MODULE) -> ir.Module:
@@ -99,7 +105,8 @@ def test_the_parts_call_each_other() -> None:
 
 
 # A shared function calls another, and main calls a kernel that a kernel calls too.
-CHAINED = """
+CHAINED = (
+    """
 llvm.func internal @inner(%x: f32) -> f32 {
   llvm.return %x : f32
 }
@@ -117,16 +124,9 @@ llvm.func internal @two(%x: f32) -> f32 {
   %z = llvm.call @one(%y) : (f32) -> f32
   llvm.return %z : f32
 }
-llvm.func @main(%x: f32) -> f32 {
-  %y = llvm.call @one(%x) : (f32) -> f32
-  %z = llvm.call @two(%y) : (f32) -> f32
-  llvm.return %z : f32
-}
-llvm.func @_mlir_main(%x: f32) {
-  %y = llvm.call @main(%x) : (f32) -> f32
-  llvm.return
-}
 """
+    + MAIN
+)
 
 
 @pytest.mark.usefixtures("small")
