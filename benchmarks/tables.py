@@ -142,10 +142,10 @@ def all_cells(report: Report) -> list[Cells]:
 
 def tables(report: Report) -> list[Table]:
     """For a terminal; ratios below 0.9 are red, those below 1 yellow."""
-    return [_table(each) for each in all_cells(report) if each.lines]
+    return [to_table(each) for each in all_cells(report) if each.lines]
 
 
-def _table(cells: Cells) -> Table:
+def to_table(cells: Cells) -> Table:
     made = Table(title=cells.title)
     for number, heading in enumerate(cells.headings):
         made.add_column(heading, justify="right" if number else "left", no_wrap=True)

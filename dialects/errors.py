@@ -6,7 +6,7 @@ and a way out when one is known. What finds the user's line lives with the build
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -110,3 +110,41 @@ class LoadError(StablexlaError):
 
 class ExecutionError(StablexlaError):
     """Arguments that do not fit an executable, or a failure while it runs."""
+
+
+class CollectiveError(ExecutionError):
+    """What several devices do together came to nothing: somebody did not arrive in time, or cannot arrive any more.
+
+    Attributes:
+        place: the operation's place in the user's program, or "".
+        group: the devices that should meet, by number.
+        arrived: those of them that were there.
+        missing: for the others where they are.
+    """
+
+    def __init__(
+        self,
+        summary: str,
+        *,
+        operation: str = "",
+        place: str = "",
+        group: Sequence[int] = (),
+        arrived: Sequence[int] = (),
+        missing: Mapping[int, str] | None = None,
+        hint: str = "",
+    ) -> None:
+        self.place, self.group, self.arrived = place.strip(), tuple(group), tuple(arrived)
+        self.missing = dict(missing or {})
+        lines = {"group": _listed(self.group), "arrived": _listed(self.arrived)} if self.group else {}
+        lines |= {f"device {device}": where for device, where in self.missing.items()}
+        super().__init__(
+            summary + (f"\n  {self.place}" if place else ""), operation=operation, operands=lines, hint=hint
+        )
+
+
+def _listed(devices: Sequence[int]) -> str:
+    return f"device{'' if len(devices) == 1 else 's'} {', '.join(map(str, devices))}" if devices else "nobody"
+
+
+class ReplicationWarning(UserWarning):
+    """Of a program on sharded arrays every device computes an operation whole; the warning names the operation."""

@@ -16,6 +16,7 @@ from mlir.dialects import arith, func, tensor
 
 from stablexla.dialects.composites import attributes_of
 from stablexla.dialects.contexts import upstream_context
+from stablexla.dialects.device_groups import PARTITIONS, REPLICAS, Grid, grid_of
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.dialects.plain_values import plain
 from stablexla.dialects.rules import COMPOSITE, LoweringRule
@@ -135,6 +136,15 @@ class LoweringContext:
         """The StableHLO function of that name in the module."""
         return self._walk.functions[name]
 
+    @property
+    def grid(self) -> Grid:
+        """The devices that the program is compiled for."""
+        return self._walk.grid
+
+    def once(self, name: str, make: Callable[[], ir.Value]) -> ir.Value:
+        """A value that is made at the beginning of main, and is the same wherever it is asked for by that name."""
+        return self._walk.once(name, make)
+
 
 def types_of(values: Sequence[Any], operation: str, location: Any) -> list[TensorType]:
     """The tensor types of an operation's operands or results.
@@ -181,6 +191,9 @@ class ModuleLowering:
             if op.operation.name == "func.func"
         }
         self.symbols: dict[str, int] = {}
+        self.grid = grid_of(module)
+        self._entry: ir.Block | None = None
+        self._made_once: dict[str, ir.Value] = {}
         self._values: dict[hlo_ir.Value, ir.Value] = {}
         self._locations: dict[hlo_ir.Attribute, ir.Location] = {}
 
@@ -191,6 +204,10 @@ class ModuleLowering:
             if "sym_name" in self.source.operation.attributes:
                 name = hlo_ir.StringAttr(self.source.operation.attributes["sym_name"]).value
                 module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+            if self.grid.size > 1:
+                for name, count in ((REPLICAS, self.grid.replicas), (PARTITIONS, self.grid.partitions)):
+                    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), count)
+                    module.operation.attributes[name] = number
             if "main" not in self.functions:
                 raise VerificationError("the module has no function main")
             with ir.InsertionPoint(module.body):
@@ -206,12 +223,21 @@ class ModuleLowering:
         signature = ir.FunctionType.get([tensor_storage(t) for t in inputs], [tensor_storage(t) for t in outputs])
         main = func.FuncOp("main", signature, visibility="public")
         note_donations(source, main.operation)
-        with ir.InsertionPoint(main.add_entry_block()):
+        self._entry = main.add_entry_block()
+        with ir.InsertionPoint(self._entry):
             entered = iter([self._enter(v, t) for v, t in zip(main.arguments, inputs, strict=True)])
             arguments = [new_token() if is_token(v.type) else next(entered) for v in block.arguments]
             made = zip(terminator.operands, self.lower_block(block, arguments), strict=True)
             results = [value for formal, value in made if not is_token(formal.type)]
             func.ReturnOp([self._leave(v, t) for v, t in zip(results, outputs, strict=True)])
+
+    def once(self, name: str, make: Callable[[], ir.Value]) -> ir.Value:
+        """What is made at the beginning of main, once."""
+        assert self._entry is not None
+        if name not in self._made_once:
+            with ir.InsertionPoint.at_block_begin(self._entry):
+                self._made_once[name] = make()
+        return self._made_once[name]
 
     def _enter(self, argument: ir.Value, type_: TensorType) -> ir.Value:
         """A rank-0 argument is read once; anything else is used as it stands."""

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlir.ir as ir
-import numpy as np
-from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.dialects.device_groups import BrokenRule, Groups, mode_of, resolve_pairs
 from stablexla.lowering.context import LoweringContext, new_token
+from stablexla.lowering.devices import Layout, channel_of, refused, table_of, together
 from stablexla.lowering.generic import fill
 from stablexla.lowering.host import host_call
 from stablexla.lowering.registry import lowers
@@ -52,10 +52,16 @@ def outfeed(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:
 
 @lowers("stablehlo.send")
 def send(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:
-    """The arrays as one item of a channel: to the caller of the program, or to whoever receives there."""
+    """The arrays as one item of a channel: to another device, to the caller of the program, or to who receives there.
+
+    With `source_target_pairs` only their sources send, each to its target.
+    """
     *arrays, token = operands
-    if HERE in _pairs(ctx.attributes, 0):
-        types = ctx.operand_types[:-1]
+    types = ctx.operand_types[:-1]
+    pairs = _pairs(ctx)
+    if pairs and ctx.grid.size > 1:
+        together(ctx, "send", arrays, types, [], [Layout.of(t.shape, t, t) for t in types], pairs=pairs)
+    elif not pairs or HERE in (source for source, _ in pairs):
         host_call(ctx, "send", arrays, types, [], effect=True, **_channel(ctx.attributes))
     return token
 
@@ -64,7 +70,11 @@ def send(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:
 def recv(ctx: LoweringContext, token: ir.Value) -> Sequence[ir.Value]:
     """The next item of a channel; zeros where nobody sends to this device."""
     types = ctx.result_types[:-1]
-    if HERE not in _pairs(ctx.attributes, 1):
+    pairs = _pairs(ctx)
+    if pairs and ctx.grid.size > 1:
+        layouts = [Layout.of(t.shape, t, t) for t in types]
+        return [*together(ctx, "recv", [], [], types, layouts, pairs=pairs), token]
+    if pairs and HERE not in (target for _, target in pairs):
         return [*(zeros(t) for t in types), token]
     return [*host_call(ctx, "recv", [], [], types, effect=True, **_channel(ctx.attributes)), token]
 
@@ -75,14 +85,27 @@ def zeros(type_: TensorType) -> ir.Value:
     return fill(zero, type_) if type_.rank else zero
 
 
-def _pairs(attributes: Any, side: int) -> list[int]:
-    """The devices that send (0) or receive (1); this one when that is not said."""
-    if "source_target_pairs" not in attributes:
-        return [HERE]
-    pairs = np.array(attributes["source_target_pairs"]).reshape(-1, 2)
-    return [int(device) for device in pairs[:, side]] or [HERE]
+def _pairs(ctx: LoweringContext) -> Groups:
+    """Who sends to whom; nothing where that is not said, or the host is at the other end.
+
+    The numbers are those of partitions, as everywhere where there is a channel; but a channel there must be, and so,
+    where there is one partition, they are those of replicas.
+    """
+    table = table_of(ctx.attributes, "source_target_pairs", 2)
+    if not table or _is_host_transfer(ctx.attributes):
+        return ()
+    if ctx.grid.size == 1:
+        return tuple((source, target) for source, target in table)
+    mode = mode_of(channel_of(ctx.attributes) if ctx.grid.partitions > 1 else 0, None)
+    try:
+        return resolve_pairs(table, mode, ctx.grid, ("C3", "C4", "C5"))
+    except BrokenRule as broken:
+        raise refused(ctx, broken) from None
 
 
 def _channel(attributes: Any) -> dict[str, object]:
-    host = bool(attributes["is_host_transfer"]) if "is_host_transfer" in attributes else False
-    return {"channel": int(stablehlo.ChannelHandle(attributes["channel_handle"]).handle), "host": host}
+    return {"channel": channel_of(attributes), "host": _is_host_transfer(attributes)}
+
+
+def _is_host_transfer(attributes: Any) -> bool:
+    return bool(attributes["is_host_transfer"]) if "is_host_transfer" in attributes else False

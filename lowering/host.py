@@ -52,7 +52,7 @@ def host_call(
     }
 
     def body(*_: ir.Value) -> list[ir.Value]:
-        return [_unknown(t) for t in result_types]
+        return [unknown(t) for t in result_types]
 
     return kernel(ctx, HOST, arrays, body, attributes=attributes, result_types=result_types, effect=effect)
 
@@ -74,6 +74,7 @@ def as_array(value: ir.Value, type_: TensorType) -> ir.Value:
     return tensor.from_elements(tensor_storage(type_), [to_storage(value, type_.element)])
 
 
-def _unknown(type_: TensorType) -> ir.Value:
+def unknown(type_: TensorType) -> ir.Value:
+    """What an operation gives whose work is done elsewhere."""
     made = tensor.empty(type_.shape, storage_type(type_.element))
     return made if type_.rank else from_storage(tensor.extract(made, []), type_.element)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stablexla.api import *  # noqa: F403
     from stablexla.api import __all__ as __all__
 else:
-    _ERRORS = ("ExecutionError", "LoadError", "StablexlaError")
+    _ERRORS = ("CollectiveError", "ExecutionError", "LoadError", "StablexlaError")
     _WITHOUT_MLIR = {
         **dict.fromkeys(_ERRORS, "stablexla.dialects.errors"),
         "Executable": "stablexla.executable",

@@ -106,6 +106,12 @@ def _lowered(program: Program, name: str, options: CompileOptions) -> tuple[Stan
             hint='"stablexla-opt --shapes" or executable.specialize(shapes) gives the program for certain shapes',
         )
     signature = signature_of(source)
+    if signature.num_devices > 1:
+        raise UnsupportedError(
+            f"the program is for {signature.num_devices} devices, and a C function runs on one: there is nobody to "
+            "wait for in a collective",
+            hint="executable.save(path) keeps a program for several devices",
+        )
     if isinstance(program, XlaComputation):
         signature = replace(signature, parameter_names=leaf_names(program))
     pipeline = pipeline_of(find_target("cpu"), options)

@@ -17,10 +17,12 @@ from stablexla.composite_kernels import (
 from stablexla.computation import XlaComputation
 from stablexla.custom_calls import register_custom_call, unregister_custom_call
 from stablexla.dialects.errors import (
+    CollectiveError,
     CompileError,
     ExecutionError,
     LoadError,
     ParseError,
+    ReplicationWarning,
     ShapeError,
     SourceLine,
     StablexlaError,
@@ -233,10 +235,12 @@ __all__ = [
     # saved
     "load_executable",
     # dialects.errors
+    "CollectiveError",
     "CompileError",
     "ExecutionError",
     "LoadError",
     "ParseError",
+    "ReplicationWarning",
     "ShapeError",
     "SourceLine",
     "StablexlaError",

@@ -26,6 +26,7 @@ import jaxlib.mlir.passmanager as passmanager
 from stablexla.compiler import is_big
 from stablexla.composite_kernels import accept_all
 from stablexla.computation import XlaComputation
+from stablexla.device_counts import with_counts
 from stablexla.dialects import composites, custom_calls
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import LoadError, StablexlaError
@@ -96,7 +97,8 @@ def compile_cached(
         counts.hits += 1
         if isinstance(program, (XlaComputation, ir.Module)):
             with contexts_of_their_own() if is_big(program) else nullcontext():
-                found._source = load(program)  # with its own locations
+                source = load(program)  # with its own locations
+                found._source = with_counts(source, (found.num_replicas, found.num_partitions))
     else:
         counts.misses += 1
         found = compile_now()
@@ -109,8 +111,9 @@ def _read(path: Path, places: str) -> Executable | None:
     """The entry; None when there is none that can be used."""
     try:
         file = container.read(path)
-        # Errors of host calls name lines of the user's program, which the code then holds.
-        if file.description["function"]["host_calls"] is not None and file.description["places"] != places:
+        # Errors of host calls and of collectives name lines of the user's program, which the code then holds.
+        function = file.description["function"]
+        if (function["host_calls"] is not None or function["collectives"]) and file.description["places"] != places:
             return None
         found = executable_of(file, str(path))
     except (LoadError, KeyError, TypeError):

@@ -10,13 +10,14 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.computation import XlaComputation
+from stablexla.device_counts import Counts, counts_of, with_counts
 from stablexla.dialects.contexts import contexts_of_their_own
-from stablexla.dialects.errors import CompileError, UnsupportedError
+from stablexla.dialects.errors import CompileError
 from stablexla.executable import Executable
 from stablexla.interop.load import Program, load
 from stablexla.targets.driver import check_pipeline, copy_of, run_pipeline
@@ -25,6 +26,9 @@ from stablexla.targets.knobs import knobs
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.registry import Target, find_target, pipeline_of
 from stablexla.targets.signature import needs_shapes, signature_of
+
+if TYPE_CHECKING:
+    from stablexla.targets.partition import Partitioned
 
 BIG = 8 << 20
 """Bytes of constants above which a program is compiled in contexts of its own."""
@@ -49,7 +53,9 @@ def compile(
             which is left as it is.
         target: what to compile for.
         num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.
-        num_partitions: into how many partitions each is split; `mhlo.num_partitions`, or 1, when not given.
+        num_partitions: how many partitions each has; the module's `mhlo.num_partitions`, or 1, when not given. Replicas
+            times partitions is the number of devices, which run the program at the same time:
+            `Executable.execute_replicated`.
         options: how to compile.
 
     Raises:
@@ -113,7 +119,8 @@ def _compile(
     watch: type[KnobWatcher],
 ) -> Executable:
     source = load(program)
-    counts = _count(source, "replicas", num_replicas), _count(source, "partitions", num_partitions)
+    counts = counts_of(source, num_replicas, num_partitions)
+    source = with_counts(source, counts)
     pipeline = pipeline_of(target, options)
     if options.pipeline is not None:
         check_pipeline(pipeline)
@@ -125,11 +132,13 @@ def _compile(
         if after is None:
             return executable_for_shapes(source, target, options, *counts)
         known = after
-    signature = signature_of(known)
+    sharded = _partitioned(known, counts)
+    prepared = sharded.module if sharded is not None and known is source else source
+    signature = signature_of(known if sharded is None else sharded.module)
     if isinstance(program, XlaComputation):
         signature = replace(signature, parameter_names=leaf_names(program))
     watcher = watch(signature.name, pipeline, source)
-    lowered = run_pipeline(copy_of(source), pipeline, watcher=watcher, again=lambda: copy_of(source))
+    lowered = run_pipeline(copy_of(prepared), pipeline, watcher=watcher, again=lambda: copy_of(prepared))
     start = perf_counter()
     function = target.load(lowered, signature, options)
     watcher.times["machine code"] = perf_counter() - start
@@ -144,7 +153,17 @@ def _compile(
         num_partitions=counts[1],
         computation=program if isinstance(program, XlaComputation) else None,
         options=options,
+        shardings=None if sharded is None else (sharded.inputs, sharded.outputs),
     )
+
+
+def _partitioned(module: hlo_ir.Module, counts: Counts) -> Partitioned | None:
+    """The program of each device, where the arrays of the whole program lie in parts on several."""
+    if counts[1] == 1:
+        return None
+    from stablexla.targets.partition import partitioned
+
+    return partitioned(copy_of(module))
 
 
 def is_big(program: Program) -> bool:
@@ -179,19 +198,3 @@ def leaf_names(computation: XlaComputation) -> tuple[str, ...]:
         elif not shape.is_token:
             names.append(name)
     return tuple(names)
-
-
-def _count(module: hlo_ir.Module, what: str, given: int | None) -> int:
-    """The number of replicas or partitions: as given, or as the module says, or 1."""
-    name = f"mhlo.num_{what}"
-    if given is None:
-        attributes = module.operation.attributes
-        given = int(hlo_ir.IntegerAttr(attributes[name]).value) if name in attributes else 1
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise CompileError(f"num_{what} must be a number from 1 on, not {given!r}")
-    if given != 1:
-        raise UnsupportedError(
-            f"collectives over {what} are not there yet: num_{what} is {given}, it must be 1",
-            hint=f"num_{what}=1, where the program only says which parts of its arrays lie on which device",
-        )
-    return given

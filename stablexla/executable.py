@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from stablexla.dialects.errors import CompileError, ExecutionError
+from stablexla.devices import Devices
+from stablexla.dialects.errors import CompileError
+from stablexla.replicated import OnDevices, one_or_all
+from stablexla.targets.array_sharding import Shardings
 from stablexla.targets.interface import Signature
 from stablexla.targets.pipeline import Pipeline
 from stablexla.targets.runtime import ArraySpec, CompiledFunction
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-class Executable:
+class Executable(OnDevices):
     """A compiled program. It may be called from many threads at once; the GIL is released while it runs."""
 
     def __init__(
@@ -52,6 +55,7 @@ class Executable:
         computation: XlaComputation | None = None,
         tree: TupleTree | None = None,
         options: CompileOptions | None = None,
+        shardings: Shardings | None = None,
     ) -> None:
         self._source = source
         self._signature = signature
@@ -64,10 +68,16 @@ class Executable:
         self.num_replicas = num_replicas
         self.num_partitions = num_partitions
         self._tree = tree or TupleTree.of(computation)
+        self._devices = Devices(function, signature, self._tree)
+        self._shardings = shardings
         self._run: Callable[[Sequence[object]], list[Array]] = function.execute
-        if not signature.is_static:
+        if shardings is not None:
+            self._run = self._run_sharded
+        elif self._devices.count > 1:
+            self._run = self._devices.execute
+        elif not signature.is_static:
             self._run = BoundedFunction(function, signature.dynamic_parameters, signature.dynamic_results).execute
-        self._is_plain = self._tree is None and signature.is_static  # so that a small call costs little
+        self._is_plain = self._run == function.execute and self._tree is None  # so that a small call costs little
         self._host: Host = function.host or Host(signature.name, ())
 
     @property
@@ -97,13 +107,14 @@ class Executable:
             The result; a tuple of them when there are several.
 
         Raises:
-            ExecutionError: arguments that do not fit the parameters.
+            ExecutionError: arguments that do not fit the parameters, or a program for several devices: they are run by
+                `execute_replicated`, unless this process has one of them alone.
         """
         if self._is_plain:
             return self._function(*arguments)
         if self._tree is not None:
             return self._tree.result(self._run(self._tree.arguments(arguments)))
-        return _one_or_all(tuple(self._run(arguments)))
+        return one_or_all(tuple(self._run(arguments)))
 
     def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
         """Runs the program; the results are always a list of arrays, the leaves of a tuple from left to right.
@@ -117,7 +128,15 @@ class Executable:
             ExecutionError: arguments that do not fit the parameters.
         """
         leaves = arguments if self._tree is None else self._tree.arguments(arguments)
-        return self._function.execute(leaves, True) if donate and self._signature.is_static else self._run(leaves)
+        if not donate or not self._signature.is_static or self._shardings is not None:
+            return self._run(leaves)
+        return self._devices.execute(leaves, True) if self._devices.count > 1 else self._function.execute(leaves, True)
+
+    def _run_sharded(self, arguments: Sequence[object]) -> list[Array]:
+        """Runs a program on arrays that lie in parts on its devices; takes and gives whole arrays."""
+        from stablexla.sharded import run_sharded
+
+        return run_sharded(self, arguments)
 
     @property
     def arena_bytes(self) -> int:
@@ -157,26 +176,6 @@ class Executable:
         """
         return dict(self._function.aliases)
 
-    def execute_replicated(self, arguments: Sequence[Sequence[object]]) -> list[list[Array]]:
-        """Runs the program on every device.
-
-        Args:
-            arguments: the arguments of each device; its index is replica * num_partitions + partition.
-
-        Returns:
-            The results of each device.
-
-        Raises:
-            ExecutionError: another number of devices than the program was compiled for, or arguments that do not fit.
-        """
-        devices = self.num_replicas * self.num_partitions
-        if len(arguments) != devices:
-            raise ExecutionError(
-                f"{self.name}: runs on {devices} device(s), but arguments for {len(arguments)} came",
-                hint="a list with one list of arguments for each device",
-            )
-        return [self.execute(own) for own in arguments]
-
     def save(self, path: str | Path) -> None:
         """Writes the program with its machine code to a file, from which `sx.load_executable` starts it at once.
 
@@ -196,64 +195,10 @@ class Executable:
     def seed(self, number: int) -> None:
         """From now on random numbers are those that follow from `number`; the same ones after each `seed` with it.
 
-        Without, each executable begins with a number of its own.
+        Without, each executable begins with a number of its own. Each device has numbers of its own that follow from
+        `number`: those of device 0 are the ones of a program for one device.
         """
         self._function.seed(number % 2**64)
-
-    @property
-    def transfer_timeout(self) -> float | None:
-        """Seconds for which an empty queue is waited on, by the program and by the caller; None is for ever."""
-        return self._host.time_limit
-
-    @transfer_timeout.setter
-    def transfer_timeout(self, seconds: float | None) -> None:
-        self._host.time_limit = seconds
-
-    def transfer_to_infeed(self, value: object, device: int = 0) -> None:
-        """Puts one item into the infeed of a device, for an `infeed` of the program.
-
-        Args:
-            value: an array or a tuple of them, of a shape that the program reads; it is copied.
-            device: the device's number.
-
-        Raises:
-            ExecutionError: a value of no such shape, a program without infeed, or no such device.
-
-        >>> b = sx.XlaBuilder("double")
-        >>> double = sx.compile(b.build(b.infeed(sx.f32[2]) * 2))
-        >>> double.transfer_to_infeed(np.array([1, 2], np.float32))
-        >>> double()
-        array([2., 4.], dtype=float32)
-        """
-        self._check_device(device)
-        self._host.put(value)
-
-    def transfer_from_outfeed(self, device: int = 0) -> Any:
-        """Takes the next item from the outfeed of a device; waits for it, at most `transfer_timeout`.
-
-        Returns:
-            An array, or a tuple of them, as the program's `outfeed` was given it.
-
-        Raises:
-            ExecutionError: nothing came in time, a program without outfeed, or no such device.
-        """
-        self._check_device(device)
-        return _one_or_all(self._host.get())
-
-    def transfer_to_channel(self, channel_handle: int, value: object, device: int = 0) -> None:
-        """`transfer_to_infeed` for a channel that the program receives from by `sx.recv_from_host`."""
-        self._check_device(device)
-        self._host.put(value, channel_handle)
-
-    def transfer_from_channel(self, channel_handle: int, device: int = 0) -> Any:
-        """`transfer_from_outfeed` for a channel that the program sends on by `sx.send_to_host`."""
-        self._check_device(device)
-        return _one_or_all(self._host.get(channel_handle))
-
-    def _check_device(self, device: int) -> None:
-        devices = self.num_replicas * self.num_partitions
-        if not 0 <= device < devices:
-            raise ExecutionError(f"{self.name}: there is no device {device!r}; it runs on {devices}")
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -332,6 +277,7 @@ class Executable:
         Raises:
             ExecutionError: arguments that do not fit.
             CompileError: there is nothing of the name `against`.
+            UnsupportedError: a program for several devices.
 
         >>> b = sx.XlaBuilder("affine")
         >>> affine = sx.compile(b.build(b.parameter(0, sx.f32[3]) * 2.0 + 1.0))
@@ -373,7 +319,7 @@ class Executable:
         The program is compiled once more, with marks around its calls of kernels.
 
         Args:
-            arguments: as `execute` takes them.
+            arguments: as `execute` takes them; of a program for several devices, as `execute_replicated` does.
             runs: how often it runs, after one run that does not count.
 
         Raises:
@@ -410,7 +356,7 @@ class Executable:
 
     def __repr__(self) -> str:
         arena = f", arena_bytes={self.arena_bytes}" if self.arena_bytes else ""
-        return f"Executable({self.name!r}, {self._signature}, target={self.target!r}{arena})"
+        return f"Executable({self.name!r}, {self._signature}, target={self.target!r}{arena}{self._devices})"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -418,8 +364,4 @@ class Executable:
             for kind, specs in (("parameter", self._function.parameters), ("result", self._function.results))
             for number, spec in enumerate(specs)
         )
-        return f"<b>{self.name}</b> for {self.target}<table>{rows}</table>"
-
-
-def _one_or_all(item: tuple[Array, ...]) -> Any:
-    return item[0] if len(item) == 1 else item
+        return f"<b>{self.name}</b> for {self.target}{self._devices}<table>{rows}</table>"

@@ -6,7 +6,7 @@ What machine code needs is in `targets/runtime/saved_code.py`; here are the inte
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, U
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.executable import Executable
+from stablexla.targets.array_sharding import ArraySharding, Shardings
 from stablexla.targets.interface import Signature
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Pipeline
@@ -93,6 +94,7 @@ def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
         "options": _plain_options(executable._compile_options),
         "num_replicas": executable.num_replicas,
         "num_partitions": executable.num_partitions,
+        "shardings": [[array.plain() for array in side] for side in executable._shardings or ()],
         "function": function,
     }
     return description, {**sections, "source": _bytecode(executable)}
@@ -148,6 +150,7 @@ class _LoadedExecutable(Executable):
             num_partitions=description["num_partitions"],
             options=CompileOptions(**description["options"]),
             tree=None if description["tree"] is None else TupleTree.parse(*description["tree"]),
+            shardings=_shardings(description["shardings"]),
         )
 
     def _pipeline_again(self) -> Pipeline:
@@ -206,7 +209,16 @@ def _signature(description: Mapping[str, Any]) -> Signature:
         tuple(description["parameter_names"]),
         places(description["dynamic_parameters"]),
         places(description["dynamic_results"]),
+        description["num_replicas"],
+        description["num_partitions"],
     )
+
+
+def _shardings(sides: Sequence[Any]) -> Shardings | None:
+    if not sides:
+        return None
+    inputs, outputs = (tuple(ArraySharding.of_plain(*array) for array in side) for side in sides)
+    return inputs, outputs
 
 
 def _type(text: str) -> TensorType:

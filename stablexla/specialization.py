@@ -17,12 +17,14 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 import numpy.typing as npt
 
+from stablexla.devices import TIME_LIMIT, local_devices, several
 from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 from stablexla.dialects.dynamic_sizes import is_unknown
 from stablexla.dialects.errors import CompileError, ExecutionError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.executable import Executable
 from stablexla.lowering.types import is_token
+from stablexla.replicated import checked_limit
 from stablexla.targets.driver import copy_of, run_pipeline
 from stablexla.targets.imports.bounds import forget_bounds
 from stablexla.targets.imports.shapes import SHAPES as SHAPES  # it is named from here
@@ -106,6 +108,7 @@ class ShapedExecutable(Executable):
         self._pending: dict[Shapes, Future[Executable]] = {}
         self._lock = threading.Lock()
         self._number: int | None = None
+        self._collective_timeout: float | None = TIME_LIMIT
 
     @property
     def name(self) -> str:
@@ -212,6 +215,7 @@ class ShapedExecutable(Executable):
                 raise self._refused(shapes, error) from None
         if self._number is not None:
             executable.seed(self._number)
+        executable.collective_timeout = self._collective_timeout
         return executable
 
     def _own_contexts(self) -> AbstractContextManager[None]:
@@ -235,6 +239,35 @@ class ShapedExecutable(Executable):
         """As `Executable.execute`; compiles first if the program was not for arguments of these shapes."""
         return self._for(arguments).execute(arguments, donate=donate)
 
+    def execute_replicated(
+        self, arguments: Sequence[Sequence[object] | None], *, gather: bool = True, donate: bool = False
+    ) -> Any:
+        """As `Executable.execute_replicated`; the shapes of the arguments are the same on all devices."""
+        local = local_devices(self.num_devices)
+        own = [(d, given) for d, given in enumerate(arguments) if d in local and given is not None]
+        if not own:
+            raise ExecutionError(f"{self.name}: runs on {self.num_devices} devices, but no arguments came")
+        shapes = [tuple(_shape_of(a, self.name, i) for i, a in enumerate(given)) for _, given in own]
+        for (device, _), others in zip(own, shapes, strict=True):
+            if others != shapes[0]:
+                raise ExecutionError(
+                    f"{self.name}: all devices run one program, and device {device} was given other shapes "
+                    f"than device {own[0][0]}",
+                    operands={f"device {d}": _text(s) for d, s in ((own[0][0], shapes[0]), (device, others))},
+                )
+        return self._for(own[0][1]).execute_replicated(arguments, gather=gather, donate=donate)
+
+    @property
+    def collective_timeout(self) -> float | None:
+        """As `Executable.collective_timeout`, for the programs of all shapes."""
+        return self._collective_timeout
+
+    @collective_timeout.setter
+    def collective_timeout(self, seconds: float | None) -> None:
+        self._collective_timeout = checked_limit(seconds)
+        for executable in self.specializations.values():
+            executable.collective_timeout = seconds
+
     def seed(self, number: int) -> None:
         """As `Executable.seed`, for the program of each set of shapes by itself."""
         self._number = number
@@ -254,7 +287,7 @@ class ShapedExecutable(Executable):
 
     def __getattr__(self, name: str) -> Any:
         # What an executable for certain shapes has, and this one lacks.
-        if name in ("_function", "_host", "_is_plain", "_run", "_signature", "_tree"):
+        if name in ("_devices", "_function", "_host", "_is_plain", "_run", "_signature", "_tree"):
             self._without_shapes("this")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -272,10 +305,13 @@ class ShapedExecutable(Executable):
         return f"({', '.join(map(str, self._parameters))}) -> ({', '.join(map(str, self._results))})"
 
     def __repr__(self) -> str:
-        return f"ShapedExecutable({self.name!r}, {self._signature_text()}, target={self.target!r})"
+        return f"ShapedExecutable({self.name!r}, {self._signature_text()}, target={self.target!r}{self._on()})"
 
     def _repr_html_(self) -> str:
-        return f"<b>{self.name}</b> {self._signature_text()} for {self.target}"
+        return f"<b>{self.name}</b> {self._signature_text()} for {self.target}{self._on()}"
+
+    def _on(self) -> str:
+        return several(self.num_replicas, self.num_partitions)
 
 
 def executable_for_shapes(
@@ -347,3 +383,7 @@ def _shape_of(value: Any, program: str, index: int) -> tuple[int, ...]:
         return np.shape(value)
     except ValueError as error:
         raise ExecutionError(f"{program}: argument {index} is no array: {error}") from None
+
+
+def _text(shapes: Shapes) -> str:
+    return ", ".join(f"[{','.join(map(str, shape))}]" for shape in shapes)

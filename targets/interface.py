@@ -16,6 +16,7 @@ class Signature:
     Attributes:
         parameters, results: the types; where extents are known only at run time, with their bounds.
         dynamic_parameters, dynamic_results: of each its dynamic dimensions; `()` when no array has any.
+        num_replicas, num_partitions: how many devices run it at the same time: the one times the other.
     """
 
     name: str
@@ -24,6 +25,13 @@ class Signature:
     parameter_names: tuple[str, ...] = ()
     dynamic_parameters: tuple[tuple[int, ...], ...] = ()
     dynamic_results: tuple[tuple[int, ...], ...] = ()
+    num_replicas: int = 1
+    num_partitions: int = 1
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices run it at the same time."""
+        return self.num_replicas * self.num_partitions
 
     @property
     def is_static(self) -> bool:

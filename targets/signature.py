@@ -34,7 +34,23 @@ def signature_of(module: hlo_ir.Module) -> Signature:
         tuple(argument_name(a) for a in block.arguments if not is_token(a.type)),
         tuple(extents_of(a.type)[1] for a in block.arguments if not is_token(a.type)),
         tuple(extents_of(v.type)[1] for v in terminator.operands if not is_token(v.type)),
+        count_of(module, "replicas"),
+        count_of(module, "partitions"),
     )
+
+
+def count_of(module: hlo_ir.Module, what: str) -> int:
+    """For how many replicas or partitions a module is written, as it says; 1 when it does not.
+
+    Raises:
+        VerificationError: what it says is no number.
+    """
+    name, attributes = f"mhlo.num_{what}", module.operation.attributes
+    if name not in attributes:
+        return 1
+    if not isinstance(attributes[name], hlo_ir.IntegerAttr):
+        raise VerificationError(f"the module's {name} is {attributes[name]}, which is no number")
+    return int(hlo_ir.IntegerAttr(attributes[name]).value)
 
 
 def _type(value: Any, what: str) -> TensorType:

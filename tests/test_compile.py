@@ -396,17 +396,6 @@ class TestRefusals:
         with pytest.raises(sx.UnsupportedError, match="a -> b -> a"):
             sx.compile(text)
 
-    @pytest.mark.parametrize("counts", [{"num_replicas": 2}, {"num_partitions": 2}])
-    def test_several_devices(self, counts: dict[str, int]) -> None:
-        with pytest.raises(sx.UnsupportedError, match="not there yet"):
-            sx.compile(TEXT, **counts)  # type: ignore[arg-type]
-
-    def test_counts_of_the_module(self) -> None:
-        with pytest.raises(sx.UnsupportedError, match="num_partitions is 4"):
-            sx.compile(TEXT.replace("num_partitions = 1", "num_partitions = 4"))
-        with pytest.raises(sx.CompileError, match="num_replicas must be a number"):
-            sx.compile(TEXT, num_replicas=0)
-
     def test_unknown_target(self) -> None:
         with pytest.raises(sx.CompileError, match="no target 'cpux'") as caught:
             sx.compile(TEXT, target="cpux")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from benchmarks.collectives.over_mpi import find_mpiexec
 from tests.loading import load_file
 from tests.oracles import xla
 
@@ -86,6 +87,59 @@ def test_digits_are_learnt():
     assert "held-out digits" in done.stdout
     accuracy = float(done.stdout.partition("% of the held-out images")[0].split()[-1])
     assert accuracy >= 96
+
+
+@pytest.fixture(scope="module")
+def parallel(digits: ModuleType) -> ModuleType:
+    assert sys.modules["digits"] is digits  # which it imports
+    return load_file(EXAMPLES / "digits_data_parallel.py")
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_an_epoch_of_several_devices_is_that_of_one(digits: ModuleType, parallel: ModuleType, devices: int):
+    """Oracles: numpy in f64, and the program of one device; equal runs are equal to the bit."""
+    images = 80  # two batches and a half
+    rng = np.random.default_rng(3)
+    x = rng.random((images, digits.WIDTHS[0]), np.float32)
+    targets = np.eye(digits.WIDTHS[-1], dtype=np.float32)[rng.integers(0, digits.WIDTHS[-1], images)]
+    network = digits.first_network(rng)
+    velocity = parallel.zeros_like(network)
+    given = network, velocity, x, targets, np.float32(0.05)
+    trainer = parallel.Trainer(images, devices)
+    found, speeds, loss = trainer.epoch(*given)
+    wanted, wanted_loss = epoch_in_numpy(network, velocity, x, targets, 0.05, digits.BATCH, digits.MOMENTUM)
+    alone, alone_speeds, _ = sx.compile(digits.epoch_computation(images))(*given)
+    assert loss == pytest.approx(wanted_loss, rel=1e-5)
+    for layer, wanted_layer, alone_layer in zip(found, wanted, alone, strict=True):
+        for ours, theirs, single in zip(layer, wanted_layer, alone_layer, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(ours, single, rtol=1e-5, atol=1e-6)
+    assert parallel.apart(speeds, alone_speeds) < 1e-4
+    again = trainer.epoch(*given)
+    assert [leaf.tobytes() for leaf in leaves(again)] == [leaf.tobytes() for leaf in leaves((found, speeds, loss))]
+
+
+def test_digits_are_learnt_on_several_devices():
+    done = run_example("digits_data_parallel.py", "--epochs", "10", "--expect", "0.9")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert "networks of 4 devices and of one are" in done.stdout
+
+
+def test_digits_are_learnt_by_several_processes():
+    """The same text under mpiexec, two devices in each process: the loss is equal to the last bit."""
+    pytest.importorskip("mpi4py")
+    mpiexec = find_mpiexec()
+    if mpiexec is None:
+        pytest.skip("mpiexec is not installed")
+    program = [sys.executable, str(EXAMPLES / "digits_data_parallel.py"), "--epochs", "2", "--expect", "0.5"]
+    one, several = (
+        subprocess.run([*before, *program], capture_output=True, text=True, timeout=100)
+        for before in ([], [mpiexec, "-n", "2"])
+    )
+    assert several.returncode == 0, several.stdout + several.stderr
+    told = [next(line for line in done.stdout.splitlines() if "last bit" in line) for done in (one, several)]
+    assert told[0] == told[1]
 
 
 def test_digits_says_when_too_few_are_recognised():
@@ -194,6 +248,7 @@ def test_a_schedule_of_ones_own():
         "custom_schedule.py",
         "convnet.py",
         "digits.py",
+        "digits_data_parallel.py",
         "jax_function.py",
         "stablehlo_file.py",
         "torch_module.py",

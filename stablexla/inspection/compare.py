@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.contexts import contexts_of_their_own
-from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable import Executable
 from stablexla.inspection.changes import GoesWrong, cause_of, plain
 from stablexla.inspection.child import Refusal
@@ -63,6 +63,12 @@ def compare(
     """As `Executable.compare`."""
     start = perf_counter()
     options = options or CompareOptions()
+    if executable.num_devices > 1:
+        raise UnsupportedError(
+            f"{executable.name}: a program for {executable.num_devices} devices is not compared: what an operation "
+            "gives depends on the others",
+            hint="results of execute_replicated, of two executables",
+        )
     if isinstance(executable, ShapedExecutable):
         executable = executable.specialize([np.shape(a) for a in arguments])
     notes: tuple[str, ...] = ()

@@ -77,6 +77,7 @@ class Profile:
         kernels: the times, the longest first.
         slices: every span, in the order of their starts.
         explanation: what the kernels compute.
+        devices: how many ran it in this process at the same time; calls and times of kernels are those of all of them.
     """
 
     name: str
@@ -85,11 +86,12 @@ class Profile:
     kernels: tuple[KernelTime, ...]
     slices: tuple[Slice, ...]
     explanation: Explanation
+    devices: int = 1
 
     @property
     def outside(self) -> float:
-        """Seconds outside of all calls: arguments, results, control flow and scalars of main."""
-        return self.seconds - sum(k.seconds for k in self.kernels)
+        """Seconds outside of all calls: arguments, results, control flow and scalars of main; of all devices."""
+        return self.seconds * self.devices - sum(k.seconds for k in self.kernels)
 
     def __str__(self) -> str:
         from stablexla.inspection.profile_text import text_of
@@ -113,12 +115,12 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
     explanation = executable.explain()
     marked, timed = _with_marks(executable)
     with _lock:  # also for the first run: its marks would be noted in another's profile
-        marked.execute(arguments)
+        _run(marked, arguments)
         begin_profile()
         start = perf_counter_ns()
         try:
             for _ in range(runs):
-                marked.execute(arguments)
+                _run(marked, arguments)
         finally:
             end = perf_counter_ns()
             threads = end_profile()
@@ -130,7 +132,15 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
         tuple(_times(slices, explanation)),
         tuple(slices),
         explanation,
+        len(executable.local_devices),
     )
+
+
+def _run(executable: Executable, arguments: Sequence[Any]) -> None:
+    if executable.num_devices == 1 or executable._shardings is not None:
+        executable.execute(arguments)
+    else:
+        executable.execute_replicated(arguments, gather=False)
 
 
 class _Taker(Watcher):
@@ -161,7 +171,16 @@ def _with_marks(executable: Executable) -> tuple[Executable, list[TimedCall]]:
         signature = executable._signature
         function = find_target(executable.target).load(lowered, signature, options)
     marked = Executable(
-        source, signature, function, pipeline, target=executable.target, tree=executable._tree, options=options
+        source,
+        signature,
+        function,
+        pipeline,
+        target=executable.target,
+        num_replicas=executable.num_replicas,
+        num_partitions=executable.num_partitions,
+        tree=executable._tree,
+        options=options,
+        shardings=executable._shardings,
     )
     return marked, taker.timed
 

@@ -20,7 +20,7 @@ def text_of(profile: Profile, width: int = WIDTH) -> str:
         table.add_column(name, justify="left" if name in ("kernel", "kind", "", "operations") else "right")
     for row in profile.kernels:
         table.add_row(*_row(profile, row))
-    share = profile.outside / profile.seconds
+    share = profile.outside / (profile.seconds * profile.devices)
     table.add_row("outside", "", f"{share:.1%}", _bar(share))
     file = io.StringIO()
     Console(file=file, width=width, legacy_windows=False).print(table)
@@ -28,11 +28,12 @@ def text_of(profile: Profile, width: int = WIDTH) -> str:
 
 
 def _title(profile: Profile) -> str:
-    return f"{profile.name}: {profile.runs} runs, {1e6 * profile.seconds / profile.runs:.1f} us each"
+    where = f" on {profile.devices} devices" if profile.devices > 1 else ""
+    return f"{profile.name}: {profile.runs} runs{where}, {1e6 * profile.seconds / profile.runs:.1f} us each"
 
 
 def _row(profile: Profile, row: KernelTime) -> tuple[str, ...]:
-    share = row.seconds / profile.seconds
+    share = row.seconds / (profile.seconds * profile.devices)
     call = row.seconds / row.calls
     kernel = row.kernel
     # A kernel of several phases is called several times for one piece of work.
@@ -42,7 +43,7 @@ def _row(profile: Profile, row: KernelTime) -> tuple[str, ...]:
         kernel.kind if kernel else "",
         f"{share:.1%}",
         _bar(share),
-        f"{row.calls / profile.runs:g}",
+        f"{row.calls / (profile.runs * profile.devices):g}",
         f"{1e6 * call:.2f}",
         moved,
         flops,

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from stablexla.executable import Executable
 from stablexla.tools.common import count
 
@@ -50,7 +48,7 @@ def explain(executable: Executable, arguments: argparse.Namespace) -> bool:
     return any(getattr(arguments, name) for name in _OTHER_WORK)
 
 
-def profile(executable: Executable, inputs: Sequence[npt.NDArray[Any]], arguments: argparse.Namespace) -> None:
+def profile(executable: Executable, inputs: Sequence[Any], arguments: argparse.Namespace) -> None:
     """Profiles if it was asked for."""
     if arguments.profile or arguments.trace:
         found = executable.profile(inputs, runs=arguments.profile or RUNS)

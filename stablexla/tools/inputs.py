@@ -13,6 +13,7 @@ import numpy.typing as npt
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import ExecutionError
 from stablexla.lowering.types import TensorType
+from stablexla.targets.signature import Signature
 
 Array = npt.NDArray[Any]
 FORMS = "FILE.npy, random, random:SEED, zeros, ones, iota, or a value such as 1.5 or [[1,2],[3,4]]"
@@ -48,6 +49,25 @@ def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Seq
     if spec.endswith(".npy"):
         return _from_file(Path(spec), type_, place)
     return _literal(spec, type_, place, dynamic)
+
+
+def make_inputs(specs: Sequence[str], signature: Signature, seed: int) -> list[Array]:
+    """The arrays for all parameters of a program; those that no specification is given for are random.
+
+    Raises:
+        ExecutionError: more specifications than parameters; and as `make_input`.
+    """
+    if len(specs) > len(signature.parameters):
+        raise ExecutionError(
+            f"{signature.name}: takes {len(signature.parameters)} inputs, but {len(specs)} are given: {signature}"
+        )
+    arrays = []
+    names = signature.parameter_names or ("",) * len(signature.parameters)
+    for i, (type_, name) in enumerate(zip(signature.parameters, names, strict=True)):
+        place = f"parameter {i}" + (f" ({name})" if name else "")
+        spec = specs[i] if i < len(specs) else "random"
+        arrays.append(make_input(spec, type_, seed + i, place, signature.dynamic_parameters[i]))
+    return arrays
 
 
 def load_inputs(path: Path, types: Sequence[TensorType]) -> list[Array]:

@@ -18,6 +18,7 @@ from stablexla.specialization import ArrayPattern, shapes_step
 from stablexla.targets.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline import Pipeline
 from stablexla.targets.signature import argument_name, body_of, needs_shapes
+from stablexla.tools.on_devices import numbered
 
 Shape = tuple[int, ...]
 
@@ -56,9 +57,9 @@ def _given(arguments: argparse.Namespace, open_: Sequence[int], patterns: Sequen
             raise ExecutionError(f"--shapes: {len(shapes)} are given for {len(open_)} parameters: {listed}")
         return dict(zip(open_, shapes, strict=True))
     if arguments.inputs:
-        with np.load(arguments.inputs) as file:
+        with np.load(numbered(str(arguments.inputs), 0)) as file:
             return dict(enumerate(file[name].shape for name in file.files))
-    found = {i: _shape_of_input(spec) for i, spec in enumerate(arguments.input)}
+    found = {i: _shape_of_input(numbered(spec, 0)) for i, spec in enumerate(arguments.input)}
     for i in open_:
         if found.get(i) is None:
             raise ExecutionError(

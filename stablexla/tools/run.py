@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -28,7 +28,11 @@ from stablexla.tools.apart import APART, run_apart
 from stablexla.tools.common import add_compile_options, compile_options, count, read_input, run_tool
 from stablexla.tools.comparing import HELP, add_compare_options, compare, read_pipeline
 from stablexla.tools.explaining import add_explain_options, explain, profile
-from stablexla.tools.inputs import FORMS, load_inputs, make_input
+from stablexla.tools.inputs import FORMS
+from stablexla.tools.launching import LAUNCHED, is_quiet, launch, run_launched
+from stablexla.tools.on_devices import EXAMPLES as DEVICE_EXAMPLES
+from stablexla.tools.on_devices import HELP as DEVICES
+from stablexla.tools.on_devices import add_device_options, device_inputs, runner
 from stablexla.tools.open_shapes import known_shapes
 from stablexla.tools.opt_options import load_python
 
@@ -37,7 +41,7 @@ EXAMPLES = f"""
 inputs:
   --input SPEC is given once for each parameter, in order; those left over are random.
   SPEC is {FORMS}.
-{HELP}
+{HELP}{DEVICES}
 examples:
   stablexla-run model.mlir                                  random inputs; a line for each result
   stablexla-run model.mlir --input x.npy --input 0.5 --print
@@ -51,7 +55,7 @@ examples:
   stablexla-run model.mlir --explain=page.html              the same as a page, with the stages side by side
   stablexla-run model.mlir --profile=100 --trace=t.json     time by kernel; the file is for https://ui.perfetto.dev
   stablexla-run model.mlir --dump dump                      write the IR of every stage
-
+{DEVICE_EXAMPLES}
 exit codes: 0 it ran, and agreed if it was compared; 1 an error, or results that disagree; 2 wrong usage
 """
 
@@ -81,29 +85,20 @@ def _parser() -> argparse.ArgumentParser:
     add_explain_options(parser)
     add_compare_options(parser)
     add_compile_options(parser)
+    add_device_options(parser)
     add(APART, action="store_true", help=argparse.SUPPRESS)
+    add(LAUNCHED, type=Path, help=argparse.SUPPRESS)
     return parser
 
 
-def _inputs(specs: Sequence[str], signature: Signature, seed: int) -> list[Array]:
-    if len(specs) > len(signature.parameters):
-        raise ExecutionError(
-            f"{signature.name}: takes {len(signature.parameters)} inputs, but {len(specs)} are given: {signature}"
-        )
-    arrays = []
-    names = signature.parameter_names or ("",) * len(signature.parameters)
-    for i, (type_, name) in enumerate(zip(signature.parameters, names, strict=True)):
-        place = f"parameter {i}" + (f" ({name})" if name else "")
-        spec = specs[i] if i < len(specs) else "random"
-        arrays.append(make_input(spec, type_, seed + i, place, signature.dynamic_parameters[i]))
-    return arrays
-
-
-def _show(results: Sequence[Array], types: Sequence[TensorType], console: Console) -> None:
-    """A line for each result."""
-    table = Table("result", "shape", "smallest", "mean", "largest", "not a number")
-    for i, (array, type_) in enumerate(zip(results, types, strict=True)):
-        table.add_row(str(i), str(type_), *_statistics(array, type_.element))
+def _show(results: Sequence[Sequence[Array]], types: Sequence[TensorType], console: Console) -> None:
+    """A line for each result of each device."""
+    several = len(results) > 1
+    table = Table(*(("device",) if several else ()), "result", "shape", "smallest", "mean", "largest", "not a number")
+    for device, own in enumerate(results):
+        for i, (array, type_) in enumerate(zip(own, types, strict=True)):
+            number = (str(device),) if several else ()
+            table.add_row(*number, str(i), str(type_), *_statistics(array, type_.element))
     console.print(table)
 
 
@@ -117,26 +112,30 @@ def _statistics(array: Array, element: ElementType) -> list[str]:
         return [f"{x:.6g}" for x in (numbers.min(), numbers.mean(), numbers.max())] + [str(nan.sum())]
 
 
-def _print(results: Sequence[Array], types: Sequence[TensorType]) -> None:
+def _print(results: Sequence[Sequence[Array]], types: Sequence[TensorType]) -> None:
     with np.printoptions(threshold=sys.maxsize):
-        for i, (array, type_) in enumerate(zip(results, types, strict=True)):
-            print(f"result {i}: {type_}\n{array}")
+        for device, own in enumerate(results):
+            where = f"device {device}, " if len(results) > 1 else ""
+            for i, (array, type_) in enumerate(zip(own, types, strict=True)):
+                print(f"{where}result {i}: {type_}\n{array}")
 
 
-def _save(results: Sequence[Array], folder: Path) -> None:
+def _save(results: Sequence[Sequence[Array]], folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for i, array in enumerate(results):
-            np.save(folder / f"result{i}.npy", array)
+        for device, own in enumerate(results):
+            inner = folder / f"device{device}" if len(results) > 1 else folder
+            inner.mkdir(parents=True, exist_ok=True)
+            for i, array in enumerate(own):
+                np.save(inner / f"result{i}.npy", array)
     except OSError as error:
         raise ExecutionError(f"{folder} cannot be written: {error.strerror}") from None
 
 
-def _time(executable: Executable, inputs: Sequence[Array], calls: int, compiling: float, console: Console) -> None:
+def _time(call: Callable[[], object], calls: int, compiling: float, console: Console) -> None:
     seconds = []
     for _ in range(calls):
         start = perf_counter()
-        executable.execute(inputs)
+        call()
         seconds.append(perf_counter() - start)
     table = Table("", "milliseconds")
     rows = {"compiling": compiling, "fastest call": min(seconds), "median call": float(np.median(seconds))}
@@ -150,37 +149,51 @@ def _options(arguments: argparse.Namespace) -> CompileOptions:
     return replace(options, pipeline=read_pipeline(arguments.pipeline)) if arguments.pipeline else options
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
     for script in arguments.load:
         load_python(script)
-    module = load_bytes(*read_input("-")) if arguments.file == "-" else load(Path(arguments.file))
+    from_input = read_input("-") if arguments.file == "-" else None
+    module = load_bytes(*from_input) if from_input else load(Path(arguments.file))
+    if arguments.launcher and not arguments.launched:
+        return launch(module, from_input[0] if from_input else None, given, arguments)
     module = known_shapes(module, arguments)
     signature = signature_of(module)
-    inputs = (
-        load_inputs(arguments.inputs, signature.parameters)
-        if arguments.inputs
-        else _inputs(arguments.input, signature, arguments.seed)
-    )
-    dump = {"dump": arguments.dump} if arguments.dump else {}
+    dump = {"dump": arguments.dump} if arguments.dump and not is_quiet() else {}
     start = perf_counter()
     with knobs.scoped(**dump):
-        executable = compile(module, target=arguments.target, options=_options(arguments))
+        executable = compile(
+            module,
+            target=arguments.target,
+            num_replicas=arguments.replicas,
+            num_partitions=arguments.partitions,
+            options=_options(arguments),
+        )
     compiling = perf_counter() - start
     if not explain(executable, arguments):
         return 0
-    results = executable.execute(inputs)
+    return _work(executable, signature, arguments, compiling)
+
+
+def _work(executable: Executable, signature: Signature, arguments: argparse.Namespace, compiling: float) -> int:
+    """Runs the program, and does what else was asked for."""
+    if arguments.collective_timeout:
+        executable.collective_timeout = arguments.collective_timeout
+    inputs = device_inputs(arguments, signature, 1 if executable._shardings else executable.num_devices)
+    call = runner(executable, inputs)
+    results = call()
     console = Console()
     if arguments.print:
         _print(results, signature.results)
     elif not arguments.json:
         _show(results, signature.results, console)
-    if arguments.output_dir:
+    if arguments.output_dir and not is_quiet():
         _save(results, arguments.output_dir)
     if arguments.time:
-        _time(executable, inputs, arguments.time, compiling, console)
-    profile(executable, inputs, arguments)
+        _time(call, arguments.time, compiling, console)
+    given: Sequence[Any] = inputs[0] if len(inputs) == 1 else inputs
+    profile(executable, given, arguments)
     if arguments.compare:
-        return compare(executable, inputs, arguments, console)
+        return compare(executable, given, arguments, console)
     return 0
 
 
@@ -190,7 +203,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(given)
     if arguments.isolated and not arguments.apart:  # what else reads the program is not done here either
         return run_apart("stablexla.tools.run", given, compiling_apart=True)
-    return run_tool(lambda: _run(arguments))
+    if arguments.launched:
+        return run_launched(arguments.launched, lambda: _run(arguments, given))
+    return run_tool(lambda: _run(arguments, given))
 
 
 if __name__ == "__main__":

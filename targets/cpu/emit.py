@@ -9,6 +9,7 @@ from stablexla.targets.cpu import (  # noqa: F401  (they register)
     arg_search,
     assembly,
     attention,
+    collective,
     contraction,
     convolution,
     fft,

@@ -12,7 +12,7 @@ import mlir.ir as ir
 from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError, LoadError
 from stablexla.targets.cpu.entry import add_packed_entry, take_entry
-from stablexla.targets.cpu.foreign_load import c_functions, take_host
+from stablexla.targets.cpu.foreign_load import c_functions, take_collectives, take_host
 from stablexla.targets.cpu.llvm_c import LlvmError, object_file
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.partition import Part, partition
@@ -45,7 +45,8 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
             f"main has {entry.parameters} parameters and {entry.results} results, where the program is {signature}"
         )
     declared = declared_functions(module)
-    host = take_host(module, signature.name, declared)
+    host = take_host(module, signature.name, declared, signature.num_devices)
+    collectives = take_collectives(module)
     c_functions(declared)  # whatever is not registered is an error before anything is compiled
     code = _machine_code(module, cpu.opt_level)
     return CompiledFunction(
@@ -59,6 +60,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         flush_denormals=cpu.flush_denormals,
         keep_alive=code,
         host=host,
+        **({"collectives": collectives, "num_devices": signature.num_devices} if signature.num_devices > 1 else {}),
     )
 
 

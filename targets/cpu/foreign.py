@@ -29,7 +29,7 @@ def emit_host(kernel: Kernel, target: CpuTarget) -> Emitted:
     """One work item, so that it runs on the thread that called the program."""
     made, arguments = kernel.declare()
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
-        inputs, outputs = _table(arguments.inputs), _table(arguments.results)
+        inputs, outputs = table_of(arguments.inputs), table_of(arguments.results)
         if kernel.config["call"] == "c":
             if not kernel.config["tuple"]:
                 outputs = pointer_to(arguments.results[0])
@@ -47,7 +47,7 @@ def _call(kernel: Kernel, name: str, arguments: Sequence[ir.Value]) -> None:
     func.CallOp([], callee, list(arguments))
 
 
-def _table(buffers: Sequence[ir.Value]) -> ir.Value:
+def table_of(buffers: Sequence[ir.Value]) -> ir.Value:
     """The address of a list of the buffers' addresses, on the stack."""
     pointer = pointer_type()
     count = arith.ConstantOp(ir.IntegerType.get_signless(64), max(1, len(buffers))).result

@@ -9,6 +9,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.custom_calls import C_FUNCTION, CustomCallTarget, find_custom_call
 from stablexla.lowering.kernels import config_value
+from stablexla.targets.cpu.collective import COLLECTIVES
 from stablexla.targets.cpu.foreign import HOST_CALLS
 from stablexla.targets.runtime.host import Host
 
@@ -25,14 +26,24 @@ def c_functions(declared: Iterable[str]) -> dict[str, CustomCallTarget]:
     return {name: find_custom_call(name.removeprefix(C_FUNCTION)) for name in names}
 
 
-def take_host(module: ir.Module, name: str, declared: Iterable[str]) -> Host | None:
+def take_host(module: ir.Module, name: str, declared: Iterable[str], num_devices: int = 1) -> Host | None:
     """The host that the code of a module calls, or None. The list of the calls is taken off the module."""
     attributes = module.operation.attributes
     calls: list[dict[str, Any]] = []
     if HOST_CALLS in attributes:
         calls = [_plain(call) for call in ir.ArrayAttr(attributes[HOST_CALLS])]
         del attributes[HOST_CALLS]
-    return Host(name, calls) if calls or RANDOM_KEY in declared else None
+    return Host(name, calls, num_devices) if calls or RANDOM_KEY in declared else None
+
+
+def take_collectives(module: ir.Module) -> list[dict[str, Any]]:
+    """What the devices of the module do together, in the order of the numbers. The list is taken off the module."""
+    attributes = module.operation.attributes
+    if COLLECTIVES not in attributes:
+        return []
+    found = [_plain(each) for each in ir.ArrayAttr(attributes[COLLECTIVES])]
+    del attributes[COLLECTIVES]
+    return found
 
 
 def _plain(call: ir.Attribute) -> dict[str, Any]:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from stablexla.dialects.composites import COMPOSITES
-from stablexla.targets import bounded, find_scans, inlining, lowering_passes, ruled, transform  # noqa: F401  (they register passes)
+from stablexla.targets import (  # noqa: F401  (they register passes)
+    bounded,
+    channel_order,
+    find_scans,
+    inlining,
+    lowering_passes,
+    ruled,
+    transform,
+)
 from stablexla.targets.cpu import assign, attention_find, emit, packed_constants, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
-from stablexla.targets.imports import bounds, quantized, shapes, shardings  # noqa: F401
+from stablexla.targets.imports import bounds, mesh_groups, quantized, shapes, shardings  # noqa: F401
 from stablexla.targets.kernels import group, hoist, outline, prepare, turn  # noqa: F401
 from stablexla.targets.options import CompileOptions
+from stablexla.targets.partition import sharded  # noqa: F401
 from stablexla.targets.pipeline import LOWER, Pipeline, Step
 
 TENSOR = frozenset({"func", "linalg", "tensor", "scf", "arith", "math", "complex"})
@@ -27,10 +36,10 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     steps = [
         Step(
             "stablehlo",
-            "stablexla-drop-shardings,stablexla-refine-shapes,stablexla-legalize-quantized,"
-            f"stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},stablexla-keep-ruled,"
-            "stablexla-decompose-composites,stablexla-inline-calls,func.func(chlo-legalize-to-stablehlo),cse,"
-            "stablexla-find-scans",
+            "stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,stablexla-refine-shapes,"
+            f"stablexla-legalize-quantized,stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},stablexla-keep-ruled,"
+            "stablexla-decompose-composites,stablexla-inline-calls,stablexla-order-channels,"
+            "func.func(chlo-legalize-to-stablehlo),cse,stablexla-find-scans",
         ),
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),
         Step(

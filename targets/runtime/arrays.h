@@ -8,7 +8,9 @@ namespace stablexla {
 extern char nothing[64];  // what a zero-sized array points to: an address that may be given, never used
 
 [[noreturn]] void throw_python();  // what Python's error indicator holds
-nb::object cold_path(const char* function);  // a function of arguments.py
+// A function that is seldom needed.
+nb::object cold_path(const char* function, const char* module = "stablexla.targets.runtime.arguments");
+constexpr const char* kCollectiveErrors = "stablexla.targets.runtime.collective_errors";
 PyObject* owner_of(Block block);  // a capsule that gives the block back to the pool when it dies
 nb::object view_of(const ArraySpec& spec, void* data, nb::object owner, bool writable);
 

@@ -49,6 +49,14 @@ class BoundedFunction:
         Raises:
             ExecutionError: arguments that do not fit the parameters.
         """
+        return self.cut(self._function.execute(self.in_bounds(arguments)))
+
+    def in_bounds(self, arguments: Sequence[object]) -> list[object]:
+        """What the machine code takes for these arguments: arrays of the full sizes, and the sizes that count.
+
+        Raises:
+            ExecutionError: arguments that do not fit the parameters.
+        """
         if len(arguments) != self._count:
             raise_wrong_count(self._function.name, self._specs, len(arguments))
         given, sizes = list(arguments), list[object]()
@@ -58,7 +66,10 @@ class BoundedFunction:
                 array = self._array(array, spec, dynamic, index)
             sizes += [array.shape[place] for place in dynamic]
             given[index] = array if array.shape == bounds else _in_bounds(array, bounds)
-        made = self._function.execute(given + sizes)
+        return given + sizes
+
+    def cut(self, made: Sequence[Array]) -> list[Array]:
+        """The results, of what the machine code gave: the elements that count."""
         found = iter(made[len(self._results) :])
         return [
             _cut(array, {place: int(next(found)) for place in dynamic}) if dynamic else array

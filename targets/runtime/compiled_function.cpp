@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "arrays.h"
+#include "device_run.h"
 #include "ffi_call.h"
 #include "float_mode.h"
 #include "hosted_run.h"
@@ -30,14 +31,10 @@ alignas(64) char nothing[64];
 
 void throw_python() { throw nb::python_error(); }
 
-// Looked up at its use. Its module imports this one, so not before the first use.
-nb::object cold_path(const char* function) {
-  return nb::module_::import_("stablexla.targets.runtime.arguments").attr(function);
-}
+// Looked up at its use. The modules import this one, so not before the first use.
+nb::object cold_path(const char* function, const char* module) { return nb::module_::import_(module).attr(function); }
 
 namespace {
-
-constexpr std::size_t kScalarBytes = 16;  // the widest element, complex128
 
 // An array on the stack that moves to the heap when it has to be long.
 template <typename T, std::size_t N>
@@ -193,7 +190,7 @@ bool ArraySpec::operator==(const ArraySpec& other) const {
 CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std::vector<ArraySpec> parameters_,
                                    std::vector<ArraySpec> results_, std::size_t arena_bytes_, nb::sequence constants,
                                    std::map<int, int> aliases_, bool flush_denormals_, nb::object keep_alive_,
-                                   nb::object host_)
+                                   nb::object host_, nb::sequence collectives_, int num_devices_)
     : name(std::move(name_)),
       entry(entry_),
       parameters(std::move(parameters_)),
@@ -203,6 +200,7 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
       flush_denormals(flush_denormals_),
       keep_alive(std::move(keep_alive_)),
       host(std::move(host_)),
+      num_devices(num_devices_),
       hosted_(!host.is_none()) {
   if (entry == 0) throw nb::value_error("the entry address is 0: the function was not found in the machine code");
   std::vector<bool> taken(parameters.size());
@@ -223,6 +221,7 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
                            nb::cast<std::vector<ArraySpec>>(each[2]),
                            nb::isinstance<FfiCall>(each[0]) ? nb::cast<const FfiCall*>(each[0]) : nullptr});
   }
+  read_collectives(std::move(collectives_));
   try {
     copy_constants(std::move(constants));
   } catch (...) {
@@ -251,14 +250,15 @@ void CompiledFunction::copy_constants(nb::sequence constants) {
 }
 
 void* CompiledFunction::argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept,
-                                 PyObject** used) const {
+                                 PyObject** used, int device) const {
   const ArraySpec& spec = parameters[i];
   auto* array = reinterpret_cast<PyArrayObject*>(given);
   const bool is_array = PyArray_CheckExact(given);
   // what a host's function sees of an argument may be kept by it, and must not lie on this stack
   if (!is_array && spec.shape.empty() && !hosted_ && store_scalar(spec, given, scalar)) return scalar;
   if (!is_array || !fits_as_it_is(spec, array)) {
-    kept.push_back(cold_path("fit")(nb::handle(given), spec, name, i));
+    const std::string place = device < 0 ? name : name + ": device " + std::to_string(device);
+    kept.push_back(cold_path("fit")(nb::handle(given), spec, place, i));
     array = reinterpret_cast<PyArrayObject*>(kept.back().ptr());
     if (!PyArray_Check(kept.back().ptr()) || !fits_as_it_is(spec, array))
       throw std::runtime_error("arguments.fit gave an array that does not fit");
@@ -285,9 +285,12 @@ nb::object CompiledFunction::new_result(std::size_t i, void** data) const {
 
 // A result in the memory of its donated argument, or a new one where that cannot be: another argument lies there too,
 // the memory is not aligned as results are, or it is neither an array's that may be written to nor ours.
-nb::object CompiledFunction::donated_result(std::size_t i, void** data, const std::vector<PyObject*>& arrays) const {
+nb::object CompiledFunction::donated_result(std::size_t i, void** data, const std::vector<PyObject*>& arrays,
+                                            std::size_t first) const {
   auto alias = aliases.find(static_cast<int>(i));
-  PyObject* given = alias == aliases.end() ? nullptr : arrays[static_cast<std::size_t>(alias->second)];
+  if (alias == aliases.end()) return new_result(i, data);
+  const std::size_t donated = first + static_cast<std::size_t>(alias->second);
+  PyObject* given = arrays[donated];
   if (given == nullptr) return new_result(i, data);
   const auto span = [](PyObject* array) {
     auto* raw = reinterpret_cast<PyArrayObject*>(array);
@@ -297,7 +300,7 @@ nb::object CompiledFunction::donated_result(std::size_t i, void** data, const st
   const auto [start, end] = span(given);
   if (end == start || reinterpret_cast<std::uintptr_t>(start) % 64 != 0) return new_result(i, data);
   for (std::size_t other = 0; other < arrays.size(); ++other) {
-    if (arrays[other] == nullptr || static_cast<int>(other) == alias->second) continue;
+    if (arrays[other] == nullptr || other == donated) continue;
     const auto [first, last] = span(arrays[other]);
     if (first < end && start < last) return new_result(i, data);
   }
@@ -339,6 +342,7 @@ __attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::si
 
 std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, std::size_t count, bool donate) const {
   if (count != parameters.size()) cold_path("raise_wrong_count")(name, parameters, count);
+  if (num_devices != 1) cold_path("raise_for_several", kCollectiveErrors)(name, num_devices);
   const std::size_t total = count + constants_.size() + results.size() + 1;
   Few<void*, 64> data(total);
   Few<std::array<char, kScalarBytes>, 64> scalars(count);
@@ -366,10 +370,14 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
 
 void CompiledFunction::seed(std::uint64_t number) {
   seed_ = number;
-  drawn_ = 0;
+  for (int i = 0; i < num_devices; ++i) drawn_[static_cast<std::size_t>(i)] = 0;
 }
 
-std::uint64_t CompiledFunction::next_random_key() const { return random_key(seed_, drawn_.fetch_add(1)); }
+// Device 0 has those of a program for one device.
+std::uint64_t CompiledFunction::next_random_key(int device) const {
+  const std::uint64_t count = drawn_[static_cast<std::size_t>(device)].fetch_add(1);
+  return random_key(device == 0 ? seed_.load() : random_key(seed_, ~static_cast<std::uint64_t>(device)), count);
+}
 
 std::vector<nb::object> CompiledFunction::constants() const {
   std::vector<nb::object> arrays;

@@ -8,9 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "collective.h"
 #include "memory_pool.h"
 
 namespace stablexla {
@@ -35,9 +37,12 @@ class ArraySpec {
   bool operator==(const ArraySpec& other) const;
 };
 
+constexpr std::size_t kScalarBytes = 16;  // the widest element, complex128
+
 using Entry = void (*)(void** packed);
 
 class Arena;
+class DeviceRun;
 class FfiCall;
 class HostedRun;
 
@@ -52,18 +57,23 @@ class CompiledFunction {
  public:
   CompiledFunction(std::string name, std::uintptr_t entry, std::vector<ArraySpec> parameters,
                    std::vector<ArraySpec> results, std::size_t arena_bytes, nb::sequence constants,
-                   std::map<int, int> aliases, bool flush_denormals, nb::object keep_alive, nb::object host);
+                   std::map<int, int> aliases, bool flush_denormals, nb::object keep_alive, nb::object host,
+                   nb::sequence collectives, int num_devices);
   ~CompiledFunction();
   CompiledFunction(const CompiledFunction&) = delete;
 
   // One array for each result, new ones unless the caller donates: then a result may lie where its argument in
   // `aliases` lay. Throws nb::python_error.
   std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count, bool donate = false) const;
+  // The results of the devices [first, first + number of arguments), which run at once; the others are in other
+  // processes. `seconds` limits how long a device waits for others, less than 0 for ever. Throws nb::python_error.
+  std::vector<std::vector<nb::object>> execute_replicated(const std::vector<nb::object>& arguments, int first,
+                                                          bool donate, double seconds) const;
   std::string repr() const;
   // The bytes of each constant, as the program sees them.
   std::vector<nb::object> constants() const;
-  // Keys for random numbers: the next one, and from which number they are made.
-  std::uint64_t next_random_key() const;
+  // Keys for random numbers: the next one of a device, and from which number they are made.
+  std::uint64_t next_random_key(int device) const;
   void seed(std::uint64_t number);
 
   std::string name;
@@ -74,12 +84,23 @@ class CompiledFunction {
   bool flush_denormals;
   nb::object keep_alive, host;
   std::vector<Callback> callbacks;  // of the host
+  int num_devices;
+  nb::object collective_configs;  // as they were given
+  std::vector<Collective> collectives;
 
  private:
+  struct DeviceCall;
+
+  void prepare(DeviceCall& call, int device, std::size_t place, std::vector<PyObject*>& arrays, bool donate) const;
+  std::unique_ptr<DeviceRun> take_run(int first, int count) const;
+  void raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls) const;
+  void read_collectives(nb::sequence configs);
   void copy_constants(nb::sequence constants);
-  void* argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept, PyObject** array) const;
+  void* argument(std::size_t i, PyObject* given, void* scalar, std::vector<nb::object>& kept, PyObject** array,
+                 int device = -1) const;
   nb::object new_result(std::size_t i, void** data) const;
-  nb::object donated_result(std::size_t i, void** data, const std::vector<PyObject*>& arrays) const;
+  nb::object donated_result(std::size_t i, void** data, const std::vector<PyObject*>& arrays,
+                            std::size_t first = 0) const;
   void run(void** data, std::size_t count, HostedRun* hosted) const;
   void run_hosted(void** data, std::size_t count, Arena& arena, PyObject* const* arguments,
                   const std::vector<nb::object>& kept, const std::vector<nb::object>& made) const;
@@ -88,7 +109,9 @@ class CompiledFunction {
   std::vector<std::size_t> constant_bytes_;
   bool hosted_ = false;
   std::atomic<std::uint64_t> seed_{0};
-  mutable std::atomic<std::uint64_t> drawn_{0};
+  std::unique_ptr<std::atomic<std::uint64_t>[]> drawn_;  // by each device
+  std::uint64_t program_ = 0;                             // the same in all processes
+  mutable std::vector<std::unique_ptr<DeviceRun>> idle_runs_;  // for the next run; under the GIL
 };
 
 nb::object make_array_of_dlpack(nb::handle value);

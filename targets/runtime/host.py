@@ -16,6 +16,7 @@ from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.dialects.shapes import Shape
 from stablexla.targets.runtime._runtime import ArraySpec
 from stablexla.targets.runtime.arguments import fit_at
+from stablexla.targets.runtime.host_devices import DeviceQueues, current_device, is_stopped, naming_device
 from stablexla.targets.runtime.queues import CHANNELS, Item, ItemQueue, text_of
 
 Arrays = tuple[npt.NDArray[Any], ...]
@@ -35,13 +36,14 @@ class Host:
         time_limit: seconds for which an empty queue is waited on; None is for ever.
     """
 
-    def __init__(self, program: str, calls: Sequence[Call]) -> None:
+    def __init__(self, program: str, calls: Sequence[Call], num_devices: int = 1) -> None:
         self.program = program
         self.calls = tuple(calls)
+        self.num_devices = num_devices
         self.time_limit: float | None = TIME_LIMIT
-        self._infeed, self._outfeed = ItemQueue(), ItemQueue()
-        self._sent: dict[int, ItemQueue] = {}
-        self._awaited: dict[int, ItemQueue] = {}
+        self._infeed, self._outfeed = DeviceQueues(num_devices), DeviceQueues(num_devices)
+        self._sent: dict[int, DeviceQueues] = {}
+        self._awaited: dict[int, DeviceQueues] = {}
         self._wanted: dict[int | None, list[tuple[ArraySpec, ...]]] = {}
         self._kept: list[object] = []
         self._feeds_out = any(call["call"] == "outfeed" for call in calls)
@@ -49,23 +51,26 @@ class Host:
 
     # ---- the caller's side -----------------------------------------------------------------------------------------
 
-    def put(self, value: object, channel: int | None = None) -> None:
-        """Puts an item into the infeed, or into a channel that the program receives from."""
+    def put(self, value: object, channel: int | None = None, device: int = 0) -> None:
+        """Puts an item into a device's infeed, or into a channel that the program receives from on it."""
         if channel not in self._wanted:
             what = "infeed" if channel is None else f"recv from the caller on channel {channel}"
             raise ExecutionError(f"{self.program}: the program has no {what}")
-        target, place = (
+        queues, place = (
             (self._infeed, "the infeed") if channel is None else (self._awaited[channel], f"channel {channel}")
         )
-        target.put(self._fitted(value, self._wanted[channel], place))
+        place += f" of device {device}" if self.num_devices > 1 else ""
+        queues[device].put(self._fitted(value, self._wanted[channel], place))
 
-    def get(self, channel: int | None = None) -> Item:
-        """Waits for the next item of the outfeed, or of a channel that the program sends on."""
+    def get(self, channel: int | None = None, device: int = 0) -> Item:
+        """Waits for the next item of a device's outfeed, or of a channel that the program sends on there."""
         if not self._feeds_out if channel is None else channel not in self._sent:
             what = "outfeed" if channel is None else f"send to the caller on channel {channel}"
             raise ExecutionError(f"{self.program}: the program has no {what}")
-        source, name = (self._outfeed, "transfer_from_outfeed") if channel is None else (self._sent[channel], "send")
-        return source.get(self.time_limit, name, f"{self.program} has put nothing out", "is the program running?")
+        queues, name = (self._outfeed, "transfer_from_outfeed") if channel is None else (self._sent[channel], "send")
+        where = f" on device {device}" if self.num_devices > 1 else ""
+        what = f"{self.program} has put nothing out{where}"
+        return queues[device].get(self.time_limit, name, what, "is the program running?")
 
     def _fitted(self, value: object, forms: Sequence[tuple[ArraySpec, ...]], place: str) -> Item:
         """The value as the arrays of one of the forms that the program reads."""
@@ -95,7 +100,10 @@ class Host:
 
     def _callback(self, call: Call) -> tuple[Handler, list[ArraySpec], list[ArraySpec]]:
         inputs, outputs = ([_spec(text) for text in call[side]] for side in ("inputs", "outputs"))
-        return HANDLERS[call["call"]](self, call, outputs), inputs, outputs
+        handler = HANDLERS[call["call"]](self, call, outputs)
+        if self.num_devices > 1 and call["call"] != "ffi":
+            handler = naming_device(handler, self.program)
+        return handler, inputs, outputs
 
     def _function(self, call: Call, outputs: list[ArraySpec]) -> Handler:
         """A custom call's Python function."""
@@ -127,33 +135,37 @@ class Host:
         forms = self._wanted.setdefault(None, [])
         if tuple(outputs) not in forms:
             forms.append(tuple(outputs))
-        return self._reading(self._infeed, "infeed", call, outputs, "executable.transfer_to_infeed(value)")
+        return self._reading(self._infeed, "infeed", call, "executable.transfer_to_infeed(value{device})")
 
     def _outfeed_handler(self, call: Call, outputs: list[ArraySpec]) -> Handler:
-        return lambda given, _: self._outfeed.put(given)
+        return lambda given, _: self._outfeed.here().put(given)
 
     def _send_handler(self, call: Call, outputs: list[ArraySpec]) -> Handler:
         channel = call["channel"]
-        target = self._sent.setdefault(channel, ItemQueue()) if call["host"] else CHANNELS[channel]
-        return lambda given, _: target.put(given)
+        if not call["host"]:
+            target = CHANNELS[channel]
+            return lambda given, _: target.put(given)
+        targets = self._sent.setdefault(channel, DeviceQueues(self.num_devices))
+        return lambda given, _: targets.here().put(given)
 
     def _recv_handler(self, call: Call, outputs: list[ArraySpec]) -> Handler:
         channel = call["channel"]
         if not call["host"]:
-            return self._reading(CHANNELS[channel], "recv", call, outputs, "another program, or this one, sends first")
+            return self._reading(CHANNELS[channel], "recv", call, "another program, or this one, sends first")
         self._wanted.setdefault(channel, []).append(tuple(outputs))
-        source = self._awaited.setdefault(channel, ItemQueue())
-        hint = f"executable.transfer_to_channel({channel}, value)"
-        return self._reading(source, "recv", call, outputs, hint)
+        sources = self._awaited.setdefault(channel, DeviceQueues(self.num_devices))
+        return self._reading(sources, "recv", call, f"executable.transfer_to_channel({channel}, value{{device}})")
 
-    def _reading(
-        self, source: ItemQueue, operation: str, call: Call, outputs: Sequence[ArraySpec], hint: str
-    ) -> Handler:
+    def _reading(self, source: ItemQueue | DeviceQueues, operation: str, call: Call, hint: str) -> Handler:
         """Fills the arrays from a queue."""
         where = f"channel {call['channel']}" if "channel" in call else "the infeed"
 
         def read(_: Arrays, wanted: Arrays) -> None:
-            item = source.get(self.time_limit, operation, f"{where} is empty{call['place']}", hint)
+            queue = source.here() if isinstance(source, DeviceQueues) else source
+            several = self.num_devices > 1
+            way_out = hint.format(device=f", device={current_device()}" if several else "")
+            what = f"{where} is empty{call['place']}"
+            item = queue.get(self.time_limit, operation, what, way_out, is_stopped if several else None)
             fits = [(a.dtype, a.shape) for a in item] == [(a.dtype, a.shape) for a in wanted]
             if not fits:
                 summary = f"{where} holds {text_of(item)}, where {text_of(wanted)} is read{call['place']}"

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "device_run.h"
 #include "ffi_call.h"
 #include "float_mode.h"
 
@@ -25,6 +26,8 @@ __attribute__((noinline)) bool enter(Entry entry, void** packed, jmp_buf& way_ou
 
 }  // namespace
 
+HostedRun* innermost_run() { return innermost; }
+
 nb::object Arena::share() {
   if (!owner_.is_valid())
     owner_ = block_.data != nullptr ? nb::steal(owner_of(std::exchange(block_, Block{}))) : nb::none();
@@ -34,17 +37,52 @@ nb::object Arena::share() {
 HostedRun::HostedRun(const CompiledFunction& function, Arena& arena, nb::object arguments, nb::object results)
     : function_(function), arena_(arena), arguments_(std::move(arguments)), results_(std::move(results)) {}
 
-void HostedRun::run(Entry entry, void** packed, ReleasedGil& gil) {
+HostedRun::~HostedRun() {
+  Py_XDECREF(type_);
+  Py_XDECREF(value_);
+  Py_XDECREF(trace_);
+}
+
+bool HostedRun::run(Entry entry, void** packed, ReleasedGil& gil) {
   gil_ = &gil;
   outer_ = std::exchange(innermost, this);
-  enter(entry, packed, way_out_);
+  const bool through = enter(entry, packed, way_out_);
   innermost = outer_;
+  return through;
 }
 
 void HostedRun::rethrow() {
   if (type_ == nullptr) return;
-  PyErr_Restore(std::exchange(type_, nullptr), value_, trace_);
+  PyErr_Restore(std::exchange(type_, nullptr), std::exchange(value_, nullptr), std::exchange(trace_, nullptr));
   throw_python();
+}
+
+std::string HostedRun::raised_text() {
+  gil_->take();
+  std::string text;
+  if (PyObject* words = value_ != nullptr ? PyObject_Str(value_) : nullptr) {
+    if (const char* bytes = PyUnicode_AsUTF8(words)) text = bytes;
+    Py_DECREF(words);
+  }
+  PyErr_Clear();
+  gil_->release();
+  return text;
+}
+
+bool HostedRun::look_for_signals() noexcept {
+  gil_->take();
+  try {
+    if (type_ == nullptr && PyErr_CheckSignals() != 0) PyErr_Fetch(&type_, &value_, &trace_);
+  } catch (abi::__forced_unwind&) {
+    for (;;) pause();  // as in `call`
+  }
+  const bool fine = type_ == nullptr;
+  gil_->release();
+  return fine;
+}
+
+std::uint64_t HostedRun::next_random_key() const {
+  return function_.next_random_key(device_ == nullptr ? 0 : device_->number);
 }
 
 nb::object HostedRun::owner() {
@@ -105,7 +143,10 @@ bool HostedRun::call(std::size_t number, void** outputs, void** inputs) noexcept
 
 extern "C" void stablexla_call_host(std::int64_t number, void** outputs, void** inputs) {
   stablexla::HostedRun* run = stablexla::innermost;
-  if (!run->call(static_cast<std::size_t>(number), outputs, inputs)) run->leave();
+  // a device stops here too when its run is at an end
+  const stablexla::Device* device = run->device();
+  const auto is_stopped = [device] { return device != nullptr && device->run->is_stopped(); };
+  if (is_stopped() || !run->call(static_cast<std::size_t>(number), outputs, inputs) || is_stopped()) run->leave();
 }
 
-extern "C" std::uint64_t stablexla_next_random_key() { return stablexla::innermost->function().next_random_key(); }
+extern "C" std::uint64_t stablexla_next_random_key() { return stablexla::innermost->next_random_key(); }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "arrays.h"
@@ -40,18 +41,30 @@ class Arena {
   nb::object owner_;
 };
 
+struct Device;
+
 class HostedRun {
  public:
   // `arguments` and `results` are what else the views that functions get may lie in.
   HostedRun(const CompiledFunction& function, Arena& arena, nb::object arguments, nb::object results);
+  ~HostedRun();
   HostedRun(const HostedRun&) = delete;
 
-  void run(Entry entry, void** packed, ReleasedGil& gil);  // without the GIL
-  void rethrow();                                          // what a function raised, with the GIL
+  // Without the GIL; false when the program was left from within.
+  bool run(Entry entry, void** packed, ReleasedGil& gil);
+  bool has_raised() const { return type_ != nullptr; }
+  void rethrow();            // what a function raised, with the GIL
+  std::string raised_text();  // the same as text, without the GIL
+  // By the thread that called, while it waits: false when Python's handler of a signal raised.
+  bool look_for_signals() noexcept;
 
   bool call(std::size_t number, void** outputs, void** inputs) noexcept;
   [[noreturn]] void leave() { _longjmp(way_out_, 1); }
   const CompiledFunction& function() const { return function_; }
+  std::uint64_t next_random_key() const;
+
+  Device* device() const { return device_; }  // null where the program is for one
+  void set_device(Device* device) { device_ = device; }
 
  private:
   bool call_ffi(const FfiCall& call, void** outputs, void** inputs) noexcept;
@@ -62,9 +75,12 @@ class HostedRun {
   Arena& arena_;
   nb::object arguments_, results_, owner_;
   ReleasedGil* gil_ = nullptr;
+  Device* device_ = nullptr;
   HostedRun* outer_ = nullptr;
   PyObject *type_ = nullptr, *value_ = nullptr, *trace_ = nullptr;
   jmp_buf way_out_;
 };
+
+HostedRun* innermost_run();  // of this thread; null if there is none
 
 }  // namespace stablexla

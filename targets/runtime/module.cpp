@@ -6,11 +6,17 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "blas_threads.h"
 #include "compiled_function.h"
 #include "cpu_limit.h"
+#include "device_run.h"
+#include "device_threads.h"
 #include "ffi_call.h"
+#include "hosted_run.h"
 #include "memory_pool.h"
+#include "mpi_module.h"
 #include "profile.h"
 #include "object_code.h"
 #include "released_gil.h"
@@ -58,6 +64,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
   auto* function = nb::inst_ptr<CompiledFunction>(self);
   Py_VISIT(function->keep_alive.ptr());
   Py_VISIT(function->host.ptr());
+  Py_VISIT(function->collective_configs.ptr());
   for (const stablexla::Callback& callback : function->callbacks) Py_VISIT(callback.handler.ptr());
   return 0;
 }
@@ -86,6 +93,28 @@ nb::list execute(const CompiledFunction& self, nb::sequence given, bool donate) 
   for (nb::object& array : self.execute(tuple->ob_item, count, donate))
     results.append(std::move(array));
   return results;
+}
+
+nb::list execute_replicated(const CompiledFunction& self, nb::sequence given, int first, bool donate,
+                            nb::object time_limit) {
+  std::vector<nb::object> arguments;
+  for (nb::handle each : given) {  // the callers' lists may change meanwhile
+    arguments.push_back(nb::steal(PySequence_Tuple(each.ptr())));
+    if (!arguments.back().is_valid()) throw nb::python_error();
+  }
+  const double seconds = time_limit.is_none() ? -1 : std::max(0.0, nb::cast<double>(time_limit));
+  nb::list results;
+  for (auto& made : self.execute_replicated(arguments, first, donate, seconds)) {
+    nb::list device;
+    for (nb::object& array : made) device.append(std::move(array));
+    results.append(std::move(device));
+  }
+  return results;
+}
+
+const stablexla::Device* this_device() {
+  const stablexla::HostedRun* run = stablexla::innermost_run();
+  return run != nullptr ? run->device() : nullptr;
 }
 
 std::string_view view(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
@@ -148,12 +177,17 @@ NB_MODULE(_runtime, m) {
       "Raises ExecutionError for arguments that do not fit: arrays must have the parameter's dtype and shape, in any\n"
       "layout; Python numbers are converted when the dtype can hold them.")
       .def(nb::init<std::string, std::uintptr_t, std::vector<ArraySpec>, std::vector<ArraySpec>, std::size_t,
-                    nb::sequence, std::map<int, int>, bool, nb::object, nb::object>(),
+                    nb::sequence, std::map<int, int>, bool, nb::object, nb::object, nb::sequence, int>(),
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
-           "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none(), "host"_a = nb::none())
+           "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none(), "host"_a = nb::none(),
+           "collectives"_a = nb::tuple(), "num_devices"_a = 1)
       .def("execute", &execute, "arguments"_a, "donate"_a = false,
            "Calls the program; always a list of arrays. With `donate`, those in `aliases` may lie where their argument "
            "lay.")
+      .def("execute_replicated", &execute_replicated, "arguments"_a, "first"_a = 0, "donate"_a = false,
+           "time_limit"_a = 60.0,
+           "Calls the program for the devices from `first` on at once, one for each row of arguments, and gives a row\n"
+           "of results for each. A device waits for others at most `time_limit` seconds, with None for ever.")
       .def("seed", &CompiledFunction::seed, "number"_a, "From now on random keys are those of this number, anew.")
       .def_ro("host", &CompiledFunction::host)
       .def_ro("name", &CompiledFunction::name)
@@ -164,6 +198,8 @@ NB_MODULE(_runtime, m) {
       .def_ro("aliases", &CompiledFunction::aliases)
       .def_ro("flush_denormals", &CompiledFunction::flush_denormals)
       .def_ro("keep_alive", &CompiledFunction::keep_alive)
+      .def_ro("num_devices", &CompiledFunction::num_devices)
+      .def_ro("collectives", &CompiledFunction::collective_configs, "What devices do together, as it was given.")
       .def_prop_ro("constants", &CompiledFunction::constants, "The bytes of each constant, read-only.")
       .def("__repr__", &CompiledFunction::repr);
 
@@ -203,6 +239,11 @@ NB_MODULE(_runtime, m) {
         "An object with DLPack over a numpy array's memory, whose elements it calls by this type code.");
   m.def("begin_shutdown", &stablexla::begin_shutdown,
         "Keeps other threads from coming back out of machine code, as Python is about to end.");
+  m.def("current_device", [] { return this_device() != nullptr ? this_device()->number : -1; },
+        "The device that this thread runs a program for; -1 for a program of one device, and outside of programs.");
+  m.def("run_stopped", [] { return this_device() != nullptr && this_device()->run->is_stopped(); },
+        "Whether the devices of the run that this thread is inside of are to stop, as another one failed.");
+  m.def("idle_device_threads", &stablexla::idle_device_threads, "Threads kept for the devices of runs to come.");
   m.def("default_num_threads", &stablexla::default_num_threads,
         "The number of CPUs this process may run on, or as many as its control group lets it use.");
   m.def("cpu_limit", nb::overload_cast<const std::string&, const std::string&>(&stablexla::cpu_limit), "groups"_a,
@@ -228,4 +269,5 @@ NB_MODULE(_runtime, m) {
   m.def("set_pool_limit", &stablexla::set_pool_limit, "bytes"_a, "Sets how much unused memory is kept for reuse.");
   m.def("set_pool_fill", &stablexla::set_pool_fill, "byte"_a,
         "Fills memory for results and arenas with a byte before it is used; -1 leaves what was there before.");
+  stablexla::bind_mpi(m);
 }

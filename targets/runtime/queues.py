@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import queue
 from collections import defaultdict
+from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ import numpy.typing as npt
 from stablexla.dialects.errors import ExecutionError
 
 Item = tuple[npt.NDArray[Any], ...]
+_LOOK = 0.02
+"""Seconds between two looks at whether the run was stopped."""
 
 
 class ItemQueue:
@@ -24,17 +28,33 @@ class ItemQueue:
         """Puts in copies of the arrays, which may be changed afterwards."""
         self._items.put(tuple(np.array(a, order="C") for a in arrays))
 
-    def get(self, seconds: float | None, operation: str, what: str, hint: str) -> Item:
+    def get(
+        self,
+        seconds: float | None,
+        operation: str,
+        what: str,
+        hint: str,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> Item:
         """Waits for the next item, at most so long; with None for ever. Ctrl-C ends the waiting.
+
+        Args:
+            is_stopped: is asked again and again whether to go on waiting.
 
         Raises:
             ExecutionError: nothing came; it says that `operation` waited for `what`.
         """
-        try:
-            return self._items.get(timeout=seconds)
-        except queue.Empty:
-            summary = f"nothing came within {seconds:g} s: {what}"
-            raise ExecutionError(summary, operation=operation, hint=hint) from None
+        end = None if seconds is None else monotonic() + seconds
+        while True:
+            left = None if end is None else max(0.0, end - monotonic())
+            try:
+                return self._items.get(timeout=left if is_stopped is None else min(_LOOK, left or _LOOK))
+            except queue.Empty:
+                if end is not None and monotonic() >= end:
+                    summary = f"nothing came within {seconds:g} s: {what}"
+                    raise ExecutionError(summary, operation=operation, hint=hint) from None
+                if is_stopped is not None and is_stopped():
+                    raise ExecutionError(f"another device stopped the run: {what}", operation=operation) from None
 
 
 CHANNELS: dict[int, ItemQueue] = defaultdict(ItemQueue)

@@ -21,8 +21,15 @@ void ReleasedGil::take() {
     taking_back.fetch_sub(1);
     for (;;) pause();
   }
+  if (state_ == nullptr) state_ = PyThreadState_New(interpreter_);
   PyEval_RestoreThread(state_);
   taking_back.fetch_sub(1);
+}
+
+void ReleasedGil::forget() {
+  take();
+  PyThreadState_Clear(state_);
+  PyThreadState_DeleteCurrent();
 }
 
 void begin_shutdown() {

@@ -11,7 +11,14 @@ namespace stablexla {
 class ReleasedGil {
  public:
   ReleasedGil() : state_(PyEval_SaveThread()) {}
-  ~ReleasedGil() { take(); }
+  // For a thread that Python does not know, and that may never need it: it becomes known when it takes the GIL.
+  explicit ReleasedGil(PyInterpreterState* interpreter) : state_(nullptr), interpreter_(interpreter) {}
+  ~ReleasedGil() {
+    if (interpreter_ == nullptr)
+      take();
+    else if (state_ != nullptr)
+      forget();
+  }
   ReleasedGil(const ReleasedGil&) = delete;
   ReleasedGil& operator=(const ReleasedGil&) = delete;
 
@@ -19,7 +26,10 @@ class ReleasedGil {
   void release() { state_ = PyEval_SaveThread(); }
 
  private:
+  void forget();
+
   PyThreadState* state_;
+  PyInterpreterState* interpreter_ = nullptr;
 };
 
 // To be called once when the interpreter is about to end, by the thread that ends it: from then on no other thread

@@ -72,6 +72,8 @@ def describe(function: CompiledFunction) -> tuple[dict[str, Any], dict[str, Part
         "flush_denormals": function.flush_denormals,
         "constants": [constant.nbytes for constant in constants],
         "host_calls": None if host is None else list(host.calls),
+        "num_devices": (several := getattr(function, "num_devices", 1)),
+        "collectives": list(function.collectives) if several > 1 else [],
     }
     padded = [part for c in constants for part in (c.data, bytes(-c.nbytes % ALIGNMENT))]
     files = function.keep_alive.object_files()
@@ -97,6 +99,7 @@ def restore(
     calls = description["host_calls"]
     _check_functions(calls or ())
     code = LoadedCode(_cut(sections["code"], description["code"]))
+    several = description["num_devices"]
     return CompiledFunction(
         name,
         code.entry,
@@ -107,7 +110,8 @@ def restore(
         aliases=dict(description["aliases"]),
         flush_denormals=description["flush_denormals"],
         keep_alive=code,
-        host=None if calls is None else _host(name, calls),
+        host=None if calls is None else _host(name, calls, several),
+        **({"collectives": _plain(description["collectives"]), "num_devices": several} if several > 1 else {}),
     )
 
 
@@ -130,9 +134,9 @@ def check_machine(description: Mapping[str, Any]) -> None:
         )
 
 
-def _host(name: str, calls: Sequence[Mapping[str, Any]]) -> Host:
+def _host(name: str, calls: Sequence[Mapping[str, Any]], num_devices: int) -> Host:
     try:
-        return Host(name, [_plain(call) for call in calls])
+        return Host(name, [_plain(call) for call in calls], num_devices)
     except CompileError as error:  # a kernel of a composite that is not registered
         raise LoadError(error.summary, hint=error.hint) from None
 

@@ -1,10 +1,7 @@
 #include "thread_pool.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,7 +12,9 @@
 #include <vector>
 
 #include "cpu_limit.h"
+#include "device_number.h"
 #include "float_mode.h"
+#include "waiting.h"
 
 namespace stablexla {
 namespace {
@@ -28,33 +27,9 @@ constexpr std::chrono::microseconds kSpin(30);
 
 thread_local bool inside_region = false;
 
-inline void cpu_pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#else
-  asm volatile("yield");
-#endif
-}
-
-// Looks at `done` until it is true or kSpin has passed; says which.
 template <typename Done>
 bool spin_until(Done done) {
-  const auto end = std::chrono::steady_clock::now() + kSpin;
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (done()) return true;
-      cpu_pause();
-    }
-  } while (std::chrono::steady_clock::now() < end);
-  return done();
-}
-
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) {
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
-}
-
-void futex_wake(std::atomic<std::uint32_t>& word, int count) {
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+  return stablexla::spin_until(done, kSpin);
 }
 
 // A call of `stablexla_parallel_for` that is being worked at. `state` is an open flag and the number of workers inside: a
@@ -67,6 +42,7 @@ struct alignas(64) Region {
   void* ctx = nullptr;
   std::int64_t grain = 1;
   FloatState float_state{};
+  std::int64_t device = 0;
   std::atomic<std::int64_t> n{0};  // workers look at it before they join
   alignas(64) std::atomic<std::int64_t> next{0};
   alignas(64) std::atomic<std::uint32_t> state{0};
@@ -76,6 +52,7 @@ struct alignas(64) Region {
     ctx = ctx_;
     grain = grain_;
     float_state = current_float_state();
+    device = device_number;
     n.store(n_, std::memory_order_relaxed);
     next.store(0, std::memory_order_relaxed);
     state.store(kOpen, std::memory_order_release);
@@ -194,6 +171,7 @@ class ThreadPool {
   // Until no chunk is left, or others need the worker more.
   void help(Region& region) {
     FloatScope scope(region.float_state);
+    DeviceScope number(region.device);
     while (!region.leave_to(helpers()))
       if (!region.take_chunk()) {
         region.leave();

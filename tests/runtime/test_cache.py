@@ -83,6 +83,21 @@ def test_locations_are_those_of_the_program_at_hand(folder: Path, counts: cache.
     )
 
 
+def test_a_program_for_several_devices(folder: Path, counts: cache.Counts) -> None:
+    def summed() -> sx.XlaComputation:
+        b = sx.XlaBuilder("summed")
+        return b.build(sx.all_reduce(b.parameter(0, sx.f32[3]), sx.add))
+
+    for _ in range(2):
+        executable = sx.compile(summed(), num_replicas=2)
+        assert [own[0].tolist() for own in executable.execute_replicated([[ONES], [ONES]])] == [[2, 2, 2]] * 2
+        assert "mhlo.num_replicas = 2" in executable.ir("source")
+        assert (executable.num_replicas, executable.num_devices) == (2, 2)
+    assert (counts.misses, counts.hits) == (1, 1)
+    sx.compile(summed(), num_replicas=3)
+    assert (counts.misses, counts.hits) == (2, 1)
+
+
 DIFFERENT: list[Callable[[], Any]] = [
     lambda: sx.compile(scaled(3)),
     lambda: sx.compile(scaled(name="y")),
@@ -91,6 +106,8 @@ DIFFERENT: list[Callable[[], Any]] = [
     lambda: sx.compile(scaled(), options=sx.CompileOptions(flush_denormals=True)),
     lambda: sx.compile(scaled(), options=sx.CompileOptions(pipeline=sx.pipeline("cpu").without("kernels"))),
     lambda: sx.compile(scaled(), num_replicas=1),
+    lambda: sx.compile(scaled(), num_replicas=2),
+    lambda: sx.compile(scaled(), num_partitions=2),
     lambda: sx.compile(str(scaled())),
 ]
 

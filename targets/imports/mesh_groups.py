@@ -1,0 +1,83 @@
+"""Groups of devices that are written as axes of a mesh become lists of numbers, while the mesh is still there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import numpy as np
+from jaxlib.mlir.dialects import sdy, stablehlo
+
+from stablexla.dialects.device_groups import Axis, BrokenRule, Groups, axis_groups, grid_of
+from stablexla.dialects.errors import VerificationError
+from stablexla.lowering.context import place_of
+from stablexla.targets.passes import module_pass
+
+GROUPS = "replica_groups"
+
+
+@module_pass(
+    "stablexla-resolve-mesh-groups",
+    "writes groups of devices that are axes of a mesh as lists of numbers, in programs for several devices",
+    side="stablehlo",
+)
+def resolve_mesh_groups(module: hlo_ir.Module) -> None:
+    """The numbers are those of the mesh's devices.
+
+    Raises:
+        VerificationError: the mesh or one of its axes is not there.
+    """
+    if grid_of(module).size == 1:
+        return
+    found: list[Any] = []
+
+    def note(op: Any) -> hlo_ir.WalkResult:
+        attributes = op.attributes
+        if GROUPS in attributes and stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attributes[GROUPS]):
+            found.append(op.operation)
+        return hlo_ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    meshes = {_name(v.operation): v.operation for v in module.body.operations if v.operation.name == "sdy.mesh"}
+    for op in found:
+        try:
+            groups = _groups(stablehlo.ReplicaGroupMeshAxesAttr(op.attributes[GROUPS]), meshes)
+        except BrokenRule as broken:
+            raise VerificationError(broken.message + place_of(op.location), operation=op.name) from None
+        with op.context:
+            op.attributes[GROUPS] = hlo_ir.DenseIntElementsAttr.get(np.array(groups, np.int64))
+
+
+def _groups(attribute: Any, meshes: dict[str, Any]) -> Groups:
+    axes, devices = _mesh(attribute.mesh, meshes)
+    return axis_groups(axes, [_axis(stablehlo.AxisRefAttr(a)) for a in hlo_ir.ArrayAttr(attribute.axes)], devices)
+
+
+def _mesh(attribute: Any, meshes: dict[str, Any]) -> tuple[dict[str, int], list[int]]:
+    """The sizes of a mesh's axes, and its devices in order; none where that is the order of their numbers."""
+    if stablehlo.MeshAttr.isinstance(attribute):
+        inline = stablehlo.MeshAttr(attribute)
+        rows = [stablehlo.MeshAxisAttr(a) for a in hlo_ir.ArrayAttr(inline.axes)]
+        return {str(row.name): int(row.size) for row in rows}, _numbers(inline.device_ids)
+    name = str(hlo_ir.FlatSymbolRefAttr(attribute).value)
+    if name not in meshes:
+        raise BrokenRule("", f"replica_groups are axes of the mesh @{name}, which the module does not have")
+    mesh = sdy.MeshAttr(meshes[name].attributes["mesh"])
+    axes = map(sdy.MeshAxisAttr, mesh.axes)
+    return {str(axis.name): int(axis.size) for axis in axes}, [int(d) for d in mesh.device_ids]
+
+
+def _numbers(attribute: Any) -> list[int]:
+    return [] if attribute is None else [int(d) for d in np.array(attribute).flat]
+
+
+def _axis(reference: Any) -> Axis:
+    part = reference.sub_axis_info
+    if part is None:
+        return Axis(str(reference.name))
+    cut = stablehlo.SubAxisInfoAttr(part)
+    return Axis(str(reference.name), int(cut.pre_size), int(cut.size))
+
+
+def _name(op: Any) -> str:
+    return str(hlo_ir.StringAttr(op.attributes["sym_name"]).value)

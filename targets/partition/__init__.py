@@ -1,0 +1,6 @@
+"""Programs whose arrays lie in parts on several devices, made into the program that each of the devices runs."""
+
+from stablexla.targets.partition.sharded import Partitioned as Partitioned
+from stablexla.targets.partition.sharded import partitioned as partitioned
+
+__all__ = ["Partitioned", "partitioned"]

@@ -1,0 +1,174 @@
+"""One operation on whole arrays, as the same operation on a device's parts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import numpy as np
+
+from stablexla.targets.partition.axes import Axes, Axis, Sharding, axes_of, count, whole
+from stablexla.targets.partition.emit import Emitter, array, create, like
+from stablexla.targets.partition.factors import Factors, Shape, ints
+
+
+def cut_factors(
+    factors: Factors, operands: Sequence[Sharding], wanted: Sequence[Sharding] | None, sizes: Sequence[int]
+) -> dict[int, Axes]:
+    """The axes that each factor is cut along: as the results are wanted, then as the operands are, big ones first."""
+    chosen: dict[int, Axes] = {}
+    used: set[Axis] = set()
+
+    def offer(ids: Sequence[int | None], sharding: Sharding) -> None:
+        for factor, axes in zip(ids, sharding, strict=True):
+            if factor is None or factor in chosen:
+                continue
+            free = _unused(axes, used)
+            if free:
+                chosen[factor] = free
+                used.update(free)
+
+    for ids, sharding in zip(factors.results, wanted or (), strict=False):
+        offer(ids, sharding)
+    for i in sorted(range(len(operands)), key=lambda i: -sizes[i]):
+        offer(factors.operands[i], operands[i])
+    return chosen
+
+
+def _unused(axes: Axes, used: set[Axis]) -> Axes:
+    length = 0
+    while length < len(axes) and axes[length] not in used:
+        length += 1
+    return axes[:length]
+
+
+def sharding_by(ids: Sequence[int | None], chosen: dict[int, Axes]) -> Sharding:
+    """How an array lies whose dimensions are these factors."""
+    return tuple(() if factor is None else chosen.get(factor, ()) for factor in ids)
+
+
+def adapt(op: Any, shapes: Sequence[Shape], parts: Sequence[Shape]) -> None:
+    """Changes what an operation says of sizes: `shapes` are its operands' whole shapes, `parts` the parts'."""
+    if op.name == "stablehlo.slice":
+        for name in ("start_indices", "limit_indices"):
+            _replace_whole(op, name, shapes[0], parts[0], 0 if name == "start_indices" else None)
+    elif op.name in ("stablehlo.dynamic_slice", "stablehlo.gather"):
+        _replace_whole(op, "slice_sizes", shapes[0], parts[0], None)
+
+
+def _replace_whole(op: Any, name: str, shape: Shape, part: Shape, fixed: int | None) -> None:
+    values = ints(op, name)
+    rows = enumerate(zip(values, shape, part, strict=True))
+    op.attributes[name] = array([v if n == p else (p if fixed is None else fixed) for _, (v, n, p) in rows])
+
+
+def splat_of(value: Any, shape: Shape) -> Any:
+    """An attribute with one value for all elements, for another shape; None where the elements differ."""
+    if not isinstance(value, hlo_ir.DenseElementsAttr) or not value.is_splat:
+        return None
+    type_: Any = hlo_ir.ShapedType(value.type)
+    return hlo_ir.DenseElementsAttr.get_splat(like(type_, shape), value.get_splat_value())
+
+
+def shift_iota(op: Any, sharding: Sharding, emitter: Emitter) -> Any:
+    """An iota of the part's type, counted from where the part begins; the insertion point stands behind it."""
+    result = op.results[0]
+    dimension = int(hlo_ir.IntegerAttr(op.attributes["iota_dimension"]).value)
+    if not sharding[dimension]:
+        return result
+    scalar = like(result.type, [])
+    start = emitter.start(sharding[dimension], result.type.shape[dimension])
+    if start.type != scalar:
+        start = create("stablehlo.convert", [scalar], [start])
+    shifts = create("stablehlo.broadcast_in_dim", [result.type], [start], broadcast_dimensions=array([]))
+    return create("stablehlo.add", [result.type], [result, shifts])
+
+
+def reshaped(
+    before: Shape, after: Shape, sharding: Sharding, wanted: Sharding | None
+) -> tuple[Sharding, Sharding] | None:
+    """How a reshape's operand must lie, and how its result lies then: the same elements on each device.
+
+    None where nothing is known, as of empty arrays.
+    """
+    if 0 in before:
+        return None
+    source: list[Axes] = list(whole(len(before)))
+    target: list[Axes] = list(whole(len(after)))
+    for rows, columns in _matching(before, after):
+        sizes, new_sizes = [before[d] for d in rows], [after[d] for d in columns]
+        axes = _leading([sharding[d] for d in rows], sizes)
+        if not axes and wanted is not None:
+            axes = _leading([wanted[d] for d in columns], new_sizes)
+        while True:
+            cuts, new_cuts = _spread(axes, sizes), _spread(axes, new_sizes)
+            shared = min(sum(map(len, cuts)), sum(map(len, new_cuts)))
+            if shared == len(axes):
+                break
+            axes = axes[:shared]
+        for d, cut in zip(rows, cuts, strict=True):
+            source[d] = cut
+        for d, cut in zip(columns, new_cuts, strict=True):
+            target[d] = cut
+    used = [axis for axes in target for axis in axes]
+    return (tuple(source), tuple(target)) if len(used) == len(set(used)) else None
+
+
+def _matching(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
+    """Runs of dimensions of both shapes that hold the same number of elements."""
+    found = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        rows, columns, one, other = [], [], 1, 1
+        while not (rows or columns) or one != other:
+            if j >= len(after) or (i < len(before) and one <= other):
+                one *= before[i]
+                rows.append(i)
+                i += 1
+            else:
+                other *= after[j]
+                columns.append(j)
+                j += 1
+        found.append((rows, columns))
+    return found
+
+
+def _leading(cuts: Sequence[Axes], sizes: Sequence[int]) -> Axes:
+    """The axes of which each cuts all that the ones before it have left, in the order of the elements in memory."""
+    found: Axes = ()
+    for axes, size in zip(cuts, sizes, strict=True):
+        found += axes
+        if count(axes) < size:
+            break
+    return found
+
+
+def _spread(axes: Axes, sizes: Sequence[int]) -> list[Axes]:
+    """These axes on dimensions from the major one on; what does not fit is left out."""
+    cuts: list[Axes] = []
+    rest = axes
+    for size in sizes:
+        cut: Axes = ()
+        while rest and size % (count(cut) * rest[0].size) == 0:
+            cut, rest = (*cut, rest[0]), rest[1:]
+        cuts.append(cut)
+        if count(cut) < size:
+            rest = ()
+    return cuts
+
+
+def unshared(groups: np.ndarray[Any, Any], axes: set[Axis], devices: int) -> set[Axis]:
+    """The axes along which the devices of some group differ."""
+    rows = [[int(d) % devices for d in row if d >= 0] for row in groups]
+    return {axis for axis in axes if any(len({axis.coordinates[d] for d in row}) > 1 for row in rows)}
+
+
+def scattered(result: Sharding, wanted: Sharding | None, axes: Axes) -> tuple[int, Axes] | None:
+    """The one dimension that the sum along these axes is wanted in parts of, and the axes in their order there."""
+    if wanted is None or not axes or axes_of(result) & set(axes):
+        return None
+    more = [(d, w[len(r) :]) for d, (r, w) in enumerate(zip(result, wanted, strict=True)) if r != w]
+    if len(more) != 1 or wanted[more[0][0]][: len(result[more[0][0]])] != result[more[0][0]]:
+        return None
+    return more[0] if set(more[0][1]) == set(axes) else None

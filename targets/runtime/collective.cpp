@@ -1,0 +1,222 @@
+#include "collective.h"
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace stablexla {
+
+namespace nb = nanobind;
+
+namespace {
+
+constexpr const char* kNames[] = {"all_reduce",         "reduce_scatter",       "all_gather", "all_to_all",
+                                  "collective_permute", "collective_broadcast", "send",       "recv"};
+
+Op op_of(const std::string& name) {
+  for (std::size_t i = 0; i < std::size(kNames); ++i)
+    if (name == kNames[i]) return static_cast<Op>(i);
+  throw nb::value_error(("there is no collective " + name).c_str());
+}
+
+// Elements of an array type such as f32[2,4]; a bounded size counts with its bound.
+std::int64_t elements_of(const std::string& type) {
+  const std::size_t open = type.find('[');
+  if (open == std::string::npos) throw nb::value_error(("no type of an array: " + type).c_str());
+  std::int64_t total = 1, size = -1;
+  for (std::size_t i = open + 1; i < type.size() && type[i - 1] != ']'; ++i) {
+    if (type[i] >= '0' && type[i] <= '9') {
+      size = std::max<std::int64_t>(size, 0) * 10 + (type[i] - '0');
+    } else if (size >= 0 && (type[i] == ',' || type[i] == ']')) {
+      total *= size;
+      size = -1;
+    }
+  }
+  return total;
+}
+
+using Numbers = std::vector<std::int64_t>;
+
+Layout whole(std::int64_t bytes) { return {{bytes}, {1}, {1}, 0, 0}; }
+
+Layout layout_of(nb::handle copy) {
+  Layout layout{nb::cast<Numbers>(copy[0]), nb::cast<Numbers>(copy[1]), nb::cast<Numbers>(copy[2]),
+                nb::cast<std::int64_t>(copy[3]), nb::cast<std::int64_t>(copy[4])};
+  const std::size_t rank = layout.extents.size();
+  if (rank == 0 || layout.source_strides.size() != rank || layout.target_strides.size() != rank ||
+      layout.source_strides.back() != 1 || layout.target_strides.back() != 1)
+    throw nb::value_error("a copy has no extents, not as many strides, or no run of bytes");
+  // dimensions that lie together on both sides are one
+  for (std::size_t i = rank - 1; i-- > 0;) {
+    const bool joined = layout.source_strides[i] == layout.extents[i + 1] * layout.source_strides[i + 1] &&
+                        layout.target_strides[i] == layout.extents[i + 1] * layout.target_strides[i + 1];
+    if (!joined && layout.extents[i] != 1) continue;
+    if (joined) {
+      layout.extents[i + 1] *= layout.extents[i];
+    }
+    for (Numbers* numbers : {&layout.extents, &layout.source_strides, &layout.target_strides})
+      numbers->erase(numbers->begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return layout;
+}
+
+std::vector<std::string> texts(nb::handle config, const char* key) {
+  return nb::cast<std::vector<std::string>>(config[key]);
+}
+
+bool has(nb::handle config, const char* key) { return nb::cast<bool>(config.attr("__contains__")(key)); }
+
+// The byte behind the last that a side of the part touches.
+std::int64_t reach(const Layout& layout, const Numbers& strides) {
+  std::int64_t last = 1;
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    if (layout.extents[i] == 0) return 0;
+    last += (layout.extents[i] - 1) * strides[i];
+  }
+  return last;
+}
+
+}  // namespace
+
+std::int64_t Layout::bytes() const {
+  return std::accumulate(extents.begin(), extents.end(), std::int64_t(1), std::multiplies<>());
+}
+
+Collective::Collective(std::int64_t number_, nb::handle config)
+    : number(number_), op(op_of(nb::cast<std::string>(config["op"]))), name(kNames[static_cast<int>(op)]) {
+  if (has(config, "place")) place = nb::cast<std::string>(config["place"]);
+  if (has(config, "groups")) groups = nb::cast<std::vector<std::vector<int>>>(config["groups"]);
+  if (has(config, "pairs")) pairs = nb::cast<std::vector<std::pair<int, int>>>(config["pairs"]);
+  if (has(config, "channel")) channel = nb::cast<std::int64_t>(config["channel"]);
+  const auto inputs = texts(config, "inputs"), outputs = texts(config, "outputs");
+  const auto element_bytes = nb::cast<Numbers>(config["element_bytes"]);
+  nb::list copies;
+  if (has(config, "copies"))
+    for (nb::handle copy : nb::iter(config["copies"])) copies.append(copy);
+  const std::size_t count = std::max(inputs.size(), outputs.size());
+  if (element_bytes.size() != count || (!is_message() && inputs.size() != outputs.size()) ||
+      (copies.size() != 0 && copies.size() != count))
+    throw nb::value_error("a collective's inputs, outputs, copies and element sizes are not equally many");
+  for (std::size_t i = 0; i < count; ++i) {
+    Operand operand;
+    operand.element_bytes = element_bytes[i];
+    if (i < inputs.size()) {
+      operand.input_type = inputs[i];
+      operand.input_bytes = elements_of(inputs[i]) * element_bytes[i];
+    }
+    if (i < outputs.size()) {
+      operand.output_type = outputs[i];
+      operand.output_bytes = elements_of(outputs[i]) * element_bytes[i];
+    }
+    operand.layout = copies.size() != 0 ? layout_of(copies[i]) : whole(operand.input_bytes);
+    operands.push_back(std::move(operand));
+  }
+  if (op == Op::kPermute) join_pairs();
+  for (std::size_t group = 0; group < groups.size(); ++group)
+    for (std::size_t position = 0; position < groups[group].size(); ++position) {
+      const int device = groups[group][position];
+      if (device < 0) throw nb::value_error("a group has a device of a negative number");
+      if (static_cast<std::size_t>(device) >= seats_.size()) seats_.resize(static_cast<std::size_t>(device) + 1);
+      if (seats_[static_cast<std::size_t>(device)].group >= 0) throw nb::value_error("a device is in two groups");
+      seats_[static_cast<std::size_t>(device)] = {static_cast<int>(group), static_cast<int>(position)};
+    }
+  for (auto [source, target] : pairs) {
+    if (source < 0 || target < 0) throw nb::value_error("a pair has a device of a negative number");
+    if (static_cast<std::size_t>(target) >= gets_.size()) gets_.resize(static_cast<std::size_t>(target) + 1);
+    gets_[static_cast<std::size_t>(target)] = true;
+  }
+  check_layouts();
+}
+
+Seat Collective::seat(int device) const {
+  return static_cast<std::size_t>(device) < seats_.size() ? seats_[static_cast<std::size_t>(device)] : Seat{};
+}
+
+bool Collective::gets_nothing(int device) const {
+  if (op == Op::kPermute || op == Op::kRecv)
+    return static_cast<std::size_t>(device) >= gets_.size() || !gets_[static_cast<std::size_t>(device)];
+  return op == Op::kBroadcast && seat(device).group < 0;
+}
+
+// A permute's groups: devices that send to each other, directly or through others, in the order of their numbers.
+void Collective::join_pairs() {
+  int count = 0;
+  for (auto [source, target] : pairs) count = std::max({count, source + 1, target + 1});
+  std::vector<int> first(static_cast<std::size_t>(count));  // the smallest device that one is joined with
+  std::iota(first.begin(), first.end(), 0);
+  const auto find = [&](int device) {
+    while (first[static_cast<std::size_t>(device)] != device) device = first[static_cast<std::size_t>(device)];
+    return device;
+  };
+  std::vector<bool> named(static_cast<std::size_t>(count));
+  for (auto [source, target] : pairs) {
+    if (source < 0 || target < 0) throw nb::value_error("a pair has a device of a negative number");
+    named[static_cast<std::size_t>(source)] = named[static_cast<std::size_t>(target)] = true;
+    const int a = find(source), b = find(target);
+    first[static_cast<std::size_t>(std::max(a, b))] = std::min(a, b);
+  }
+  groups.clear();
+  std::vector<int> group_of(static_cast<std::size_t>(count), -1);
+  for (int device = 0; device < count; ++device) {
+    if (!named[static_cast<std::size_t>(device)]) continue;
+    int& group = group_of[static_cast<std::size_t>(find(device))];
+    if (group < 0) {
+      group = static_cast<int>(groups.size());
+      groups.emplace_back();
+    }
+    groups[static_cast<std::size_t>(group)].push_back(device);
+  }
+}
+
+// What a wrong configuration would do to memory must not come to that.
+void Collective::check_layouts() const {
+  if (is_message()) return;
+  std::size_t most = 0;
+  for (const auto& group : groups) {
+    if (group.empty()) throw nb::value_error("a group without devices");
+    most = std::max(most, group.size());
+  }
+  const bool whole_arrays = op == Op::kAllReduce || op == Op::kPermute || op == Op::kBroadcast;
+  for (const Operand& operand : operands) {
+    const Layout& layout = operand.layout;
+    const auto last = static_cast<std::int64_t>(most) - 1;
+    const std::int64_t source = reach(layout, layout.source_strides) + std::max<std::int64_t>(last, 0) * layout.source_step;
+    const std::int64_t target = reach(layout, layout.target_strides) + std::max<std::int64_t>(last, 0) * layout.target_step;
+    const bool negative = std::min(layout.source_step, layout.target_step) < 0 ||
+                          std::any_of(layout.extents.begin(), layout.extents.end(), [](auto n) { return n < 0; });
+    if (negative || (layout.bytes() > 0 && (source > operand.input_bytes || target > operand.output_bytes)))
+      throw nb::value_error(("the parts of " + name + " reach outside of its arrays").c_str());
+    if (whole_arrays && (layout.source_step != 0 || layout.target_step != 0 || operand.input_bytes != operand.output_bytes))
+      throw nb::value_error((name + " is of whole arrays").c_str());
+    if (is_fold() && (layout.target_step != 0 || layout.run() % std::max<std::int64_t>(operand.element_bytes, 1) != 0))
+      throw nb::value_error(("the parts of " + name + " are no whole elements").c_str());
+  }
+}
+
+std::uint64_t Collective::hash() const {
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  const auto add = [&](std::uint64_t value) {
+    for (int i = 0; i < 8; ++i) hash = (hash ^ (value >> (8 * i) & 0xFF)) * 0x100000001B3u;
+  };
+  const auto add_text = [&](const std::string& text) {
+    add(text.size());
+    for (char c : text) add(static_cast<unsigned char>(c));
+  };
+  add_text(name);
+  for (const auto& group : groups) {
+    add(group.size());
+    for (int device : group) add(static_cast<std::uint64_t>(device));
+  }
+  for (auto [source, target] : pairs) add(static_cast<std::uint64_t>(source) << 32 | static_cast<std::uint32_t>(target));
+  add(static_cast<std::uint64_t>(channel));
+  for (const Operand& operand : operands) {
+    add_text(operand.input_type);
+    add_text(operand.output_type);
+  }
+  return hash;
+}
+
+}  // namespace stablexla

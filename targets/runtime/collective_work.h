@@ -1,0 +1,43 @@
+// The bytes that a meeting of a group moves, cut into chunks that any thread may do, in any order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collective.h"
+#include "transport.h"
+
+namespace stablexla {
+
+class Work {
+ public:
+  Work(const Collective& what, const std::vector<int>& group);
+
+  std::int64_t chunks() const { return chunks_; }
+  std::int64_t bytes() const { return bytes_; }  // that are read or written, of all members
+  // `members` are those of the group, in its order.
+  void run(std::int64_t chunk, const Member* members) const;
+
+ private:
+  static constexpr int kAll = -1;
+
+  // A part of an operand that goes from one member, or as the fold of all, to one or all.
+  struct Part {
+    std::size_t operand;
+    int from, to;
+    std::int64_t bytes, chunk_bytes, first_chunk;
+  };
+
+  void add(std::size_t operand, int from, int to);
+  void move(const Part& part, const Member* members, std::int64_t source, std::int64_t target, std::int64_t bytes) const;
+  void copy(const Part& part, const Member* members, std::int64_t source, std::int64_t target, std::int64_t bytes) const;
+  void fold(const Part& part, const Member* members, std::int64_t source, std::int64_t target, std::int64_t bytes) const;
+
+  const Collective& what_;
+  int members_;
+  std::vector<Part> parts_;
+  std::int64_t chunks_ = 0, bytes_ = 0;
+  bool streams_ = false;  // too much for the caches
+};
+
+}  // namespace stablexla

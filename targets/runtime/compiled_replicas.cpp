@@ -1,0 +1,201 @@
+// A compiled program on several devices at once: arguments, threads and results of each.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <stdexcept>
+
+#include "arrays.h"
+#include "compiled_function.h"
+#include "device_number.h"
+#include "device_run.h"
+#include "device_threads.h"
+#include "float_mode.h"
+#include "hosted_run.h"
+#include "released_gil.h"
+
+namespace stablexla {
+
+// What one device runs with. All of it is made, and given back, by the thread that called, which has the GIL then.
+struct CompiledFunction::DeviceCall {
+  nb::object given;  // a tuple
+  std::vector<std::array<char, kScalarBytes>> scalars;
+  std::vector<nb::object> kept, made;
+  std::unique_ptr<Arena> arena;
+  std::vector<void*> data, packed;
+  std::unique_ptr<HostedRun> hosted;
+};
+
+namespace {
+
+// What the threads of a run share.
+struct Shared {
+  const CompiledFunction& function;
+  DeviceRun& run;
+  PyInterpreterState* interpreter;
+  void* calls;
+  void (*go)(Shared& shared, std::size_t index, ReleasedGil& gil);
+};
+
+const char* kind_of(Stop::Kind kind) {
+  constexpr const char* names[] = {"",        "deadlock", "time limit", "raised",    "interrupted",
+                                   "outer",   "mismatch", "unreceived", "elsewhere", "transport"};
+  return names[kind];
+}
+
+nb::dict as_dict(const DeviceRun& run) {
+  const Stop& why = run.why();
+  nb::dict dict;
+  dict["kind"] = kind_of(why.kind);
+  dict["device"] = why.device;
+  dict["number"] = why.number;
+  dict["group"] = nb::cast(why.group);
+  dict["seconds"] = run.seconds();
+  dict["total"] = run.total();
+  dict["said"] = why.said.summary;
+  dict["arrived"] = nb::cast(why.said.arrived);
+  nb::dict missing;
+  for (const auto& [device, where] : why.said.missing) missing[nb::int_(device)] = where;
+  dict["missing"] = missing;
+  constexpr const char* states[] = {"running", "waiting", "finished", "failed"};
+  nb::list devices, unreceived;
+  for (const auto& each : why.devices) devices.append(nb::make_tuple(each.device, states[each.state], each.at));
+  for (const auto& each : why.unreceived)
+    unreceived.append(nb::make_tuple(each.what->number, std::get<1>(each.route), std::get<2>(each.route)));
+  dict["devices"] = devices;
+  dict["unreceived"] = unreceived;
+  return dict;
+}
+
+}  // namespace
+
+void CompiledFunction::read_collectives(nb::sequence configs) {
+  if (num_devices < 1) throw nb::value_error("a program is for one device or more");
+  drawn_ = std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(num_devices));
+  collective_configs = nb::list(configs);
+  collectives.reserve(nb::len(collective_configs));
+  program_ = 0;
+  for (char c : name) program_ = program_ * 31 + static_cast<unsigned char>(c);
+  for (nb::handle config : collective_configs) {
+    collectives.emplace_back(static_cast<std::int64_t>(collectives.size()), config);
+    program_ = program_ * 0x100000001B3u ^ collectives.back().hash();
+    for (const auto& group : collectives.back().groups)
+      for (int device : group)
+        if (device >= num_devices) throw nb::value_error("a group has a device that the program is not for");
+  }
+}
+
+void CompiledFunction::prepare(DeviceCall& call, int device, std::size_t place, std::vector<PyObject*>& arrays,
+                               bool donate) const {
+  const auto count = static_cast<std::size_t>(PyTuple_GET_SIZE(call.given.ptr()));
+  if (count != parameters.size())
+    cold_path("raise_wrong_count")(name + ": device " + std::to_string(device), parameters, count);
+  call.data.resize(count + constants_.size() + results.size() + 1);
+  call.packed.resize(call.data.size());
+  call.scalars.resize(count);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    PyObject* used = nullptr;
+    PyObject* given = PyTuple_GET_ITEM(call.given.ptr(), static_cast<Py_ssize_t>(i));
+    call.data[next++] = argument(i, given, call.scalars[i].data(), call.kept, &used, device);
+    arrays[place * count + i] = used;
+  }
+  for (Block constant : constants_) call.data[next++] = constant.data;
+  if (!donate)
+    for (std::size_t i = 0; i < results.size(); ++i) call.made.push_back(new_result(i, &call.data[next + i]));
+  call.arena = std::make_unique<Arena>(arena_bytes);
+  call.data.back() = call.arena->data();
+  for (std::size_t i = 0; i < call.data.size(); ++i) call.packed[i] = &call.data[i];
+}
+
+// A run is made once and used again: its meetings are many small things.
+std::unique_ptr<DeviceRun> CompiledFunction::take_run(int first, int count) const {
+  for (auto& idle : idle_runs_)
+    if (idle->first() == first && idle->count() == count) {
+      auto found = std::move(idle);
+      idle = std::move(idle_runs_.back());
+      idle_runs_.pop_back();
+      return found;
+    }
+  return std::make_unique<DeviceRun>(collectives, num_devices, first, count);
+}
+
+std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const std::vector<nb::object>& arguments,
+                                                                          int first, bool donate,
+                                                                          double seconds) const {
+  const std::size_t count = arguments.size();
+  if (count == 0 || first < 0 || static_cast<std::size_t>(first) + count > static_cast<std::size_t>(num_devices))
+    cold_path("raise_wrong_devices", kCollectiveErrors)(name, num_devices, first, count);
+  std::vector<DeviceCall> calls(count);
+  std::vector<PyObject*> arrays(count * parameters.size(), nullptr);
+  for (std::size_t i = 0; i < count; ++i) {
+    calls[i].given = arguments[i];
+    prepare(calls[i], first + static_cast<int>(i), i, arrays, donate);
+  }
+  const std::size_t first_result = parameters.size() + constants_.size();
+  for (std::size_t i = 0; donate && i < count; ++i)
+    for (std::size_t k = 0; k < results.size(); ++k) {
+      void** data = &calls[i].data[first_result + k];
+      calls[i].made.push_back(donated_result(k, data, arrays, i * parameters.size()));
+    }
+  std::unique_ptr<DeviceThreads> threads;
+  try {
+    threads = std::make_unique<DeviceThreads>(count - 1);
+  } catch (const std::runtime_error& error) {
+    cold_path("raise_no_threads", kCollectiveErrors)(name, error.what());
+  }
+  std::unique_ptr<DeviceRun> run = take_run(first, static_cast<int>(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    DeviceCall& call = calls[i];
+    nb::object given = hosted_ ? nb::object(nb::make_tuple(call.given, nb::cast(call.kept))) : nb::object();
+    nb::object made = hosted_ ? nb::cast(call.made) : nb::object();
+    call.hosted = std::make_unique<HostedRun>(*this, *call.arena, std::move(given), std::move(made));
+    call.hosted->set_device(&run->device(i));
+    run->device(i).hosted = call.hosted.get();
+  }
+  const auto go = [](Shared& shared, std::size_t i, ReleasedGil& gil) {
+    DeviceCall& call = static_cast<DeviceCall*>(shared.calls)[i];
+    Device& device = shared.run.device(i);
+    FloatScope scope(program_float_state(shared.function.flush_denormals));
+    DeviceScope number(device.number);
+    const bool well = call.hosted->run(reinterpret_cast<Entry>(shared.function.entry), call.packed.data(), gil);
+    if (call.hosted->has_raised()) {
+      Failure said;
+      if (transport() != nullptr) said.summary = call.hosted->raised_text();
+      shared.run.stop(Stop::kRaised, device.number, device.at, nullptr, std::move(said));
+    }
+    shared.run.finish(device, well);
+  };
+  Shared shared{*this, *run, PyInterpreterState_Get(), calls.data(), go};
+  HostedRun* around = innermost_run();
+  bool well;
+  {
+    ReleasedGil gil;
+    const bool alone = static_cast<int>(count) == num_devices;
+    run->begin(seconds, around != nullptr ? around->device() : nullptr, alone ? nullptr : transport(), program_, name);
+    threads->start(
+        [](void* context, std::size_t index) {
+          auto& ours = *static_cast<Shared*>(context);
+          ReleasedGil own(ours.interpreter);
+          ours.go(ours, index + 1, own);
+        },
+        &shared);
+    shared.go(shared, 0, gil);
+    run->wait_for_all(run->device(0));
+    well = run->end(run->device(0));
+  }
+  if (!well) raise_stopped(*run, calls);
+  idle_runs_.push_back(std::move(run));
+  std::vector<std::vector<nb::object>> made;
+  for (DeviceCall& call : calls) made.push_back(std::move(call.made));
+  return made;
+}
+
+void CompiledFunction::raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls) const {
+  const auto place = static_cast<std::size_t>(run.why().device - run.first());
+  if (place < calls.size()) calls[place].hosted->rethrow();
+  cold_path("raise_stopped", kCollectiveErrors)(name, collective_configs, as_dict(run));
+  throw std::runtime_error("collective_errors.raise_stopped came back");
+}
+
+}  // namespace stablexla

@@ -1,0 +1,255 @@
+#include "device_run.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "hosted_run.h"
+#include "thread_pool.h"
+
+namespace stablexla {
+namespace {
+
+constexpr std::chrono::microseconds kSpin(30);
+constexpr std::chrono::milliseconds kLook(50);  // between two looks of the caller for signals
+
+std::atomic<int> devices_at_work{0};  // of all runs
+
+int cores() {
+  static const int count = default_num_threads();
+  return count;
+}
+
+void fill_zeros(const Collective& what, void** outputs) {
+  for (std::size_t i = 0; i < what.operands.size(); ++i)
+    std::memset(outputs[i], 0, static_cast<std::size_t>(what.operands[i].output_bytes));
+}
+
+}  // namespace
+
+DeviceRun::DeviceRun(const Collectives& collectives, int total, int first, int count)
+    : collectives_(collectives), total_(total), first_(first), devices_(static_cast<std::size_t>(count)) {
+  for (int i = 0; i < count; ++i) {
+    devices_[static_cast<std::size_t>(i)].run = this;
+    devices_[static_cast<std::size_t>(i)].number = first + i;
+  }
+  devices_[0].is_caller = true;
+  for (const Collective& what : collectives) {
+    meetings_.emplace_back();
+    if (what.is_message()) continue;
+    for (std::size_t group = 0; group < what.groups.size(); ++group) {
+      auto meeting = std::make_unique<Meeting>(what, group, first, count);
+      if (meeting->members().empty()) meeting = nullptr;
+      meetings_.back().push_back(std::move(meeting));
+    }
+  }
+}
+
+void DeviceRun::begin(double seconds, const Device* outer, Transport* transport, std::uint64_t program,
+                      const std::string& name) {
+  seconds_ = seconds;
+  outer_ = outer;
+  transport_ = transport;
+  idle_.store(0);
+  finished_.store(0);
+  running_.store(static_cast<std::uint32_t>(count()));
+  for (Device& device : devices_) {
+    device.state.store(Device::kRunning);
+    device.at.store(-1);
+  }
+  spins_ = devices_at_work.fetch_add(count()) + count() <= cores();
+  key_ = {program, 0, count()};
+  if (transport != nullptr) key_.number = transport->begin(program, name);
+}
+
+void DeviceRun::finish(Device& device, bool well) {
+  device.state.store(well ? Device::kFinished : Device::kFailed);
+  const int finished = finished_.fetch_add(1) + 1;
+  if (idle_.fetch_add(1) + 1 == count() && finished < count()) {
+    // the others wait for what cannot come any more; one of them speaks for all
+    for (Device& other : devices_) {
+      if (other.state.load() != Device::kWaiting) continue;
+      const Collective& what = collectives_[static_cast<std::size_t>(other.at.load())];
+      const Seat seat = what.seat(other.number);
+      stop(Stop::kDeadlock, other.number, what.number,
+           seat.group < 0 ? nullptr : &what.groups[static_cast<std::size_t>(seat.group)]);
+      break;
+    }
+  }
+  if (running_.fetch_sub(1) == 1) futex_wake(running_, 1);
+}
+
+void DeviceRun::wait_for_all(Device& caller) {
+  const auto none = [&] { return running_.load(std::memory_order_acquire) == 0; };
+  if (none() || (spins_ && spin_until(none, kSpin))) return;
+  while (!none()) {
+    const std::uint32_t seen = running_.load();
+    if (seen != 0) futex_wait(running_, seen, kLook);
+    if (!none()) look_around(caller);
+  }
+}
+
+bool DeviceRun::end(Device& caller) {
+  devices_at_work.fetch_sub(count());
+  if (!is_stopped()) {
+    auto unreceived = messages_.unreceived();
+    if (!unreceived.empty()) {
+      stop(Stop::kUnreceived, std::get<1>(unreceived[0].route), unreceived[0].what->number);
+      why_.unreceived = std::move(unreceived);
+    }
+  }
+  if (!is_stopped() && transport_ != nullptr) {
+    Failure said = transport_->end(key_, deadline(), waiting(caller));
+    if (!said.summary.empty()) stop(Stop::kTransport, caller.number, -1, nullptr, std::move(said));
+  }
+  messages_.clear();
+  return !is_stopped();
+}
+
+Deadline DeviceRun::deadline() const {
+  if (seconds_ < 0 || seconds_ > 1e9) return Deadline::max();
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
+}
+
+Waiting DeviceRun::waiting(Device& device) {
+  if (!device.is_caller) return {&stopped_, nullptr};
+  return {&stopped_, [this, &device] { return look_around(device); }};
+}
+
+bool DeviceRun::look_around(Device& device) {
+  if (is_stopped()) return true;
+  if (outer_ != nullptr && outer_->run->is_stopped())
+    stop(Stop::kOuter, device.number);
+  else if (!device.hosted->look_for_signals())
+    stop(Stop::kInterrupted, device.number);
+  return is_stopped();
+}
+
+void DeviceRun::stop(Stop::Kind kind, int device, std::int64_t number, const std::vector<int>* group, Failure said) {
+  {
+    std::lock_guard<std::mutex> lock(turn_);
+    if (why_.kind != Stop::kNone) return;
+    why_.kind = kind;
+    why_.device = device;
+    why_.number = number;
+    if (group != nullptr) why_.group = *group;
+    why_.said = std::move(said);
+    for (Device& each : devices_) why_.devices.push_back({each.number, each.state.load(), each.at.load()});
+    stopped_.store(true);
+  }
+  if (transport_ != nullptr) transport_->failed(key_, why_.said.summary);
+  for (auto& groups : meetings_)
+    for (auto& meeting : groups)
+      if (meeting != nullptr) meeting->stop();
+  for (Device& each : devices_)
+    if (Word* word = each.sleeping_on.load()) futex_wake(*word, 1 << 20);
+}
+
+bool DeviceRun::meet(Device& device, const Collective& what, void** outputs, void** inputs, Combine combine) {
+  if (is_stopped()) return false;
+  device.at.store(what.number, std::memory_order_relaxed);
+  if (what.gets_nothing(device.number)) fill_zeros(what, outputs);
+  if (what.op == Op::kSend) return send(device, what, inputs);
+  if (what.op == Op::kRecv) return receive(device, what, outputs);
+  return what.seat(device.number).group < 0 || join(device, what, outputs, inputs, combine);
+}
+
+bool DeviceRun::join(Device& device, const Collective& what, void** outputs, void** inputs, Combine combine) {
+  const Seat seat = what.seat(device.number);
+  Meeting& meeting =
+      *meetings_[static_cast<std::size_t>(what.number)][static_cast<std::size_t>(seat.group)];
+  if (!meeting.is_local() && transport_ == nullptr) {
+    stop(Stop::kElsewhere, device.number, what.number, &what.groups[static_cast<std::size_t>(seat.group)]);
+    return false;
+  }
+  const std::uint32_t seen = meeting.phase();
+  if (meeting.arrive(seat.position, outputs, inputs, combine)) {
+    complete(device, meeting);
+    return !is_stopped();
+  }
+  device.state.store(Device::kWaiting, std::memory_order_relaxed);
+  now_idle(device, what, what.groups[static_cast<std::size_t>(seat.group)]);
+  const bool done = wait(device, meeting, seen, false);
+  device.state.store(Device::kRunning, std::memory_order_relaxed);
+  return done;
+}
+
+void DeviceRun::now_idle(Device& device, const Collective& what, const std::vector<int>& group) {
+  if (idle_.fetch_add(1) + 1 == count()) stop(Stop::kDeadlock, device.number, what.number, &group);
+}
+
+// By the last to come. The others count as busy from now on.
+void DeviceRun::complete(Device& device, Meeting& meeting) {
+  idle_.fetch_sub(static_cast<int>(meeting.members().size()) - 1);
+  if (meeting.is_local()) {
+    meeting.complete(cores());
+    const std::uint32_t now = meeting.phase();
+    if (Meeting::is_open(now)) wait(device, meeting, now, true);
+    return;
+  }
+  Failure said = transport_->run(key_, meeting.visits(), meeting.what(), meeting.group(), meeting.members(),
+                                 deadline(), waiting(device));
+  if (!said.summary.empty())
+    stop(Stop::kTransport, device.number, meeting.what().number, &meeting.what().groups[meeting.group()],
+         std::move(said));
+  meeting.end();
+}
+
+bool DeviceRun::wait(Device& device, Meeting& meeting, std::uint32_t seen, bool is_open) {
+  Deadline until = is_open ? Deadline::max() : deadline();
+  for (;;) {
+    const auto changed = [&] { return meeting.phase() != seen; };
+    if (!(spins_ && spin_until(changed, kSpin)) && !changed()) {
+      meeting.begin_sleep();
+      const Slept slept = sleep(device, meeting.word(), seen, until);
+      meeting.end_sleep();
+      if (slept == Slept::kLate) {
+        // where the others of this process are there too, it is they who wait for those of other processes
+        until = Deadline::max();
+        if (!meeting.is_complete())
+          stop(Stop::kTimeLimit, device.number, meeting.what().number, &meeting.what().groups[meeting.group()]);
+      }
+      // Where all have come, the others read what this thread's stack points to.
+      if (is_stopped() && meeting.withdraw()) return false;
+      if (is_stopped())
+        while (!changed()) sched_yield();
+    }
+    if (!changed()) continue;
+    seen = meeting.phase();
+    if (!Meeting::is_open(seen)) return !is_stopped();
+    until = Deadline::max();
+    meeting.help();
+  }
+}
+
+DeviceRun::Slept DeviceRun::sleep(Device& device, Word& word, std::uint32_t seen, Deadline until) {
+  Slept slept = Slept::kChanged;
+  device.sleeping_on.store(&word);
+  while (word.load() == seen) {
+    const auto now = Clock::now();
+    if (is_stopped()) slept = Slept::kStopped;
+    else if (now >= until) slept = Slept::kLate;
+    if (slept != Slept::kChanged) break;
+    if (device.is_caller) {
+      futex_wait(word, seen, std::min<Clock::duration>(kLook, until - now));
+      if (word.load() == seen) look_around(device);
+    } else if (until == Deadline::max()) {
+      futex_wait(word, seen);
+    } else {
+      futex_wait(word, seen, until - now);
+    }
+  }
+  device.sleeping_on.store(nullptr);
+  return is_stopped() ? Slept::kStopped : slept;
+}
+
+}  // namespace stablexla
+
+extern "C" void stablexla_collective(std::int64_t number, void** outputs, void** inputs, stablexla::Combine combine) {
+  stablexla::HostedRun* hosted = stablexla::innermost_run();
+  stablexla::Device* device = hosted->device();
+  const auto& what = device->run->collectives()[static_cast<std::size_t>(number)];
+  if (!device->run->meet(*device, what, outputs, inputs, combine)) hosted->leave();
+}

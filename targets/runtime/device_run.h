@@ -1,0 +1,126 @@
+// One run of a program over devices: what they know of each other, how they wait, and what ends them all.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device_messages.h"
+#include "rendezvous.h"
+#include "transport.h"
+
+extern "C" {
+// What the running device does together with others: the program's collective of that number, on arrays of which the
+// tables hold the addresses; `combine` is null where nothing is reduced. Where the run ends before its time, the program
+// ends here.
+__attribute__((visibility("default"))) void stablexla_collective(std::int64_t number, void** outputs, void** inputs,
+                                                                 stablexla::Combine combine);
+}
+
+namespace stablexla {
+
+class DeviceRun;
+class HostedRun;
+
+// A device of this process in one run.
+struct alignas(64) Device {
+  enum State : int { kRunning, kWaiting, kFinished, kFailed };
+
+  DeviceRun* run = nullptr;
+  int number = 0;
+  bool is_caller = false;         // runs on the thread that called, which looks for signals
+  HostedRun* hosted = nullptr;    // its way out of the program
+  std::atomic<int> state{kRunning};
+  std::atomic<std::int64_t> at{-1};        // the last collective that it came to
+  std::atomic<Word*> sleeping_on{nullptr};
+};
+
+// Why a run ended before its time, as plain values; the sentences are made in collective_errors.py.
+struct Stop {
+  enum Kind { kNone, kDeadlock, kTimeLimit, kRaised, kInterrupted, kOuter, kMismatch, kUnreceived, kElsewhere, kTransport };
+
+  Kind kind = kNone;
+  int device = -1;          // that noticed
+  std::int64_t number = -1; // of the collective
+  std::vector<int> group;
+  Failure said;             // by the transport
+  std::vector<DeviceMessages::Unreceived> unreceived;
+  struct Where {
+    int device, state;
+    std::int64_t at;
+  };
+  std::vector<Where> devices;
+};
+
+using Collectives = std::vector<Collective>;
+
+class DeviceRun {
+ public:
+  // For the devices [first, first + count) of `total`.
+  DeviceRun(const Collectives& collectives, int total, int first, int count);
+  DeviceRun(const DeviceRun&) = delete;
+
+  // Readies it for a run. `seconds` limits how long a device waits, less than 0 for ever; `outer` is the run that the
+  // calling thread is inside of.
+  void begin(double seconds, const Device* outer, Transport* transport, std::uint64_t program, const std::string& name);
+  // To be called by each device's thread at its end: how it went.
+  void finish(Device& device, bool well);
+  void wait_for_all(Device& caller);      // by the caller, when its own device has finished
+  bool end(Device& caller);               // when all have; whether it can be used again
+
+  // What programs ask for; false where the run ends.
+  bool meet(Device& device, const Collective& what, void** outputs, void** inputs, Combine combine);
+
+  bool is_stopped() const { return stopped_.load(std::memory_order_acquire); }
+  void stop(Stop::Kind kind, int device, std::int64_t number = -1, const std::vector<int>* group = nullptr,
+            Failure said = {});
+  const Stop& why() const { return why_; }
+  const Collectives& collectives() const { return collectives_; }
+  double seconds() const { return seconds_; }
+  int total() const { return total_; }
+  int first() const { return first_; }
+  int count() const { return static_cast<int>(devices_.size()); }
+  Device& device(std::size_t i) { return devices_[i]; }
+
+ private:
+  bool join(Device& device, const Collective& what, void** outputs, void** inputs, Combine combine);
+  void complete(Device& device, Meeting& meeting);
+  bool wait(Device& device, Meeting& meeting, std::uint32_t seen, bool is_open);
+  bool send(Device& device, const Collective& what, void** inputs);
+  bool receive(Device& device, const Collective& what, void** outputs);
+  bool receive_here(Device& device, const Collective& what, const Route& route, void** outputs);
+  enum class Slept { kChanged, kStopped, kLate };
+  // Sleeps until the word is another.
+  Slept sleep(Device& device, Word& word, std::uint32_t seen, Deadline until);
+  bool look_around(Device& device);  // by the caller: signals, and the run that this one is inside of
+  void now_idle(Device& device, const Collective& what, const std::vector<int>& group);
+  bool is_here(int number) const { return number >= first_ && number < first_ + count(); }
+  Deadline deadline() const;
+  Waiting waiting(Device& device);
+
+  const Collectives& collectives_;
+  int total_, first_;
+  std::vector<Device> devices_;
+  std::vector<std::vector<std::unique_ptr<Meeting>>> meetings_;  // of each collective for each group; null if not here
+  DeviceMessages messages_;
+  double seconds_ = -1;
+  const Device* outer_ = nullptr;
+  Transport* transport_ = nullptr;
+  RunKey key_;
+  bool spins_ = false;
+
+  // Devices that wait or have finished. Whoever lets others go on takes them off before they notice, so that the count
+  // is all of them only when nobody can go on.
+  alignas(64) std::atomic<int> idle_{0};
+  std::atomic<int> finished_{0};
+  Word running_{0};  // devices that have not finished
+  std::atomic<bool> stopped_{false};
+  std::mutex turn_;  // of whoever stops the run
+  Stop why_;
+};
+
+}  // namespace stablexla

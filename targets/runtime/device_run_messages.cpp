@@ -1,0 +1,62 @@
+// Messages between the devices of a run: those within this process, and those to and from others.
+#include <sched.h>
+
+#include "device_run.h"
+
+namespace stablexla {
+
+bool DeviceRun::send(Device& device, const Collective& what, void** inputs) {
+  for (auto [source, target] : what.pairs) {
+    if (source != device.number) continue;
+    if (!is_here(target)) {
+      if (transport_ == nullptr) {
+        const std::vector<int> both{source, target};
+        stop(Stop::kElsewhere, device.number, what.number, &both);
+        return false;
+      }
+      Failure said = transport_->send(key_, what, source, target, inputs, deadline(), waiting(device));
+      if (!said.summary.empty()) stop(Stop::kTransport, device.number, what.number, nullptr, std::move(said));
+    } else if (Receiver* receiver = messages_.send(what, {what.channel, source, target}, inputs)) {
+      idle_.fetch_sub(1);
+      receiver->word.store(1);
+      futex_wake(receiver->word, 1);
+    }
+    if (is_stopped()) return false;
+  }
+  return true;
+}
+
+bool DeviceRun::receive(Device& device, const Collective& what, void** outputs) {
+  for (auto [source, target] : what.pairs) {
+    if (target != device.number) continue;
+    if (is_here(source)) return receive_here(device, what, {what.channel, source, target}, outputs);
+    if (transport_ == nullptr) {
+      const std::vector<int> both{source, target};
+      stop(Stop::kElsewhere, device.number, what.number, &both);
+      return false;
+    }
+    Failure said = transport_->receive(key_, what, source, target, outputs, deadline(), waiting(device));
+    if (!said.summary.empty()) stop(Stop::kTransport, device.number, what.number, nullptr, std::move(said));
+    return !is_stopped();
+  }
+  return true;
+}
+
+bool DeviceRun::receive_here(Device& device, const Collective& what, const Route& route, void** outputs) {
+  const std::vector<int> both{std::get<1>(route), std::get<2>(route)};
+  Receiver receiver{&what, outputs};
+  if (!messages_.receive(route, receiver)) {
+    device.state.store(Device::kWaiting, std::memory_order_relaxed);
+    now_idle(device, what, both);
+    if (sleep(device, receiver.word, 0, deadline()) == Slept::kLate)
+      stop(Stop::kTimeLimit, device.number, what.number, &both);
+    if (is_stopped() && !messages_.withdraw(route, receiver))  // a sender is copying to where the outputs are
+      while (receiver.word.load() == 0) sched_yield();
+    device.state.store(Device::kRunning, std::memory_order_relaxed);
+    if (is_stopped()) return false;
+  }
+  if (!receiver.fits) stop(Stop::kMismatch, device.number, what.number, &both);
+  return !is_stopped();
+}
+
+}  // namespace stablexla

@@ -1,0 +1,29 @@
+// Threads for the devices of a run beside the caller's own; they are kept for the next run.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace stablexla {
+
+class DeviceThread;
+
+// Threads that one run has. They run all at once: devices wait for each other.
+class DeviceThreads {
+ public:
+  using Job = void (*)(void* context, std::size_t index);
+
+  // Throws std::runtime_error when the system gives no more threads.
+  explicit DeviceThreads(std::size_t count);
+  ~DeviceThreads();  // what they do must be over
+  DeviceThreads(const DeviceThreads&) = delete;
+
+  void start(Job job, void* context);  // job(context, i) for i of [0, count)
+
+ private:
+  std::vector<DeviceThread*> threads_;
+};
+
+std::size_t idle_device_threads();  // that wait for a run
+
+}  // namespace stablexla

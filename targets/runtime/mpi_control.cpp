@@ -1,0 +1,274 @@
+#include "mpi_control.h"
+
+#include <signal.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+namespace stablexla {
+namespace {
+
+constexpr int kTag = 1;
+
+std::uint64_t set_of(int device) { return std::uint64_t(1) << (static_cast<unsigned>(device) % 64); }
+
+std::string process_name(int process) { return "process " + std::to_string(process); }
+
+bool is_zombie(int pid) {
+  char path[64], state = 0;
+  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  std::FILE* file = std::fopen(path, "r");
+  if (file == nullptr) return errno == ENOENT;
+  const int found = std::fscanf(file, "%*d (%*[^)]) %c", &state);
+  std::fclose(file);
+  return found == 1 && (state == 'Z' || state == 'X');
+}
+
+}  // namespace
+
+MpiControl::MpiControl(const MpiLibrary& mpi, MpiHandle comm, int rank, std::vector<int> pids)
+    : mpi_(mpi), comm_(comm), rank_(rank), pids_(std::move(pids)) {}
+
+MpiControl::Message MpiControl::message_of(Kind kind, const Place& place) const {
+  Message message{};
+  message.kind = kind;
+  message.sender = rank_;
+  message.program = place.run.program;
+  message.number = place.run.number;
+  message.local = place.run.local;
+  message.collective = place.collective;
+  message.visit = place.visit;
+  message.group = place.group;
+  std::strncpy(message.text, place.text.c_str(), sizeof message.text - 1);
+  return message;
+}
+
+void MpiControl::post(int process, const Message& message) {
+  auto sent = std::make_unique<Sent>();
+  sent->message = message;
+  if (mpi_.isend(&sent->message, sizeof(Message), mpi_.byte, process, kTag, comm_, &sent->request) != 0) return;
+  sent_.push_back(std::move(sent));
+}
+
+void MpiControl::drain() {
+  int error = 0;
+  while (!sent_.empty() && mpi_.is_done(sent_.front()->request, error)) sent_.pop_front();
+  for (;;) {
+    MpiStatus status;
+    int flag = 0;
+    if (mpi_.iprobe(mpi_.any_source, kTag, comm_, &flag, &status) != 0 || flag == 0) return;
+    Message message;
+    if (mpi_.recv(&message, sizeof message, mpi_.byte, mpi_.any_source, kTag, comm_, &status) != 0) return;
+    take(message);
+  }
+}
+
+void MpiControl::take(const Message& message) {
+  switch (static_cast<Kind>(message.kind)) {
+    case kFailed:
+      if (failures_.emplace(Key{message.program, message.number}, message.text).second) ++troubles_;
+      return;
+    case kLeft:
+      if (left_.emplace(message.sender, process_name(message.sender) + " has ended").second) ++troubles_;
+      return;
+    case kAsk:
+      return answer(message);
+    case kAnswer:
+    case kGone:
+      return hear(message);
+    case kJoin:
+      joined_[{message.program, message.stage}].insert(message.sender);
+      return;
+  }
+}
+
+// Where this process is: all its waits, or what it does instead of that run.
+void MpiControl::answer(const Message& question) {
+  bool told = false;
+  for (const Wait* wait : waits_) {
+    Message message = message_of(kAnswer, wait->place);
+    message.token = question.token;
+    for (int device : wait->here) message.here |= set_of(device);
+    for (const auto& [device, where] : wait->missing) message.missing |= set_of(device);
+    post(question.sender, message);
+    told = told || (wait->place.run.program == question.program && wait->place.run.number == question.number);
+  }
+  const Key key{question.program, question.number};
+  if (told || active_.count(key) != 0) return;
+  const auto runs = runs_.find(question.program);
+  Place place;
+  place.run.program = question.program, place.run.number = question.number;
+  const bool over = runs != runs_.end() && runs->second > question.number;
+  if (!over) return;
+  place.text = "it has ended its run of the program";
+  Message message = message_of(kGone, place);
+  message.token = question.token;
+  post(question.sender, message);
+}
+
+void MpiControl::hear(const Message& message) {
+  for (Wait* wait : waits_) {
+    if (wait->token != message.token) continue;
+    const RunKey run = wait->place.run;
+    const bool same_run = message.program == run.program && message.number == run.number;
+    Place place;
+    place.run.program = message.program, place.run.number = message.number;
+    place.collective = message.collective, place.visit = message.visit, place.group = message.group;
+    place.text = message.text;
+    std::uint64_t mine = 0;
+    for (int device : wait->here) mine |= set_of(device);
+    bool awaited = false;
+    for (auto& [device, where] : wait->missing) {
+      if (device / run.local != message.sender) continue;
+      if (message.kind == kGone || !same_run || (message.here & set_of(device)) != 0) {
+        where = place.text;
+        if (!same_run) where += ", in another run";
+        awaited = awaited || same_run;
+      }
+    }
+    if (message.kind == kGone && awaited) {
+      wait->fatal = true;
+      wait->why = process_name(message.sender) + " has ended its run of the program";
+    }
+    const auto before = wait->last.find(message.sender);
+    const bool again = before != wait->last.end() && before->second == place;
+    // Devices that wait for one another at different places, and still do when they are asked a second time.
+    if (message.kind == kAnswer && same_run && awaited && !(place == wait->place) && (message.missing & mine) != 0 &&
+        again) {
+      wait->fatal = true;
+      wait->why = "devices wait for one another in different operations";
+    }
+    wait->last[message.sender] = place;
+  }
+}
+
+std::string MpiControl::death_of(int process) {
+  const auto left = left_.find(process);
+  if (left != left_.end()) return left->second;
+  const int pid = pids_[static_cast<std::size_t>(process)];
+  if (pid == 0 || !((kill(pid, 0) != 0 && errno == ESRCH) || is_zombie(pid))) return "";
+  const std::string text = process_name(process) + " (pid " + std::to_string(pid) + ") is gone";
+  if (left_.emplace(process, text).second) ++troubles_;
+  return text;
+}
+
+std::uint64_t MpiControl::begin(std::uint64_t program, const std::string& name) {
+  std::lock_guard lock(mutex_);
+  drain();
+  const std::uint64_t number = runs_[program]++;
+  names_.emplace(program, name);
+  active_.insert({program, number});
+  return number;
+}
+
+std::string MpiControl::trouble(RunKey run) {
+  if (troubles_.load(std::memory_order_relaxed) == 0) return "";
+  std::lock_guard lock(mutex_);
+  const auto found = failures_.find({run.program, run.number});
+  return found == failures_.end() ? "" : found->second;
+}
+
+void MpiControl::end(RunKey run) {
+  std::lock_guard lock(mutex_);
+  active_.erase({run.program, run.number});
+  if (failures_.erase({run.program, run.number}) != 0) --troubles_;
+}
+
+void MpiControl::failed(RunKey run, const std::string& why) {
+  std::lock_guard lock(mutex_);
+  drain();
+  active_.erase({run.program, run.number});
+  if (failures_.erase({run.program, run.number}) != 0) {  // somebody has told everybody
+    --troubles_;
+    return;
+  }
+  Place place;
+  place.run = run;
+  place.text = process_name(rank_) + ": " + (why.empty() ? "its devices have stopped" : why);
+  const Message message = message_of(kFailed, place);
+  for (int process = 0; process < size(); ++process)
+    if (process != rank_ && left_.count(process) == 0) post(process, message);
+}
+
+void MpiControl::leave() {
+  std::lock_guard lock(mutex_);
+  drain();
+  for (int process = 0; process < size(); ++process)
+    if (process != rank_ && left_.count(process) == 0) post(process, message_of(kLeft, Place{}));
+}
+
+void MpiControl::enter(Wait& wait) {
+  std::lock_guard lock(mutex_);
+  wait.token = ++tokens_;
+  waits_.insert(&wait);
+}
+
+void MpiControl::leave(Wait& wait) {
+  std::lock_guard lock(mutex_);
+  waits_.erase(&wait);
+}
+
+void MpiControl::arrived(Wait& wait, int process) {
+  std::lock_guard lock(mutex_);
+  for (auto entry = wait.missing.begin(); entry != wait.missing.end();)
+    entry = entry->first / wait.place.run.local == process ? wait.missing.erase(entry) : std::next(entry);
+}
+
+void MpiControl::ask(Wait& wait) {
+  std::lock_guard lock(mutex_);
+  std::set<int> processes;
+  for (const auto& [device, where] : wait.missing) processes.insert(device / wait.place.run.local);
+  Message message = message_of(kAsk, wait.place);
+  message.token = wait.token;
+  for (int process : processes)
+    if (left_.count(process) == 0) post(process, message);
+}
+
+void MpiControl::look() {
+  std::lock_guard lock(mutex_);
+  drain();
+}
+
+void MpiControl::look(Wait& wait) {
+  std::lock_guard lock(mutex_);
+  drain();
+  if (wait.fatal) return;
+  const auto failure = failures_.find({wait.place.run.program, wait.place.run.number});
+  if (failure != failures_.end()) {
+    wait.fatal = true;
+    wait.why = failure->second;
+    return;
+  }
+  for (auto& [device, where] : wait.missing) {
+    const std::string death = death_of(device / wait.place.run.local);
+    if (death.empty()) continue;
+    where = death;
+    wait.fatal = true;
+    wait.why = death;
+  }
+}
+
+void MpiControl::join(std::uint64_t key, int stage, const std::vector<int>& processes) {
+  std::lock_guard lock(mutex_);
+  Place place;
+  place.run.program = key;
+  Message message = message_of(kJoin, place);
+  message.stage = stage;
+  joined_[{key, stage}].insert(rank_);
+  for (int process : processes)
+    if (process != rank_) post(process, message);
+}
+
+bool MpiControl::all_joined(std::uint64_t key, int stage, const std::vector<int>& processes) {
+  std::lock_guard lock(mutex_);
+  drain();
+  const std::set<int>& joined = joined_[{key, stage}];
+  for (int process : processes)
+    if (joined.count(process) == 0) return false;
+  return true;
+}
+
+}  // namespace stablexla

@@ -1,0 +1,112 @@
+// What processes tell each other beside their data: that a run has failed, and, when something takes long, where they are.
+// Nothing is sent here while all goes well.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "mpi_library.h"
+#include "transport.h"
+
+namespace stablexla {
+
+// Where devices of a process wait. Which of two waits is meant is told by the numbers, whatever the text says.
+struct Place {
+  RunKey run;
+  std::int64_t collective = 0;
+  std::uint64_t visit = 0;
+  int group = 0;
+  std::string text;  // "all_reduce at program.py:12"
+
+  bool operator==(const Place& other) const {
+    return run.program == other.run.program && run.number == other.run.number && collective == other.collective &&
+           visit == other.visit && group == other.group;
+  }
+};
+
+class MpiControl {
+ public:
+  // `pids` are the processes' by rank, 0 for one that can't be looked at from here.
+  MpiControl(const MpiLibrary& mpi, MpiHandle comm, int rank, std::vector<int> pids);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(pids_.size()); }
+
+  std::uint64_t begin(std::uint64_t program, const std::string& name);
+  // What another process says is wrong with the run; "" where nothing is.
+  std::string trouble(RunKey run);
+  void end(RunKey run);
+  void failed(RunKey run, const std::string& why);
+  void leave();  // tells the others that this process ends
+
+  // A wait of one thread for members in other processes.
+  struct Wait {
+    Place place;
+    std::vector<int> here;                  // devices that wait
+    std::map<int, std::string> missing;     // devices that did not come yet, and where they are
+    bool fatal = false;                     // they can't come any more
+    std::string why;                        // why not
+    std::int32_t token = 0;
+    std::map<int, Place> last;              // what each process answered last
+  };
+  void enter(Wait& wait);
+  void leave(Wait& wait);
+  void arrived(Wait& wait, int process);
+  void ask(Wait& wait);   // the processes of missing devices where they are
+  void look(Wait& wait);  // at what came in, and whether the missing ones are alive
+  void look();
+
+  // Meetings of processes before they make a communicator: says that this one is at `stage`.
+  void join(std::uint64_t key, int stage, const std::vector<int>& processes);
+  bool all_joined(std::uint64_t key, int stage, const std::vector<int>& processes);
+
+ private:
+  enum Kind : std::int32_t { kFailed, kLeft, kAsk, kAnswer, kGone, kJoin };
+  struct Message {
+    std::int32_t kind, sender, token, group;
+    std::uint64_t program, number, visit;
+    std::int64_t collective;
+    std::int32_t local, stage;
+    std::uint64_t here, missing;  // sets of devices, by number modulo 64
+    char text[512];
+  };
+  struct Sent {
+    Message message;
+    MpiHandle request = 0;
+  };
+  using Key = std::pair<std::uint64_t, std::uint64_t>;
+
+  void post(int process, const Message& message);
+  void drain();
+  void take(const Message& message);
+  void answer(const Message& question);
+  void hear(const Message& answer);
+  Message message_of(Kind kind, const Place& place) const;
+  std::string death_of(int process);
+
+  const MpiLibrary& mpi_;
+  const MpiHandle comm_;
+  const int rank_;
+  const std::vector<int> pids_;
+  std::mutex mutex_;
+  std::atomic<int> troubles_{0};  // entries of failures_ and left_: nobody takes the lock to find none
+  std::deque<std::unique_ptr<Sent>> sent_;
+  std::map<Key, std::string> failures_;
+  std::map<int, std::string> left_;
+  std::map<std::uint64_t, std::uint64_t> runs_;       // how many of each program have begun
+  std::map<std::uint64_t, std::string> names_;
+  std::set<Key> active_;
+  std::set<Wait*> waits_;
+  std::int32_t tokens_ = 0;
+  std::map<std::tuple<std::uint64_t, int>, std::set<int>> joined_;
+};
+
+}  // namespace stablexla

@@ -1,0 +1,310 @@
+#include "mpi_data.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace stablexla {
+namespace {
+
+constexpr std::int64_t kWhole = 256 << 10;       // bytes to send each way below which everybody folds all
+constexpr std::int64_t kChunk = 512 << 10;       // of one member, that are folded at once
+constexpr std::int64_t kFoldBytes = 16 << 10;    // that stay in the nearest cache from member to member
+constexpr int kAhead = 2;                        // chunks under way
+constexpr int kInputs = 0, kResults = 1;         // stages of messages
+
+using Numbers = std::vector<std::int64_t>;
+
+bool is_packed(const Numbers& extents, const Numbers& strides) {
+  std::int64_t size = 1;
+  for (std::size_t i = extents.size(); i-- > 0;) {
+    if (extents[i] != 1 && strides[i] != size) return false;
+    size *= extents[i];
+  }
+  return true;
+}
+
+Numbers packed(const Numbers& extents) {
+  Numbers strides(extents.size(), 1);
+  for (std::size_t i = extents.size(); i-- > 1;) strides[i - 1] = strides[i] * extents[i];
+  return strides;
+}
+
+void copy(const Numbers& extents, const char* source, const Numbers& from, char* target, const Numbers& to,
+          std::size_t axis = 0) {
+  if (axis + 1 >= extents.size()) {
+    if (source != target) std::memcpy(target, source, static_cast<std::size_t>(extents.empty() ? 1 : extents[axis]));
+    return;
+  }
+  for (std::int64_t i = 0; i < extents[axis]; ++i)
+    copy(extents, source + i * from[axis], from, target + i * to[axis], to, axis + 1);
+}
+
+std::int64_t parts_of(std::int64_t whole, std::int64_t part) { return (whole + part - 1) / part; }
+
+}  // namespace
+
+bool MpiData::run() {
+  for (std::size_t operand = 0; operand < what_.operands.size(); ++operand) {
+    const bool done = what_.op == Op::kAllReduce       ? all_reduce(operand)
+                      : what_.op == Op::kReduceScatter ? reduce_scatter(operand)
+                                                       : move(operand);
+    if (!done) return false;
+  }
+  return messages_.finish(wait_);
+}
+
+const Member& MpiData::first() const {
+  return *std::find_if(group_.seats.begin(), group_.seats.end(), [](auto& seat) { return seat.here != nullptr; })->here;
+}
+
+// Whether a part of the one goes to the other, both by their position in the group.
+bool MpiData::moves(std::size_t from, std::size_t to) const {
+  if (what_.op == Op::kBroadcast) return from == 0;
+  if (what_.op != Op::kPermute) return true;
+  const std::pair<int, int> pair(group_.seats[from].device, group_.seats[to].device);
+  return std::find(what_.pairs.begin(), what_.pairs.end(), pair) != what_.pairs.end();
+}
+
+// What everybody gets alike goes once to each process.
+bool MpiData::move(std::size_t operand) {
+  const Layout& layout = what_.operands[operand].layout;
+  const bool once = layout.source_step == 0 && what_.op != Op::kPermute;
+  const bool reads_packed = is_packed(layout.extents, layout.source_strides);
+  const bool writes_packed = is_packed(layout.extents, layout.target_strides);
+  const Numbers strides = packed(layout.extents);
+  const std::int64_t bytes = layout.bytes();
+  const auto& seats = group_.seats;
+  const auto source = [&](std::size_t from, std::size_t to) {
+    return static_cast<const char*>(seats[from].here->inputs[operand]) + static_cast<std::int64_t>(to) * layout.source_step;
+  };
+  const auto target = [&](std::size_t from, std::size_t to) {
+    return static_cast<char*>(seats[to].here->outputs[operand]) + static_cast<std::int64_t>(from) * layout.target_step;
+  };
+
+  struct Arrival {
+    std::size_t from, to, begin, end;  // of its messages
+    const char* room;
+  };
+  std::vector<Arrival> arrivals;
+  for (std::size_t to = 0; to < seats.size(); ++to) {
+    if (seats[to].here == nullptr) continue;
+    for (std::size_t from = 0; from < seats.size(); ++from) {
+      if (seats[from].here != nullptr || !moves(from, to)) continue;
+      const auto known = std::find_if(arrivals.begin(), arrivals.end(), [&](auto& a) { return once && a.from == from; });
+      if (known != arrivals.end()) {
+        arrivals.push_back({from, to, known->begin, known->end, known->room});
+        continue;
+      }
+      char* room = writes_packed ? target(from, to) : messages_.room(static_cast<std::size_t>(bytes));
+      const std::size_t begin = messages_.count();
+      messages_.receive(seats[from].process, room, bytes);
+      arrivals.push_back({from, to, begin, messages_.count(), room});
+    }
+  }
+  // In the order in which they are received: by target, then by source.
+  std::vector<std::pair<std::size_t, int>> gone;
+  for (std::size_t to = 0; to < seats.size(); ++to) {
+    if (seats[to].here != nullptr) continue;
+    for (std::size_t from = 0; from < seats.size(); ++from) {
+      if (seats[from].here == nullptr || !moves(from, to)) continue;
+      const std::pair<std::size_t, int> way(from, seats[to].process);
+      if (once && std::find(gone.begin(), gone.end(), way) != gone.end()) continue;
+      gone.push_back(way);
+      const char* data = source(from, to);
+      if (!reads_packed) {
+        char* room = messages_.room(static_cast<std::size_t>(bytes));
+        copy(layout.extents, data, layout.source_strides, room, strides);
+        data = room;
+      }
+      messages_.send(seats[to].process, data, bytes);
+    }
+  }
+  for (std::size_t to = 0; to < seats.size(); ++to)
+    for (std::size_t from = 0; from < seats.size(); ++from)
+      if (seats[from].here != nullptr && seats[to].here != nullptr && moves(from, to))
+        copy(layout.extents, source(from, to), layout.source_strides, target(from, to), layout.target_strides);
+  for (const Arrival& arrival : arrivals) {
+    if (!messages_.finish(arrival.begin, arrival.end, wait_)) return false;
+    char* place = target(arrival.from, arrival.to);
+    if (place != arrival.room) copy(layout.extents, arrival.room, strides, place, layout.target_strides);
+  }
+  return true;
+}
+
+// From left to right, in blocks that stay in the cache.
+void MpiData::fold(const std::vector<const char*>& inputs, char* out, std::int64_t elements,
+                   std::int64_t element_bytes) const {
+  const Combine combine = first().combine;
+  const std::int64_t block = std::max<std::int64_t>(64, kFoldBytes / element_bytes / 64 * 64);
+  for (std::int64_t begin = 0; begin < elements; begin += block) {
+    const std::int64_t end = std::min(elements, begin + block);
+    combine(inputs[0], inputs[1], out, begin, end);
+    for (std::size_t i = 2; i < inputs.size(); ++i) combine(out, inputs[i], out, begin, end);
+  }
+}
+
+void MpiData::copy_results(std::size_t operand, std::int64_t begin, std::int64_t bytes) const {
+  const Member& from = first();
+  for (const auto& seat : group_.seats)
+    if (seat.here != nullptr && seat.here != &from)
+      std::memcpy(static_cast<char*>(seat.here->outputs[operand]) + begin,
+                  static_cast<const char*>(from.outputs[operand]) + begin, static_cast<std::size_t>(bytes));
+}
+
+bool MpiData::all_reduce(std::size_t operand) {
+  const std::int64_t bytes = what_.operands[operand].input_bytes;
+  return bytes * (group_.processes - 1) <= kWhole ? reduce_whole(operand) : reduce_slices(operand);
+}
+
+bool MpiData::reduce_whole(std::size_t operand) {
+  const std::int64_t bytes = what_.operands[operand].input_bytes;
+  const std::int64_t element_bytes = what_.operands[operand].element_bytes;
+  const std::size_t begin = messages_.count();
+  std::vector<const char*> inputs;
+  for (const auto& seat : group_.seats) {
+    if (seat.here != nullptr) {
+      inputs.push_back(static_cast<const char*>(seat.here->inputs[operand]));
+      continue;
+    }
+    char* room = messages_.room(static_cast<std::size_t>(bytes));
+    messages_.receive(seat.process, room, bytes);
+    inputs.push_back(room);
+  }
+  const std::size_t end = messages_.count();
+  for (const auto& seat : group_.seats)
+    if (seat.here != nullptr)
+      for (int process = 0; process < group_.processes; ++process)
+        if (process != group_.me) messages_.send(process, seat.here->inputs[operand], bytes);
+  if (!messages_.finish(begin, end, wait_)) return false;
+  fold(inputs, static_cast<char*>(first().outputs[operand]), bytes / element_bytes, element_bytes);
+  copy_results(operand, 0, bytes);
+  return true;
+}
+
+// Chunks of the tasks come one after another while others are folded; then(begin, end) is told which elements of the
+// tasks are there.
+template <typename Then>
+bool MpiData::fold_tasks(const std::vector<Task>& tasks, const std::vector<Part>& parts, std::int64_t element_bytes,
+                         Then then) {
+  const std::int64_t step = std::max<std::int64_t>(64, kChunk / element_bytes / 64 * 64);
+  std::int64_t longest = 0;
+  for (const Task& task : tasks) longest = std::max(longest, task.elements);
+  for (const Part& part : parts) longest = std::max(longest, part.elements);
+  const std::size_t seats = group_.seats.size();
+  std::vector<char*> rooms;
+  std::size_t remote = 0;
+  for (const Task& task : tasks) remote += static_cast<std::size_t>(std::count(task.inputs.begin(), task.inputs.end(), nullptr));
+  const std::int64_t room_bytes = std::min(step, longest) * element_bytes;
+  for (std::size_t i = 0; i < remote * kAhead && longest > 0; ++i)
+    rooms.push_back(messages_.room(static_cast<std::size_t>(room_bytes)));
+
+  std::vector<std::pair<std::size_t, std::size_t>> receives(kAhead);
+  const auto post = [&](std::int64_t begin) {
+    const auto slot = static_cast<std::size_t>(begin / step) % kAhead;
+    std::size_t room = slot * remote;
+    receives[slot].first = messages_.count();
+    for (const Task& task : tasks)
+      for (std::size_t i = 0; i < seats; ++i) {
+        if (task.inputs[i] != nullptr) continue;
+        char* place = rooms[room++];
+        const std::int64_t elements = std::min(step, task.elements - begin);
+        if (elements > 0) messages_.receive(group_.seats[i].process, place, elements * element_bytes, kInputs);
+      }
+    receives[slot].second = messages_.count();
+    for (const Part& part : parts) {
+      const std::int64_t elements = std::min(step, part.elements - begin);
+      if (elements > 0) messages_.send(part.process, part.data + begin * element_bytes, elements * element_bytes, kInputs);
+    }
+  };
+  for (std::int64_t ahead = 0; ahead < kAhead && ahead * step < longest; ++ahead) post(ahead * step);
+  std::vector<const char*> inputs(seats);
+  for (std::int64_t begin = 0; begin < longest; begin += step) {
+    const auto slot = static_cast<std::size_t>(begin / step) % kAhead;
+    if (!messages_.finish(receives[slot].first, receives[slot].second, wait_)) return false;
+    std::size_t room = slot * remote;
+    for (const Task& task : tasks) {
+      for (std::size_t i = 0; i < seats; ++i)
+        inputs[i] = task.inputs[i] != nullptr ? task.inputs[i] + begin * element_bytes : rooms[room++];
+      const std::int64_t elements = std::min(step, task.elements - begin);
+      if (elements > 0) fold(inputs, task.out + begin * element_bytes, elements, element_bytes);
+    }
+    then(begin, std::min(longest, begin + step));
+    if (begin + kAhead * step < longest) post(begin + kAhead * step);
+  }
+  return true;
+}
+
+// Every process folds a slice, and sends it to all.
+bool MpiData::reduce_slices(std::size_t operand) {
+  const std::int64_t element_bytes = what_.operands[operand].element_bytes;
+  const std::int64_t elements = what_.operands[operand].input_bytes / element_bytes;
+  const std::int64_t slice = parts_of(parts_of(elements, group_.processes), 64) * 64;
+  const auto bound = [&](int process) { return std::min(elements, process * slice); };
+  char* out = static_cast<char*>(first().outputs[operand]);
+
+  Task task;
+  const std::int64_t mine = bound(group_.me);
+  task.out = out + mine * element_bytes;
+  task.elements = bound(group_.me + 1) - mine;
+  std::vector<Part> parts;
+  for (const auto& seat : group_.seats)
+    task.inputs.push_back(seat.here == nullptr ? nullptr
+                                               : static_cast<const char*>(seat.here->inputs[operand]) + mine * element_bytes);
+  for (const auto& seat : group_.seats) {
+    if (seat.here == nullptr) continue;
+    for (int i = 1; i < group_.processes; ++i) {
+      const int process = (group_.me + i) % group_.processes;
+      const std::int64_t begin = bound(process);
+      parts.push_back({process, static_cast<const char*>(seat.here->inputs[operand]) + begin * element_bytes,
+                       bound(process + 1) - begin});
+    }
+  }
+  const std::int64_t step = std::max<std::int64_t>(64, kChunk / element_bytes / 64 * 64);
+  std::vector<std::pair<std::size_t, std::size_t>> results;
+  for (std::int64_t begin = 0; begin < slice; begin += step)
+    for (int process = 0; process < group_.processes; ++process) {
+      const std::int64_t from = bound(process) + begin;
+      const std::int64_t count = std::min(step, bound(process + 1) - from);
+      if (process != group_.me && count > 0)
+        messages_.receive(process, out + from * element_bytes, count * element_bytes, kResults);
+    }
+  const auto tell = [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t count = std::min(end, task.elements) - begin;
+    for (int i = 1; i < group_.processes && count > 0; ++i)
+      messages_.send((group_.me + i) % group_.processes, task.out + begin * element_bytes, count * element_bytes, kResults);
+  };
+  if (!fold_tasks({task}, parts, element_bytes, tell) || !messages_.finish(wait_)) return false;
+  copy_results(operand, 0, elements * element_bytes);
+  return true;
+}
+
+bool MpiData::reduce_scatter(std::size_t operand) {
+  const Operand& array = what_.operands[operand];
+  const Layout& layout = array.layout;
+  const std::int64_t bytes = layout.bytes(), elements = bytes / array.element_bytes;
+  const bool reads_packed = is_packed(layout.extents, layout.source_strides);
+  const Numbers strides = packed(layout.extents);
+  const auto data = [&](std::size_t from, std::size_t to) -> const char* {
+    const char* place = static_cast<const char*>(group_.seats[from].here->inputs[operand]) +
+                        static_cast<std::int64_t>(to) * layout.source_step;
+    if (reads_packed) return place;
+    char* room = messages_.room(static_cast<std::size_t>(bytes));
+    copy(layout.extents, place, layout.source_strides, room, strides);
+    return room;
+  };
+  std::vector<Task> tasks;
+  std::vector<Part> parts;
+  for (std::size_t to = 0; to < group_.seats.size(); ++to) {
+    const auto& seat = group_.seats[to];
+    Task task{seat.here != nullptr ? static_cast<char*>(seat.here->outputs[operand]) : nullptr, elements, {}};
+    for (std::size_t from = 0; from < group_.seats.size(); ++from) {
+      const char* own = group_.seats[from].here != nullptr ? data(from, to) : nullptr;
+      if (seat.here != nullptr) task.inputs.push_back(own);
+      else if (own != nullptr) parts.push_back({seat.process, own, elements});
+    }
+    if (seat.here != nullptr) tasks.push_back(std::move(task));
+  }
+  return fold_tasks(tasks, parts, array.element_bytes, [](std::int64_t, std::int64_t) {});
+}
+
+}  // namespace stablexla

@@ -1,0 +1,67 @@
+// How the arrays of a collective go between processes: parts that move, and folds.
+//
+// A fold is the same, bit for bit, as in one process: every element is folded from left to right in the group's order, by
+// the program's own function. MPI's reductions leave the order open, so that only MPI's messages are used. Each process
+// folds a slice of a large array for all; a small one everybody folds whole, which takes one exchange less.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collective.h"
+#include "mpi_messages.h"
+#include "transport.h"
+
+namespace stablexla {
+
+// A group as this process sees it. Processes are counted by their rank in the group's communicator.
+struct MpiGroup {
+  struct Seat {
+    int device = 0, process = 0;
+    const Member* here = nullptr;  // null in another process
+  };
+
+  std::vector<Seat> seats;  // in the group's order
+  int processes = 1, me = 0;
+};
+
+class MpiData {
+ public:
+  MpiData(const Collective& what, const MpiGroup& group, MpiMessages& messages, MpiWait& wait)
+      : what_(what), group_(group), messages_(messages), wait_(wait) {}
+
+  bool run();  // false when the wait was given up
+
+ private:
+  // What this process folds: elements of an array, of which every member has an equal one.
+  struct Task {
+    char* out = nullptr;
+    std::int64_t elements = 0;
+    std::vector<const char*> inputs;  // for each seat; null where it comes by message
+  };
+  // What it sends for others to fold.
+  struct Part {
+    int process = 0;
+    const char* data = nullptr;
+    std::int64_t elements = 0;
+  };
+
+  bool move(std::size_t operand);
+  bool all_reduce(std::size_t operand);
+  bool reduce_whole(std::size_t operand);
+  bool reduce_slices(std::size_t operand);
+  bool reduce_scatter(std::size_t operand);
+  template <typename Then>
+  bool fold_tasks(const std::vector<Task>& tasks, const std::vector<Part>& parts, std::int64_t element_bytes, Then then);
+  void fold(const std::vector<const char*>& inputs, char* out, std::int64_t elements, std::int64_t element_bytes) const;
+  bool moves(std::size_t from, std::size_t to) const;
+  void copy_results(std::size_t operand, std::int64_t begin, std::int64_t bytes) const;
+  const Member& first() const;
+
+  const Collective& what_;
+  const MpiGroup& group_;
+  MpiMessages& messages_;
+  MpiWait& wait_;
+};
+
+}  // namespace stablexla

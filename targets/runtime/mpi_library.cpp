@@ -1,0 +1,64 @@
+#include "mpi_library.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+namespace stablexla {
+namespace {
+
+template <typename Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (function == nullptr) throw std::runtime_error(std::string("the MPI library has no ") + name);
+}
+
+}  // namespace
+
+MpiLibrary::MpiLibrary(const std::string& path, const std::map<std::string, std::int64_t>& constants) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (library == nullptr) throw std::runtime_error(path + " is not loaded");
+  find(library, "MPI_Isend", isend);
+  find(library, "MPI_Issend", issend);
+  find(library, "MPI_Irecv", irecv);
+  find(library, "MPI_Recv", recv);
+  find(library, "MPI_Test", test);
+  find(library, "MPI_Cancel", cancel);
+  find(library, "MPI_Request_free", request_free);
+  find(library, "MPI_Iprobe", iprobe);
+  find(library, "MPI_Ibarrier", ibarrier);
+  find(library, "MPI_Comm_group", comm_group);
+  find(library, "MPI_Group_incl", group_incl);
+  find(library, "MPI_Group_free", group_free);
+  find(library, "MPI_Comm_create_group", comm_create_group);
+  find(library, "MPI_Comm_set_errhandler", comm_set_errhandler);
+  find(library, "MPI_Error_string", error_string);
+  byte = constants.at("BYTE");
+  request_null = constants.at("REQUEST_NULL");
+  errors_return = constants.at("ERRORS_RETURN");
+  any_source = static_cast<int>(constants.at("ANY_SOURCE"));
+  any_tag = static_cast<int>(constants.at("ANY_TAG"));
+  tag_limit = static_cast<int>(
+      std::min<std::int64_t>(constants.at("TAG_UB"), std::numeric_limits<int>::max()));
+}
+
+bool MpiLibrary::is_done(MpiHandle& request, int& error) const {
+  if (request == request_null) return true;
+  MpiStatus status;
+  int flag = 0;
+  error = test(&request, &flag, &status);
+  if (error == 0 && flag == 0) return false;
+  request = request_null;  // an implementation of 32-bit handles writes the lower half
+  return true;
+}
+
+std::string MpiLibrary::text_of(int error) const {
+  char text[2048];  // more than any MPI_MAX_ERROR_STRING
+  int length = 0;
+  if (error_string(error, text, &length) != 0) return "MPI error " + std::to_string(error);
+  return std::string(text, static_cast<std::size_t>(length));
+}
+
+}  // namespace stablexla

@@ -1,0 +1,214 @@
+#include "mpi_messages.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace stablexla {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr std::int64_t kLongest = std::int64_t(1) << 30;  // of one message: MPI counts in int
+constexpr milliseconds kLook{50}, kFirstQuestion{200}, kQuestion{300}, kGrace{100}, kWithdrawal{500};
+
+void sleep_for(microseconds time) {
+  const timespec duration{0, static_cast<long>(time.count()) * 1000};
+  nanosleep(&duration, nullptr);
+}
+
+}  // namespace
+
+MpiWait::MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, Place place, std::vector<int> here,
+                 const std::vector<int>& awaited, Deadline deadline, const Waiting& waiting)
+    : mpi_(mpi), control_(control), crowded_(crowded), deadline_(deadline), waiting_(waiting), awaited_(awaited) {
+  wait_.place = std::move(place);
+  wait_.here = std::move(here);
+}
+
+MpiWait::~MpiWait() {
+  if (known_) control_.leave(wait_);
+}
+
+// Most waits end before the first look at the clock.
+bool MpiWait::pause() {
+  if (given_up_) return false;
+  if (waiting_.stop != nullptr && waiting_.stop->load(std::memory_order_relaxed)) {
+    fail("the run was stopped");
+    return false;
+  }
+  ++spins_;
+  if (crowded_ || spins_ > 64) sched_yield();
+  if (spins_ % 16 != 0) return true;
+  const Clock::time_point now = Clock::now();
+  if (!known_) {
+    known_ = true;
+    since_ = now;
+    next_look_ = now + kLook;
+    next_question_ = now + kFirstQuestion;
+    for (int device : awaited_) wait_.missing[device] = "";
+    control_.enter(wait_);
+    return true;
+  }
+  const auto waited = std::chrono::duration_cast<microseconds>(now - since_);
+  if (waited > milliseconds(20)) sleep_for(std::min(microseconds(1000), waited / 100));
+  if (now >= deadline_ && grace_ == Clock::time_point()) {
+    look();
+    if (why_.empty()) why_ = "not everybody has come within the time limit";
+    given_up_ = true;
+    return false;
+  }
+  return now < next_look_ || look();
+}
+
+bool MpiWait::look() {
+  const Clock::time_point now = Clock::now();
+  next_look_ = now + kLook;
+  if (waiting_.pulse && waiting_.pulse()) {
+    fail("the run was stopped");
+    return false;
+  }
+  if (arrived_)
+    for (int process : arrived_()) control_.arrived(wait_, process);
+  if (now >= next_question_) {
+    next_question_ = now + kQuestion;
+    control_.ask(wait_);
+  }
+  control_.look(wait_);
+  if (!wait_.fatal) return true;
+  if (grace_ == Clock::time_point()) grace_ = now + kGrace;  // what was sent before may still come
+  if (now < grace_) return true;
+  fail(wait_.why);
+  return false;
+}
+
+void MpiWait::fail(std::string why) {
+  given_up_ = true;
+  if (why_.empty()) why_ = std::move(why);
+}
+
+Failure MpiWait::failure() const {
+  Failure failure;
+  failure.summary = why_.empty() ? "MPI has failed" : why_;
+  failure.arrived = wait_.here;
+  const auto& missing = wait_.missing;
+  for (int device : awaited_) {
+    const auto found = missing.find(device);
+    if (known_ && found == missing.end()) {
+      failure.arrived.push_back(device);
+      continue;
+    }
+    const int process = device / wait_.place.run.local;
+    std::string where = known_ ? found->second : "";
+    if (where.empty()) where = "gives no answer: it computes, or has stopped";
+    else if (where == wait_.place.text) where = "has come here, and gave no data";
+    failure.missing[device] = "process " + std::to_string(process) + ": " + where;
+  }
+  std::sort(failure.arrived.begin(), failure.arrived.end());
+  return failure;
+}
+
+template <typename Start>
+void MpiMessages::start(Start start, char* data, std::int64_t bytes, int peer, bool is_receive) {
+  do {
+    const std::int64_t part = std::min(bytes, kLongest);
+    Request request;
+    request.peer = peer;
+    request.is_receive = is_receive;
+    const int error = start(data, static_cast<int>(part), &request.handle);
+    if (error != 0) {
+      error_ = error;
+      return;
+    }
+    requests_.push_back(request);
+    data += part;
+    bytes -= part;
+  } while (bytes > 0);
+}
+
+void MpiMessages::receive(int peer, void* data, std::int64_t bytes, int stage) {
+  const auto irecv = [&](char* part, int size, MpiHandle* request) {
+    return mpi_.irecv(part, size, mpi_.byte, peer, tag_ + stage, comm_, request);
+  };
+  start(irecv, static_cast<char*>(data), bytes, peer, true);
+}
+
+void MpiMessages::send(int peer, const void* data, std::int64_t bytes, int stage) {
+  const auto isend = [&](char* part, int size, MpiHandle* request) {
+    return mpi_.isend(part, size, mpi_.byte, peer, tag_ + stage, comm_, request);
+  };
+  start(isend, static_cast<char*>(const_cast<void*>(data)), bytes, peer, false);
+}
+
+void MpiMessages::send_synchronous(int peer, const void* data, std::int64_t bytes) {
+  const auto issend = [&](char* part, int size, MpiHandle* request) {
+    return mpi_.issend(part, size, mpi_.byte, peer, tag_, comm_, request);
+  };
+  start(issend, static_cast<char*>(const_cast<void*>(data)), bytes, peer, false);
+}
+
+bool MpiMessages::is_done(std::size_t begin, std::size_t end, MpiWait& wait) {
+  for (std::size_t i = begin; i < end && error_ == 0; ++i)
+    if (!mpi_.is_done(requests_[i].handle, error_)) return false;
+  if (error_ != 0) wait.fail("MPI: " + mpi_.text_of(error_));
+  return error_ == 0;
+}
+
+bool MpiMessages::finish(std::size_t begin, std::size_t end, MpiWait& wait) {
+  while (begin < end) {
+    if (is_done(begin, begin + 1, wait)) {
+      ++begin;
+      continue;
+    }
+    if (error_ != 0 || !wait.pause()) return false;
+  }
+  if (error_ != 0) wait.fail("MPI: " + mpi_.text_of(error_));
+  return error_ == 0;
+}
+
+std::vector<int> MpiMessages::heard() const {
+  std::vector<int> ranks;
+  for (const Request& request : requests_)
+    if (request.is_receive && request.handle == mpi_.request_null) ranks.push_back(request.peer);
+  return ranks;
+}
+
+char* MpiMessages::room(std::size_t bytes) {
+  Block block = acquire_block(std::max<std::size_t>(bytes, 64));
+  if (block.data == nullptr) throw std::bad_alloc();
+  rooms_.push_back(block);
+  return static_cast<char*>(block.data);
+}
+
+MpiMessages::~MpiMessages() {
+  const auto open = [&](const Request& request) { return request.handle != mpi_.request_null; };
+  const bool quiet = std::none_of(requests_.begin(), requests_.end(), open);
+  if (quiet || withdraw())  // else a message may be on its way into this memory
+    for (Block& block : rooms_) release_block(block);
+}
+
+// False where something may still come.
+bool MpiMessages::withdraw() {
+  const auto open = [&](const Request& request) { return request.handle != mpi_.request_null; };
+  for (Request& request : requests_)
+    if (open(request) && request.is_receive) mpi_.cancel(&request.handle);
+  const Clock::time_point limit = Clock::now() + kWithdrawal;
+  bool all = true;
+  for (Request& request : requests_) {
+    int error = 0;
+    while (open(request) && !mpi_.is_done(request.handle, error) && Clock::now() < limit) {
+      if (!request.is_receive) break;  // what nobody takes stays with MPI; no tag will ever match it again
+      sched_yield();
+    }
+    if (!open(request)) continue;
+    all = all && !request.is_receive;
+    mpi_.request_free(&request.handle);
+  }
+  return all;
+}
+
+}  // namespace stablexla

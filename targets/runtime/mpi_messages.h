@@ -1,0 +1,83 @@
+// Messages in flight, and waiting for them: with a time limit, an eye on the run, and little use of the processor.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "memory_pool.h"
+#include "mpi_control.h"
+#include "mpi_library.h"
+#include "transport.h"
+
+namespace stablexla {
+
+// One thread's wait for devices in other processes.
+class MpiWait {
+ public:
+  MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, Place place, std::vector<int> here,
+          const std::vector<int>& awaited, Deadline deadline, const Waiting& waiting);
+  ~MpiWait();
+  MpiWait(const MpiWait&) = delete;
+
+  bool pause();  // between two tests of what is waited for; false when it is given up
+  void fail(std::string why);
+  void refresh(std::function<std::vector<int>()> arrived) { arrived_ = std::move(arrived); }  // processes heard of
+  Failure failure() const;
+
+ private:
+  bool look();
+
+  const MpiLibrary& mpi_;
+  MpiControl& control_;
+  const bool crowded_;
+  const Deadline deadline_;
+  const Waiting& waiting_;
+  MpiControl::Wait wait_;
+  std::vector<int> awaited_;
+  std::function<std::vector<int>()> arrived_;
+  bool known_ = false, given_up_ = false;
+  std::string why_;
+  unsigned spins_ = 0;
+  Clock::time_point since_, next_look_, next_question_, grace_;
+};
+
+// The messages of one collective. What is still in flight at the end is withdrawn.
+class MpiMessages {
+ public:
+  MpiMessages(const MpiLibrary& mpi, MpiHandle comm, int tag) : mpi_(mpi), comm_(comm), tag_(tag) {}
+  ~MpiMessages();
+  MpiMessages(const MpiMessages&) = delete;
+
+  // `stage` tells apart what goes between the same two processes in an order that they do not agree on.
+  void receive(int peer, void* data, std::int64_t bytes, int stage = 0);
+  void send(int peer, const void* data, std::int64_t bytes, int stage = 0);
+  void send_synchronous(int peer, const void* data, std::int64_t bytes);
+  std::size_t count() const { return requests_.size(); }
+  bool finish(std::size_t begin, std::size_t end, MpiWait& wait);
+  bool finish(MpiWait& wait) { return finish(0, requests_.size(), wait); }
+  bool is_done(std::size_t begin, std::size_t end, MpiWait& wait);
+  std::vector<int> heard() const;  // ranks of the communicator of which something has come
+  // Memory that lives as long as messages may still come into it.
+  char* room(std::size_t bytes);
+
+ private:
+  struct Request {
+    MpiHandle handle = 0;
+    int peer = 0;
+    bool is_receive = false;
+  };
+  bool withdraw();
+  template <typename Start>
+  void start(Start start, char* data, std::int64_t bytes, int peer, bool is_receive);
+
+  const MpiLibrary& mpi_;
+  const MpiHandle comm_;
+  const int tag_;
+  std::vector<Request> requests_;
+  std::vector<Block> rooms_;
+  int error_ = 0;
+};
+
+}  // namespace stablexla

@@ -1,0 +1,109 @@
+#include "mpi_module.h"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "compiled_function.h"
+#include "mpi_transport.h"
+#include "released_gil.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace stablexla {
+namespace {
+
+using Arrays = std::vector<std::pair<std::uintptr_t, std::int64_t>>;  // addresses and bytes
+
+MpiTransport* the_mpi = nullptr;  // lives as long as the process: runs may use it in any thread
+
+MpiTransport& mpi() {
+  if (the_mpi == nullptr) throw std::runtime_error("MPI was not started");
+  return *the_mpi;
+}
+
+void start(const std::string& path, const std::map<std::string, std::int64_t>& constants, int rank,
+           std::int64_t data, std::int64_t control, const std::vector<int>& pids, bool crowded) {
+  if (the_mpi != nullptr) throw std::runtime_error("MPI was started before");
+  MpiWorld world;
+  world.rank = rank;
+  world.size = static_cast<int>(pids.size());
+  world.data = data;
+  world.control = control;
+  world.pids = pids;
+  world.crowded = crowded;
+  the_mpi = new MpiTransport(MpiLibrary(path, constants), std::move(world));
+  if (pids.size() > 1) set_transport(the_mpi);
+}
+
+std::vector<MpiTransport::Array> arrays_of(const Arrays& arrays) {
+  std::vector<MpiTransport::Array> made;
+  for (auto [address, bytes] : arrays) made.push_back({reinterpret_cast<void*>(address), bytes});
+  return made;
+}
+
+nb::object gather(int local, const Arrays& own, const std::vector<Arrays>& others, nb::object time_limit) {
+  Deadline deadline = Deadline::max();
+  if (!time_limit.is_none())
+    deadline = Clock::now() + std::chrono::microseconds(static_cast<std::int64_t>(nb::cast<double>(time_limit) * 1e6));
+  std::vector<std::vector<MpiTransport::Array>> targets;
+  for (const Arrays& arrays : others) targets.push_back(arrays_of(arrays));
+  bool interrupted = false;
+  Failure failure;
+  {
+    ReleasedGil gil;
+    Waiting waiting;
+    waiting.pulse = [&] {
+      gil.take();
+      interrupted = PyErr_CheckSignals() != 0;
+      gil.release();
+      return interrupted;
+    };
+    failure = mpi().gather(local, arrays_of(own), targets, deadline, waiting);
+  }
+  if (interrupted) throw nb::python_error();
+  if (failure.summary.empty()) return nb::none();
+  return nb::make_tuple(failure.summary, failure.arrived, failure.missing);
+}
+
+bool leave(double seconds) {
+  ReleasedGil gil;
+  return mpi().leave(seconds);
+}
+
+void end_process_after(double seconds) {
+  std::thread([seconds] {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    _exit(1);
+  }).detach();
+}
+
+}  // namespace
+
+void bind_mpi(nb::module_& m) {
+  m.def("start_mpi", start, "path"_a, "constants"_a, "rank"_a, "data"_a, "control"_a, "pids"_a, "crowded"_a,
+        "Devices of other processes are reached over MPI from now on: `path` is the library that mpi4py has loaded,\n"
+        "`constants` its handles and numbers by name, `data` and `control` communicators of all processes, `pids`\n"
+        "those of the processes by rank, 0 for one on another machine.");
+  m.def("gather_mpi", gather, "local"_a, "own"_a, "others"_a, "time_limit"_a,
+        "Sends the arrays `own` (addresses and bytes) to all processes, and fills others[process] with theirs.\n"
+        "Returns None, or what went wrong: summary, devices that came, and where the others are.");
+  m.def("leave_mpi", leave, "seconds"_a,
+        "Tells the other processes that this one ends; false when they do not come to their end in time.");
+  m.def("end_process_after", end_process_after, "seconds"_a,
+        "Ends the process with status 1 if it still runs then, whatever it does.");
+}
+
+}  // namespace stablexla

@@ -1,0 +1,82 @@
+// Devices of other processes, over MPI.
+//
+// All that is waited for is polled, so that a time limit holds and a failure elsewhere is seen. The data goes by messages
+// whose tags are made of the program, the run, the collective and the visit: devices that disagree on the order of
+// collectives wait for each other, which is found out, and never take one's data for another's.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "mpi_control.h"
+#include "mpi_data.h"
+#include "mpi_library.h"
+#include "mpi_messages.h"
+#include "transport.h"
+
+namespace stablexla {
+
+struct MpiWorld {
+  int rank = 0, size = 1;
+  MpiHandle data = 0, control = 0;  // communicators of all processes
+  std::vector<int> pids;            // by rank, 0 on another machine
+  bool crowded = false;             // more processes than cores on this machine
+};
+
+class MpiTransport : public Transport {
+ public:
+  MpiTransport(MpiLibrary library, MpiWorld world);
+
+  int rank() const override { return world_.rank; }
+  int size() const override { return world_.size; }
+  std::uint64_t begin(std::uint64_t program, const std::string& name) override;
+  Failure end(RunKey run, Deadline deadline, const Waiting& waiting) override;
+  void failed(RunKey run, const std::string& why) override;
+  Failure run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
+              const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) override;
+  Failure send(RunKey run, const Collective& what, int source, int target, void** inputs, Deadline deadline,
+               const Waiting& waiting) override;
+  Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs, Deadline deadline,
+                  const Waiting& waiting) override;
+
+  // After the last run of this thread, in which each process has `local` devices: the arrays `own` go to all others, and
+  // theirs come to others[process].
+  struct Array {
+    void* data;
+    std::int64_t bytes;
+  };
+  Failure gather(int local, const std::vector<Array>& own, const std::vector<std::vector<Array>>& others,
+                 Deadline deadline, const Waiting& waiting);
+  // Tells the others that this process ends, and waits for them to end too. False when they have not in time.
+  bool leave(double seconds);
+
+ private:
+  // A message that its receiver has not begun to take.
+  struct Sent {
+    RunKey run;
+    Place place;
+    int target = 0;
+    std::vector<char> data;
+    std::unique_ptr<MpiMessages> messages;
+  };
+
+  Failure communicator(const std::vector<int>& processes, MpiWait& wait, MpiHandle& comm);
+  int tag_of(const Place& place) const;
+  std::uint64_t next_on(RunKey run, const Collective& what, int source, int target, bool sends);
+
+  const MpiLibrary mpi_;
+  const MpiWorld world_;
+  MpiControl control_;
+  std::mutex mutex_;
+  std::map<std::vector<int>, MpiHandle> communicators_;
+  std::list<Sent> sent_;
+  std::map<std::tuple<std::uint64_t, std::uint64_t, std::int64_t, int, int, bool>, std::uint64_t> counts_;
+};
+
+}  // namespace stablexla

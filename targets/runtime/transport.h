@@ -1,0 +1,71 @@
+// How devices of other processes are reached: what an implementation, such as that over MPI, has to offer.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "collective.h"
+
+namespace stablexla {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;  // max() where there is no limit
+
+// A member of a group in this process, with its tables of addresses.
+struct Member {
+  int device = 0;
+  void** outputs = nullptr;
+  void** inputs = nullptr;
+  Combine combine = nullptr;
+};
+
+// One run, the same in all processes.
+struct RunKey {
+  std::uint64_t program = 0;  // name and collectives of the program
+  std::uint64_t number = 0;   // what `Transport::begin` gave
+  int local = 1;              // devices of each process: device d belongs to process d / local
+};
+
+// What whoever waits has to look at.
+struct Waiting {
+  const std::atomic<bool>* stop = nullptr;  // set when the run is to end
+  std::function<bool()> pulse;              // to be called about every 50 ms, may be empty; true when it is to give up
+};
+
+// What went wrong: nothing where the summary is empty.
+struct Failure {
+  std::string summary;
+  std::vector<int> arrived;
+  std::map<int, std::string> missing;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // The run's number. `name` is the program's.
+  virtual std::uint64_t begin(std::uint64_t program, const std::string& name) = 0;
+  // All devices of this process are through.
+  virtual Failure end(RunKey run, Deadline deadline, const Waiting& waiting) = 0;
+  // One of them failed: the other processes stop that run.
+  virtual void failed(RunKey run, const std::string& why) = 0;
+  // Called by the last member in this process to arrive; `visit` counts the meetings of that group for that collective.
+  virtual Failure run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
+                      const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) = 0;
+  virtual Failure send(RunKey run, const Collective& what, int source, int target, void** inputs, Deadline deadline,
+                       const Waiting& waiting) = 0;
+  virtual Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs,
+                          Deadline deadline, const Waiting& waiting) = 0;
+};
+
+Transport* transport();  // null in a process that is alone
+void set_transport(Transport* transport);
+
+}  // namespace stablexla

@@ -1,0 +1,57 @@
+// How threads wait for each other: a look at a word for a moment, then sleep until it changes.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace stablexla {
+
+inline void cpu_pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#else
+  asm volatile("yield");
+#endif
+}
+
+// Looks at `done` until it is true or the time has passed; says which.
+template <typename Done>
+bool spin_until(Done done, std::chrono::microseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      cpu_pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return done();
+}
+
+using Word = std::atomic<std::uint32_t>;
+
+// Sleeps while the word is what was seen, and at most so long; may come back early.
+inline void futex_wait(Word& word, std::uint32_t seen, const timespec* limit = nullptr) {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, limit, nullptr, 0);
+}
+
+inline void futex_wait(Word& word, std::uint32_t seen, std::chrono::nanoseconds limit) {
+  if (limit.count() <= 0) return;
+  const timespec time{static_cast<time_t>(limit.count() / 1000000000), static_cast<long>(limit.count() % 1000000000)};
+  futex_wait(word, seen, &time);
+}
+
+inline void futex_wake(Word& word, int count) {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+}  // namespace stablexla
