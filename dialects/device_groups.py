@@ -122,19 +122,34 @@ def resolve_groups(table: Iterable[Sequence[int]], mode: Mode, grid: Grid, rules
     return tuple(_devices(rows, mode, grid))
 
 
-def resolve_pairs(table: Iterable[Sequence[int]], mode: Mode, grid: Grid, rules: tuple[str, str, str]) -> Groups:
-    """Pairs (source, target) as numbers of devices.
+@dataclass(frozen=True)
+class PairRules:
+    """The numbers of the rules that pairs (source, target) must keep.
 
-    Args:
-        rules: the numbers of the rules that no source, and no target, stands there twice, and that each is there.
+    Attributes:
+        two: each row has two numbers.
+        sources, targets: none stands there twice on that side.
+        in_range: there are no others than those of what is counted.
+    """
+
+    two: str
+    sources: str
+    targets: str
+    in_range: str
+
+
+def resolve_pairs(table: Iterable[Sequence[int]], mode: Mode, grid: Grid, rules: PairRules) -> Groups:
+    """Pairs (source, target) as numbers of devices.
 
     Raises:
         BrokenRule: one that stands there twice, or is none.
     """
     rows = [tuple(row) for row in table]
-    for side, name, rule in zip((0, 1), ("source", "target"), rules[:2], strict=True):
+    if any(len(row) != 2 for row in rows):
+        raise BrokenRule(rules.two, "source_target_pairs must be pairs (source, target)")
+    for side, name, rule in ((0, "source", rules.sources), (1, "target", rules.targets)):
         _check_once([row[side] for row in rows], rule, f"as a {name} in source_target_pairs")
-    _check_range([n for row in rows for n in row], mode, grid, rules[2], "source_target_pairs")
+    _check_range([n for row in rows for n in row], mode, grid, rules.in_range, "source_target_pairs")
     return tuple(_devices(rows, mode, grid))
 
 
@@ -144,8 +159,9 @@ def _check(rows: Sequence[Sequence[int]], mode: Mode, grid: Grid, rules: GroupRu
     _check_range(numbers, mode, grid, rules.in_range, "replica_groups")
     missing = sorted(set(range(mode.limit(grid))) - set(numbers))
     if rules.complete and missing:
-        which = ", ".join(map(str, missing))
-        raise BrokenRule(rules.complete, f"replica_groups must name {_all(mode, grid)}, and {which} is not there")
+        which = f"{', '.join(map(str, missing))} {'are' if len(missing) > 1 else 'is'} not there"
+        every = f"all {mode.limit(grid)} {mode.counts}" if mode.limit(grid) > 1 else f"the one {mode.counts[:-1]}"
+        raise BrokenRule(rules.complete, f"replica_groups must name {every} ({mode.value}), and {which}")
     sizes = sorted({len(row) for row in rows})
     if rules.even and len(sizes) > 1:
         raise BrokenRule(
@@ -160,15 +176,11 @@ def _check_once(numbers: Sequence[int], rule: str, where: str) -> None:
 
 
 def _check_range(numbers: Sequence[int], mode: Mode, grid: Grid, rule: str, where: str) -> None:
-    others = [n for n in numbers if not 0 <= n < mode.limit(grid)]
-    if others:
-        raise BrokenRule(rule, f"{where} names {others[0]}, where the numbers are those of {_all(mode, grid)}")
-
-
-def _all(mode: Mode, grid: Grid) -> str:
     limit = mode.limit(grid)
-    some = f"{mode.counts} 0 to {limit - 1}" if limit > 1 else f"{mode.counts[:-1]} 0, the only one"
-    return f"{some} ({mode.value})"
+    others = [n for n in numbers if not 0 <= n < limit]
+    if others:
+        there = f"there {'are' if limit > 1 else 'is'} {limit} ({mode.value})"
+        raise BrokenRule(rule, f"{where} names {mode.counts[:-1]} {others[0]}, where {there}")
 
 
 def _devices(rows: Iterable[Sequence[int]], mode: Mode, grid: Grid) -> list[tuple[int, ...]]:

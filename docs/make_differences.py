@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/differences.md"
 OPS = "tests/ops/"
+DEVICES = "tests/distributed/"
 
 
 @dataclass(frozen=True)
@@ -169,11 +170,25 @@ FROM_XLA = [
         OPS + "test_dynamic_size.py",
     ),
     Difference(
-        "collective_broadcast; all_reduce with any computation; all_to_all of several operands in one part",
-        "taken, for one device",
+        "collective_broadcast; all_reduce with any computation; all_to_all of several operands",
+        "taken",
         "refused",
         "StableHLO",
-        OPS + "test_collectives.py",
+        DEVICES + "test_values.py",
+    ),
+    Difference(
+        "all_gather, reduce_scatter over replicas and partitions: a channel, numbers that are not global",
+        "the replicas of partition 0 come first in a group",
+        "the partitions of the first replica",
+        "StableHLO, cross_replica_and_partition; the interpreter agrees",
+        DEVICES + "test_specification.py",
+    ),
+    Difference(
+        "all_reduce, reduce_scatter, the largest or the smallest where there is a NaN",
+        "NaN",
+        "NaN is left out",
+        "StableHLO: `maximum` and `minimum` of IEEE-754",
+        DEVICES + "test_values.py",
     ),
 ]
 
@@ -242,7 +257,21 @@ FROM_THE_INTERPRETER = [
         "tests/interop/test_quantized.py",
     ),
     Difference(
-        "collectives, batch_norm, complex results, contractions over nothing",
+        "all_reduce, reduce_scatter with a computation that is not commutative",
+        "folded from the left in the order of the group",
+        "in the order of the devices' numbers, whatever the group says",
+        "StableHLO: the tree's leaves are in the order of the group",
+        DEVICES + "test_values.py",
+    ),
+    Difference(
+        "collectives with empty `replica_groups`; collective_permute of a device to itself",
+        "one group of all; its own operand",
+        "end the process",
+        "the operation semantics; StableHLO",
+        DEVICES + "test_specification.py",
+    ),
+    Difference(
+        "collectives of one device, batch_norm, complex results, contractions over nothing",
         "run",
         "end the process",
         "StableHLO",

@@ -35,6 +35,8 @@ EMITS_ALSO = {"conditional": "stablehlo.if"}
 # Operations that have no operand and no array as their result.
 NO_TYPES = ("create_token", "partition_id", "replica_id")
 TESTS = ("tests/ops", "tests/test_builder.py")
+# Folders of tests that are about one family.
+TESTS_OF = {"collectives": "tests/distributed"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ def _ending(node: ast.JoinedStr) -> Iterator[str]:
 
 def test_files() -> dict[Path, set[str]]:
     """The files of tests, with the operations that each speaks of."""
-    files = [file for place in TESTS for file in [ROOT / place, *sorted((ROOT / place).glob("test_*.py"))]]
+    places = [ROOT / place for place in (*TESTS, *TESTS_OF.values())]
+    files = [file for place in places for file in [place, *sorted(place.glob("test_*.py"))]]
     return {file.relative_to(ROOT): words_of(file) for file in files if file.is_file()}
 
 
@@ -125,7 +128,8 @@ def rows() -> list[Row]:
     def tests(operation: Operation, build: bool) -> tuple[Path, ...]:
         """Those of the operation's own family when there are any."""
         named = [f for f, words in files.items() if operation.name in words and _builds(f) == build]
-        return tuple(f for f in named if operation.family in f.stem) or tuple(named)
+        general = [f for f in named if str(f.parent) not in TESTS_OF.values()]
+        return tuple(f for f in named if _is_of(f, operation.family)) or tuple(general)
 
     order = {operation.family: None for operation in REGISTRY.values()}
     by_family = sorted(REGISTRY.values(), key=lambda o: (list(order).index(o.family), o.name))
@@ -142,6 +146,10 @@ def sections() -> list[tuple[str, str, Row | None]]:
 def is_done(row: Row | None) -> bool:
     """Built, lowered, and run by a test."""
     return row is not None and bool(row.lowering) and bool(row.built or row.run) and bool(row.run)
+
+
+def _is_of(file: Path, family: str) -> bool:
+    return family in file.stem or str(file.parent) == TESTS_OF.get(family)
 
 
 def _builds(file: Path) -> bool:

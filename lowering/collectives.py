@@ -15,7 +15,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
-from stablexla.dialects.device_groups import BrokenRule, GroupRules, Groups, resolve_groups, resolve_pairs
+from stablexla.dialects.device_groups import BrokenRule, GroupRules, Groups, PairRules, resolve_groups, resolve_pairs
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.context import LoweringContext
@@ -64,7 +64,7 @@ def all_gather(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
         return operands
     dimension = ctx.attributes["all_gather_dim"].value
     for type_, result in zip(ctx.operand_types, ctx.result_types, strict=True):
-        _check_scaled(ctx, "C6", type_, result, dimension, len(groups[0]))
+        _check_result(ctx, "C6", result, dimension, type_.shape[dimension] * len(groups[0]), len(groups[0]))
     layouts = [
         Layout.of(t.shape, t, r, joined=dimension) for t, r in zip(ctx.operand_types, ctx.result_types, strict=True)
     ]
@@ -98,7 +98,7 @@ def reduce_scatter(ctx: LoweringContext, operand: ir.Value) -> Sequence[ir.Value
     if size % count:
         message = f"dimension {dimension} of size {size} can't be split into the {count} blocks of a group"
         raise refused(ctx, BrokenRule("C1", message))
-    _check_scaled(ctx, "C8", made, source, dimension, count)
+    _check_result(ctx, "C8", made, dimension, size // count, count)
     layout = Layout.of(made.shape, source, made, split=dimension)
     return _together(ctx, converted, [source], [layout], groups, _fold(ctx))
 
@@ -111,7 +111,7 @@ def all_to_all(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
     count = ctx.attributes["split_count"].value
     size = 1 if groups is None else len(groups[0])
     if size != count and ctx.grid.size > 1:
-        raise refused(ctx, BrokenRule("C8", f"split_count is {count}, and a group has {size} devices"))
+        raise refused(ctx, BrokenRule("C8", f"split_count is {count}, and a group has {_counted(size)}"))
     if groups is None:
         return operands
     layouts = []
@@ -133,13 +133,13 @@ def collective_broadcast(ctx: LoweringContext, *operands: ir.Value) -> Sequence[
 @lowers("stablehlo.collective_permute")
 def collective_permute(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
     """The operands of the device that is the source in the pair whose target this one is; zeros without such a pair."""
-    table = table_of(ctx.attributes, "source_target_pairs", 2)
+    table = table_of(ctx.attributes, "source_target_pairs")
     types, grid = ctx.operand_types, ctx.grid
     if grid.size == 1:
         _check_alone(ctx, "source_target_pairs", [d for pair in table for d in pair])
         return operands if table else [zeros(t) for t in ctx.result_types]
     try:
-        pairs = resolve_pairs(table, mode_for(ctx), grid, ("C2", "C3", "C4"))
+        pairs = resolve_pairs(table, mode_for(ctx), grid, PairRules("C1", "C2", "C3", "C4"))
     except BrokenRule as broken:
         raise refused(ctx, broken) from None
     if not pairs:
@@ -205,13 +205,15 @@ def _check_alone(ctx: LoweringContext, name: str, devices: Sequence[int]) -> Non
         raise ctx.unsupported(f"{name} names device {others[0]}, and this program is compiled for one device")
 
 
-def _check_scaled(
-    ctx: LoweringContext, rule: str, small: TensorType, large: TensorType, dimension: int, count: int
-) -> None:
-    """Sees that a dimension of one array is `count` times as long as in the other."""
-    if small.shape[dimension] * count != large.shape[dimension]:
-        message = f"a group has {count} devices, and dimension {dimension} is {small.shape[dimension]} of"
-        raise refused(ctx, BrokenRule(rule, f"{message} {large.shape[dimension]} long"))
+def _check_result(ctx: LoweringContext, rule: str, result: TensorType, dimension: int, wanted: int, count: int) -> None:
+    """Sees that a dimension of a result is as long as it must be for groups of `count` devices."""
+    if result.shape[dimension] != wanted:
+        message = f"a group has {_counted(count)}, so that dimension {dimension} of the result must have size {wanted}"
+        raise refused(ctx, BrokenRule(rule, f"{message}, not {result.shape[dimension]}"))
+
+
+def _counted(count: int) -> str:
+    return f"{count} device{'s' * (count > 1)}"
 
 
 def _converted(ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Value]:

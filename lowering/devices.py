@@ -5,11 +5,13 @@ A collective is never written over its operands: others read them until all of i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
@@ -18,17 +20,19 @@ from mlir.dialects import linalg, tensor
 from stablexla.dialects.device_groups import BrokenRule, Groups, Mode, mode_of
 from stablexla.dialects.errors import VerificationError
 from stablexla.dialects.tensor_types import TensorType
-from stablexla.lowering.context import LoweringContext, place_of
+from stablexla.lowering.context import LoweringContext, arrays_of, place_of
 from stablexla.lowering.generic import REDUCTION, empty, filled
 from stablexla.lowering.host import as_array, in_main, unknown
 from stablexla.lowering.kernels import kernel
 from stablexla.lowering.storage import from_storage, to_storage
-from stablexla.lowering.types import storage_type, tensor_storage
+from stablexla.lowering.types import storage_type, tensor_storage, tensor_type
 
 COLLECTIVE = "collective"
 """The kind of these kernels."""
 DEVICE = "device"
 """The kind of kernels that give the number of the device that runs the program."""
+
+PAIRS, FRONTEND, XLA_PAIRS = "source_target_pairs", "mhlo.frontend_attributes", "_xla_send_recv_source_target_pairs"
 
 Fold = Callable[[ir.Value, ir.Value], ir.Value]
 
@@ -118,7 +122,7 @@ def together(
         UnsupportedError: inside of another operation's computation, where there are single elements only.
     """
     if not in_main():
-        raise ctx.unsupported(f"{ctx.op_name} inside the computation of another operation has no lowering")
+        raise ctx.unsupported("it has no lowering inside the computation of another operation")
     config = {
         "op": operation,
         "place": place_of(ctx.op.location),
@@ -175,13 +179,31 @@ def channel_of(attributes: Any) -> int:
     return int(stablehlo.ChannelHandle(attributes["channel_handle"]).handle)
 
 
-def table_of(attributes: Any, name: str, columns: int = 0) -> list[list[int]]:
+def table_of(attributes: Any, name: str) -> list[list[int]]:
     """The rows of a table of numbers; none where there is no such attribute."""
     if name not in attributes:
         return []
-    table = np.array(attributes[name])
-    rows: list[list[int]] = (table.reshape(-1, columns) if columns else np.atleast_2d(table)).tolist()
+    rows: list[list[int]] = np.atleast_2d(np.array(attributes[name])).tolist()
     return rows
+
+
+def message_pairs(attributes: Any) -> list[list[int]]:
+    """The pairs (source, target) of a send or receive as they are written; none where the host is at the other end.
+
+    Where a program comes from XLA, they may be in an attribute of a frontend.
+    """
+    if is_host_transfer(attributes):
+        return []
+    if PAIRS not in attributes and FRONTEND in attributes:
+        named = hlo_ir.DictAttr(attributes[FRONTEND])
+        text = hlo_ir.StringAttr(named[XLA_PAIRS]).value if XLA_PAIRS in named else ""
+        return [[int(n) for n in row.split(",")] for row in re.findall(r"\{([\d\s,]+)\}", text)]
+    return table_of(attributes, PAIRS)
+
+
+def is_host_transfer(attributes: Any) -> bool:
+    """Whether a send or receive is from or to the caller of the program."""
+    return bool(attributes["is_host_transfer"]) if "is_host_transfer" in attributes else False
 
 
 def mode_for(ctx: LoweringContext) -> Mode:
@@ -199,9 +221,15 @@ WITH_FLAG = frozenset(
 def refused(ctx: LoweringContext, broken: BrokenRule) -> VerificationError:
     """The error for groups or shapes that do not fit the devices that the program is compiled for."""
     grid = ctx.grid
-    devices = f"for {grid.replicas} replica{'s' * (grid.replicas > 1)} of {grid.partitions} partition"
-    devices += "s" * (grid.partitions > 1)
-    shapes = {f"operand {i}": t for i, t in enumerate(ctx.operand_types)}
-    return VerificationError(
-        f"{broken.message}; compiled {devices}{ctx.place}", operation=ctx.op_name, rule=broken.rule, operands=shapes
+    devices = f"{_counted(grid.replicas, 'replica')} of {_counted(grid.partitions, 'partition')}"
+    rule = f" ({broken.rule})" if broken.rule else ""
+    shapes = {f"operand {i}": tensor_type(v.type) for i, v in enumerate(arrays_of(ctx.op.operands))}
+    error = VerificationError(
+        f"{broken.message}{rule}; it is compiled for {devices}{ctx.place}", operation=ctx.op_name, operands=shapes
     )
+    error.rule = broken.rule
+    return error
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count > 1)}"

@@ -10,9 +10,9 @@ from typing import Any
 
 import mlir.ir as ir
 
-from stablexla.dialects.device_groups import BrokenRule, Groups, mode_of, resolve_pairs
+from stablexla.dialects.device_groups import BrokenRule, Groups, PairRules, mode_of, resolve_pairs
 from stablexla.lowering.context import LoweringContext, new_token
-from stablexla.lowering.devices import Layout, channel_of, refused, table_of, together
+from stablexla.lowering.devices import Layout, channel_of, is_host_transfer, message_pairs, refused, together
 from stablexla.lowering.generic import fill
 from stablexla.lowering.host import host_call
 from stablexla.lowering.registry import lowers
@@ -91,21 +91,15 @@ def _pairs(ctx: LoweringContext) -> Groups:
     The numbers are those of partitions, as everywhere where there is a channel; but a channel there must be, and so,
     where there is one partition, they are those of replicas.
     """
-    table = table_of(ctx.attributes, "source_target_pairs", 2)
-    if not table or _is_host_transfer(ctx.attributes):
-        return ()
-    if ctx.grid.size == 1:
+    table, grid = message_pairs(ctx.attributes), ctx.grid
+    if not table or grid.size == 1:
         return tuple((source, target) for source, target in table)
-    mode = mode_of(channel_of(ctx.attributes) if ctx.grid.partitions > 1 else 0, None)
+    mode = mode_of(channel_of(ctx.attributes) if grid.partitions > 1 else 0, None)
     try:
-        return resolve_pairs(table, mode, ctx.grid, ("C3", "C4", "C5"))
+        return resolve_pairs(table, mode, grid, PairRules("C1", "C2", "C3", "C4"))
     except BrokenRule as broken:
         raise refused(ctx, broken) from None
 
 
 def _channel(attributes: Any) -> dict[str, object]:
-    return {"channel": channel_of(attributes), "host": _is_host_transfer(attributes)}
-
-
-def _is_host_transfer(attributes: Any) -> bool:
-    return bool(attributes["is_host_transfer"]) if "is_host_transfer" in attributes else False
+    return {"channel": channel_of(attributes), "host": is_host_transfer(attributes)}

@@ -20,6 +20,7 @@ from stablexla.dialects.errors import ShapeError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.dynamic_shapes import dynamic_result, in_steps, needs_steps
 from stablexla.op import XlaOp
+from stablexla.ops.device_pairs import checked_pairs
 from stablexla.ops.registry import NUMBER, operation
 from stablexla.source import Locations, user_line
 
@@ -237,11 +238,17 @@ class XlaBuilder:
         return made if token is not None else self._data(made, shape)
 
     @operation("stablehlo.recv", family="effects")
-    def recv(self, shape: Shape, channel_handle: int) -> XlaOp:
+    def recv(self, shape: Shape, channel_handle: int, source_target_pairs: Sequence[tuple[int, int]] = ()) -> XlaOp:
         """Data of this shape that another device sends over a channel.
 
+        Args:
+            shape: an array's.
+            channel_handle: the channel's number.
+            source_target_pairs: with them, the devices of this program that send, each with the one that gets it; all
+                other devices get zeros. Such a receive follows nothing but the others from its channel.
+
         Raises:
-            ShapeError: (C3) a shape that is no array's.
+            ShapeError: (C3) a shape that is no array's; for the pairs (C1) to (C4) as `sx.send`.
 
         Source: `Recv` of XLA's operation semantics; StableHLO `recv`.
 
@@ -251,6 +258,11 @@ class XlaBuilder:
         with checking("recv", shape=shape, channel_handle=channel_handle) as rule:
             rule("C3", isinstance(shape, Shape) and shape.is_array, "shape must be that of an array", "sx.f32[2, 3]")
             handle = rule.integer("channel_handle", channel_handle)
+            pairs = checked_pairs(rule, source_target_pairs)
+        if pairs:
+            from stablexla.ops.effects import recv_with_token
+
+            return recv_with_token(self.create_token(), shape, handle, source_target_pairs)[0]
         both = Shape.tuple((shape, Shape.token()))
         return self._data(self.emit("stablehlo.recv", [self.token_before()], both, self.channel(handle, 1)), shape)
 

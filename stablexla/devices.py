@@ -94,7 +94,9 @@ class Devices:
         if len(local) == self.count:
             return made
         if gather:
-            everything: list[list[Array]] = _distributed().gather(made, self.count, self._function.results)
+            everything: list[list[Array]] = _distributed().gather(
+                made, time_limit=self.time_limit, dynamic=self._bounded is not None
+            )
             return everything
         rest: list[Any] = [None] * self.count
         rest[local.start : local.stop] = made

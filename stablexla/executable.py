@@ -77,7 +77,8 @@ class Executable(OnDevices):
             self._run = self._devices.execute
         elif not signature.is_static:
             self._run = BoundedFunction(function, signature.dynamic_parameters, signature.dynamic_results).execute
-        self._is_plain = self._run == function.execute and self._tree is None  # so that a small call costs little
+        # So that a small call costs little.
+        self._is_plain = self._tree is None and signature.is_static and self._devices.count == 1
         self._host: Host = function.host or Host(signature.name, ())
 
     @property

@@ -28,6 +28,13 @@ def run_sharded(executable: Executable, arguments: Sequence[object], donate: boo
     Raises:
         ExecutionError: arguments that do not fit, or what `execute_replicated` raises.
     """
+    results = run_parts(executable, arguments, donate)
+    outputs = executable._shardings[1] if executable._shardings is not None else ()
+    return [joined(parts, sharding) for parts, sharding in zip(results, outputs, strict=True)]
+
+
+def run_parts(executable: Executable, arguments: Sequence[object], donate: bool = False) -> list[list[Array]]:
+    """`run_sharded`, with each result as what the partitions have of it."""
     shardings = executable._shardings
     if shardings is None:
         raise ExecutionError(f"{executable.name}: nothing says how whole arrays lie on its devices")
@@ -42,10 +49,7 @@ def run_sharded(executable: Executable, arguments: Sequence[object], donate: boo
     per_array = [parts_of(array, sharding) for array, sharding in zip(arrays, inputs, strict=True)]
     partitions = [[parts[p] for parts in per_array] for p in range(executable.num_partitions)]
     results = executable.execute_replicated(partitions * executable.num_replicas, donate=donate)
-    return [
-        joined([results[p][i] for p in range(executable.num_partitions)], sharding)
-        for i, sharding in enumerate(outputs)
-    ]
+    return [[results[p][i] for p in range(executable.num_partitions)] for i in range(len(outputs))]
 
 
 def parts_of(array: Array, sharding: ArraySharding) -> list[Array]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
-from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.device_groups import grid_of
+from stablexla.lowering.devices import channel_of, message_pairs
 from stablexla.targets.inlining import operations_of
 from stablexla.targets.passes import module_pass
 
@@ -94,11 +94,8 @@ def _stream(op: Any) -> list[object]:
         return ["host"] if "has_side_effect" in attributes and bool(attributes["has_side_effect"]) else []
     if not _is_between_devices(op):
         return ["host"]
-    return [(op.name, int(stablehlo.ChannelHandle(op.attributes["channel_handle"]).handle))]
+    return [(op.name, channel_of(op.attributes))]
 
 
 def _is_between_devices(op: Any) -> bool:
-    attributes = op.attributes
-    if "source_target_pairs" not in attributes or not len(attributes["source_target_pairs"]):
-        return False
-    return "is_host_transfer" not in attributes or not bool(attributes["is_host_transfer"])
+    return bool(message_pairs(op.attributes))

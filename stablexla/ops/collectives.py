@@ -1,24 +1,23 @@
 """Operations that replicas and partitions do together.
 
-Groups are lists of device numbers; no groups stand for one with all devices. They run where there is one device.
+Groups are lists of device numbers; no groups stand for one with all devices. How many devices there are is known when
+a program is compiled: `sx.compile(..., num_replicas=, num_partitions=)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
 import jaxlib.mlir.ir as ir
-import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.checking import Operands, Rules, checking
 from stablexla.computation import Computation, XlaComputation
-from stablexla.constants import dense_attribute
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops import elementwise
+from stablexla.ops.device_pairs import PAIRS, Pairs, checked_pairs, checked_rows, table_attribute
 from stablexla.ops.effects import DEVICE_TO_DEVICE
 from stablexla.ops.registry import NUMBER, operation
 
@@ -41,8 +40,8 @@ def all_gather(
         operand: an array, or several as a tuple or a sequence.
         all_gather_dim: the dimension.
         shard_count: the number of devices in a group.
-        replica_groups: the groups; in their order the operands stand in the result.
-        channel_id: gatherings of one channel talk to each other, across modules and partitions.
+        replica_groups: the groups, of replicas; in their order the operands stand in the result.
+        channel_id: with one above 0 all partitions of a group's replicas take part.
         use_global_device_ids: the numbers in the groups count replicas and partitions through.
 
     Returns:
@@ -68,8 +67,7 @@ def all_gather(
         _check_global(rule, "C5", channel_id, use_global_device_ids)
         count = rule.integer("shard_count", shard_count)
         rule("C6", count > 0, "shard_count must be positive")
-        fits = all(len(group) == count for group in groups)
-        rule("C6", fits, f"each of replica_groups must have shard_count, {count}, members")
+        _check_count(rule, "C6", groups, count, channel_id, use_global_device_ids)
     attributes = {
         "all_gather_dim": place,
         **_group_attributes(xs[0], groups, channel_id),
@@ -91,8 +89,8 @@ def all_reduce(
     Args:
         operand: an array, or several as a tuple or a sequence; each is reduced by itself.
         computation: of two scalars of the element type.
-        replica_groups: the groups.
-        channel_id: reductions of one channel talk to each other, across modules and partitions.
+        replica_groups: the groups, of replicas.
+        channel_id: with one above 0 all partitions of a group's replicas take part.
         use_global_device_ids: the numbers in the groups count replicas and partitions through.
 
     Raises:
@@ -150,8 +148,8 @@ def all_to_all(
         split_dimension: the dimension along which it is split.
         concat_dimension: the one along which the blocks are joined.
         split_count: the number of blocks, and of devices in a group.
-        replica_groups: the groups, which give the order of the blocks.
-        channel_id: exchanges of one channel talk to each other, across modules and partitions.
+        replica_groups: the groups, of replicas, which give the order of the blocks.
+        channel_id: with one above 0 the groups are of partitions.
 
     Raises:
         ShapeError: (C1), (C3) no such dimension; (C2) a size that `split_count` does not divide; (C4) a count below 1;
@@ -192,7 +190,12 @@ def all_to_all(
 
 @operation("stablehlo.collective_broadcast")
 def collective_broadcast(operand: XlaOp, replica_groups: Groups, channel_id: int | None = None) -> XlaOp:
-    """The operand of the first device of each group, on all devices of the group.
+    """The operand of the first device of each group, on all devices of the group; zeros on those of no group.
+
+    Args:
+        operand: an array.
+        replica_groups: the groups, of replicas.
+        channel_id: with one above 0 the groups are of partitions.
 
     Raises:
         ShapeError: (C1) a device twice; (C2) a negative number.
@@ -211,15 +214,13 @@ def collective_broadcast(operand: XlaOp, replica_groups: Groups, channel_id: int
 
 
 @operation("stablehlo.collective_permute")
-def collective_permute(
-    operand: XlaOp, source_target_pairs: Sequence[tuple[int, int]], channel_id: int | None = None
-) -> XlaOp:
+def collective_permute(operand: XlaOp, source_target_pairs: Pairs, channel_id: int | None = None) -> XlaOp:
     """The operand of the device that is the source in a pair with this one, zeros where there is no such pair.
 
     Args:
         operand: an array.
-        source_target_pairs: pairs of device numbers.
-        channel_id: permutations of one channel talk to each other, across modules and partitions.
+        source_target_pairs: pairs of numbers of replicas.
+        channel_id: with one above 0 the numbers are those of partitions.
 
     Raises:
         ShapeError: (C1) not pairs; (C2) a source twice; (C3) a target twice; (C4) a negative number.
@@ -233,13 +234,8 @@ def collective_permute(
     with checking("collective_permute", operand=operand, source_target_pairs=source_target_pairs) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
-        pairs = _rows(rule, "source_target_pairs", source_target_pairs)
-        rule("C1", all(len(pair) == 2 for pair in pairs), "source_target_pairs must be pairs (source, target)")
-        sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        rule("C2", len(set(sources)) == len(sources), "no two pairs may have the same source")
-        rule("C3", len(set(targets)) == len(targets), "no two pairs may have the same target")
-        rule("C4", all(device >= 0 for device in sources + targets), "the numbers of devices are not negative")
-    attributes = {"source_target_pairs": _table(x, pairs, 2), **_channel(x, channel_id)}
+        pairs = checked_pairs(rule, source_target_pairs)
+    attributes = {PAIRS: table_attribute(pairs, 2, x.builder.context), **_channel(x, channel_id)}
     return x.builder.emit("stablehlo.collective_permute", [x], x.shape, attributes)
 
 
@@ -260,8 +256,8 @@ def reduce_scatter(
         computation: of two scalars of the element type.
         scatter_dimension: the dimension.
         shard_count: the number of devices in a group, and of blocks.
-        replica_groups: the groups, which give the order of the blocks.
-        channel_id: reductions of one channel talk to each other, across modules and partitions.
+        replica_groups: the groups, of replicas, which give the order of the blocks.
+        channel_id: with one above 0 all partitions of a group's replicas take part.
         use_global_device_ids: the numbers in the groups count replicas and partitions through.
 
     Raises:
@@ -286,8 +282,7 @@ def reduce_scatter(
             rule("", size > 0, f"dimension {place} must not have size 0: StableHLO refuses that")
             rule("C1", size % count == 0, f"dimension {place} of size {size} can't be split into {count} equal blocks")
         groups = _groups(rule, "C3", "C5", replica_groups)
-        fits = all(len(group) == count for group in groups)
-        rule("C1", fits, f"each of replica_groups must have shard_count, {count}, members")
+        _check_count(rule, "C1", groups, count, channel_id, use_global_device_ids)
         _check_global(rule, "C6", channel_id, use_global_device_ids)
         bodies = [_reducer(rule, "C7", [x], computation) for x in xs]
     attributes = {
@@ -357,18 +352,11 @@ def _reducer(rule: Rules, number: str, xs: Sequence[XlaOp], given: Computation) 
     return body
 
 
-def _rows(rule: Rules, name: str, given: object) -> list[tuple[int, ...]]:
-    try:
-        return [tuple(map(index, row)) for row in given]  # type: ignore[attr-defined]  # the error is ours
-    except TypeError:
-        rule.broken("", f"{name} must be a sequence of sequences of integers, not {given!r}")
-
-
 def _groups(
     rule: Rules, unique: str, in_range: str, given: Groups, *, all_devices: bool = True
 ) -> list[tuple[int, ...]]:
     """The groups; together they have each of N devices once, or, without `all_devices`, some."""
-    groups = _rows(rule, "replica_groups", given)
+    groups = checked_rows(rule, "replica_groups", given)
     devices = [device for group in groups for device in group]
     rule("", all(groups), "a group of replica_groups must not be empty")
     rule(unique, len(set(devices)) == len(devices), "replica_groups must not name a device twice")
@@ -384,10 +372,27 @@ def _check_global(rule: Rules, number: str, channel_id: int | None, use_global_d
     rule(number, holds, "use_global_device_ids needs a channel_id above 0")
 
 
+def _check_count(
+    rule: Rules,
+    number: str,
+    groups: Sequence[Sequence[int]],
+    count: int,
+    channel_id: int | None,
+    use_global_device_ids: bool,
+) -> None:
+    """The groups have `shard_count` members; where they are of replicas times all partitions, a part of that."""
+    if channel_id is not None and channel_id > 0 and not use_global_device_ids:
+        fits = all(count % len(group) == 0 for group in groups) and len({len(group) for group in groups}) < 2
+        rule(number, fits, f"each of replica_groups must have as many members, and shard_count, {count}, a multiple")
+    else:
+        fits = all(len(group) == count for group in groups)
+        rule(number, fits, f"each of replica_groups must have shard_count, {count}, members")
+
+
 def _group_attributes(x: XlaOp, groups: Sequence[Sequence[int]], channel_id: int | None) -> dict[str, Any]:
     width = max((len(group) for group in groups), default=0)
     padded = [[*group, *[-1] * (width - len(group))] for group in groups]
-    return {"replica_groups": _table(x, padded, width), **_channel(x, channel_id)}
+    return {"replica_groups": table_attribute(padded, width, x.builder.context), **_channel(x, channel_id)}
 
 
 def _channel(x: XlaOp, channel_id: int | None) -> dict[str, Any]:
@@ -398,8 +403,3 @@ def _channel(x: XlaOp, channel_id: int | None) -> dict[str, Any]:
 
 def _global(x: XlaOp, use_global_device_ids: bool) -> dict[str, Any]:
     return {"use_global_device_ids": ir.UnitAttr.get(x.builder.context)} if use_global_device_ids else {}
-
-
-def _table(x: XlaOp, rows: Sequence[Sequence[int]], width: int) -> ir.Attribute:
-    array = np.array(rows, np.int64).reshape(len(rows), width)
-    return dense_attribute(array, ir.Type.parse(Shape("s64", array.shape).mlir, x.builder.context))

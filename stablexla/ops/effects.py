@@ -8,6 +8,7 @@ from __future__ import annotations
 from stablexla.checking import Operands, Rules, checking
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
+from stablexla.ops.device_pairs import PAIRS, Pairs, checked_pairs, table_attribute
 from stablexla.ops.registry import ANY, operation
 
 # Types of channels, as StableHLO numbers them.
@@ -119,18 +120,21 @@ def _check_outfeed(rule: Rules, x: XlaOp, wanted: Shape | None) -> None:
 
 
 @operation("stablehlo.send", ANY)
-def send(operand: XlaOp, channel_handle: int) -> XlaOp:
+def send(operand: XlaOp, channel_handle: int, source_target_pairs: Pairs = ()) -> XlaOp:
     """Sends `operand` to the `recv` of the same channel, in this program or in another one.
 
     Args:
         operand: an array.
         channel_handle: the channel's number.
+        source_target_pairs: with them, the devices of this program that send, each with the one that gets it; they
+            number partitions, or replicas where there is one partition. Such a send does not wait, and follows nothing
+            but the other sends over its channel.
 
     Returns:
         The token of what comes after it.
 
     Raises:
-        ShapeError: (I1) no array.
+        ShapeError: (I1) no array; (C1) not pairs; (C2) a source twice; (C3) a target twice; (C4) a negative number.
 
     Source: `Send` of XLA's operation semantics; StableHLO `send`.
 
@@ -142,15 +146,18 @@ def send(operand: XlaOp, channel_handle: int) -> XlaOp:
         x = rule.op("operand", operand)
         rule("I1", x.shape.is_array, "operand must be an array")
         rule.integer("channel_handle", channel_handle)
+        pairs = checked_pairs(rule, source_target_pairs)
+    if pairs:
+        return send_with_token(x, x.builder.create_token(), channel_handle, source_target_pairs)
     return x.builder.follow(send_with_token(x, x.builder.token_before(), channel_handle))
 
 
 @operation("stablehlo.send", ANY)
-def send_with_token(operand: XlaOp, token: XlaOp, channel_handle: int) -> XlaOp:
+def send_with_token(operand: XlaOp, token: XlaOp, channel_handle: int, source_target_pairs: Pairs = ()) -> XlaOp:
     """`send` after a token; the next token.
 
     Raises:
-        ShapeError: (I1) no array; (I2) a token that is none.
+        ShapeError: (I1) no array; (I2) a token that is none; (C1) to (C4) as `send`.
 
     Source: `Send` of XLA's operation semantics; StableHLO `send`.
 
@@ -159,7 +166,7 @@ def send_with_token(operand: XlaOp, token: XlaOp, channel_handle: int) -> XlaOp:
     XlaOp(stablehlo.send, token)
     """
     with checking("send_with_token", operand=operand, token=token, channel_handle=channel_handle) as rule:
-        return _send(rule, operand, token, channel_handle, DEVICE_TO_DEVICE)
+        return _send(rule, operand, token, channel_handle, DEVICE_TO_DEVICE, source_target_pairs)
 
 
 @operation("stablehlo.send", ANY)
@@ -181,20 +188,21 @@ def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, channel
         return _send(rule, x, token, channel_handle, DEVICE_TO_HOST)
 
 
-def _send(rule: Rules, operand: object, token: object, channel_handle: object, kind: int) -> XlaOp:
+def _send(rule: Rules, operand: object, token: object, channel_handle: object, kind: int, pairs: Pairs = ()) -> XlaOp:
     x, before = rule.op("operand", operand), _token(rule, "I2", token)
     rule("I1", x.shape.is_array, "operand must be an array")
     rule.one_builder([x, before])
     attributes = x.builder.channel(rule.integer("channel_handle", channel_handle), kind)
+    attributes |= _pairs(rule, pairs, x)
     return x.builder.emit("stablehlo.send", [x, before], Shape.token(), attributes)
 
 
 @operation("stablehlo.recv", ANY)
-def recv_with_token(token: XlaOp, shape: Shape, channel_handle: int) -> XlaOp:
+def recv_with_token(token: XlaOp, shape: Shape, channel_handle: int, source_target_pairs: Pairs = ()) -> XlaOp:
     """`b.recv` after a token: the tuple of the data and the next token.
 
     Raises:
-        ShapeError: (C3) a shape that is no array's; (I1) a token that is none.
+        ShapeError: (I1) a token that is none; (C3) a shape that is no array's; (C1) to (C4) as `send` for the pairs.
 
     Source: `Recv` of XLA's operation semantics; StableHLO `recv`.
 
@@ -203,7 +211,7 @@ def recv_with_token(token: XlaOp, shape: Shape, channel_handle: int) -> XlaOp:
     XlaOp(stablehlo.recv, (f32[2,3], token))
     """
     with checking("recv_with_token", token=token, shape=shape, channel_handle=channel_handle) as rule:
-        return _recv(rule, token, shape, channel_handle, DEVICE_TO_DEVICE)
+        return _recv(rule, token, shape, channel_handle, DEVICE_TO_DEVICE, source_target_pairs)
 
 
 @operation("stablehlo.recv", ANY)
@@ -223,12 +231,18 @@ def recv_from_host(token: XlaOp, shape: Shape, channel_handle: int) -> XlaOp:
         return _recv(rule, token, shape, channel_handle, HOST_TO_DEVICE)
 
 
-def _recv(rule: Rules, token: object, shape: object, channel_handle: object, kind: int) -> XlaOp:
+def _recv(rule: Rules, token: object, shape: object, channel_handle: object, kind: int, pairs: Pairs = ()) -> XlaOp:
     before = _token(rule, "I1", token)
     if not isinstance(shape, Shape) or not shape.is_array:
         rule.broken("C3", "shape must be that of an array", "sx.f32[2, 3]")
     attributes = before.builder.channel(rule.integer("channel_handle", channel_handle), kind)
+    attributes |= _pairs(rule, pairs, before)
     return before.builder.emit("stablehlo.recv", [before], Shape.tuple((shape, Shape.token())), attributes)
+
+
+def _pairs(rule: Rules, given: Pairs, x: XlaOp) -> dict[str, object]:
+    pairs = checked_pairs(rule, given)
+    return {PAIRS: table_attribute(pairs, 2, x.builder.context)} if pairs else {}
 
 
 def _token(rule: Rules, number: str, token: object) -> XlaOp:

@@ -60,7 +60,8 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
         flush_denormals=cpu.flush_denormals,
         keep_alive=code,
         host=host,
-        **({"collectives": collectives, "num_devices": signature.num_devices} if signature.num_devices > 1 else {}),
+        collectives=collectives,
+        num_devices=signature.num_devices,
     )
 
 

@@ -37,8 +37,8 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
         Step(
             "stablehlo",
             "stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,stablexla-refine-shapes,"
-            f"stablexla-legalize-quantized,stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},stablexla-keep-ruled,"
-            "stablexla-decompose-composites,stablexla-inline-calls,stablexla-order-channels,"
+            f"stablexla-legalize-quantized,stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},"
+            "stablexla-keep-ruled,stablexla-decompose-composites,stablexla-inline-calls,stablexla-order-channels,"
             "func.func(chlo-legalize-to-stablehlo),cse,stablexla-find-scans",
         ),
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),

@@ -12,11 +12,17 @@ from stablexla.targets.partition.axes import Axes, Axis, Sharding, axes_of, coun
 from stablexla.targets.partition.emit import Emitter, array, create, like
 from stablexla.targets.partition.factors import Factors, Shape, ints
 
+SIZES = "slice_sizes"
+
 
 def cut_factors(
     factors: Factors, operands: Sequence[Sharding], wanted: Sequence[Sharding] | None, sizes: Sequence[int]
 ) -> dict[int, Axes]:
-    """The axes that each factor is cut along: as the results are wanted, then as the operands are, big ones first."""
+    """The axes that each factor is cut along.
+
+    A sum's are taken where both operands have the same; then as the results are wanted, then as the operands are, big
+    ones first.
+    """
     chosen: dict[int, Axes] = {}
     used: set[Axis] = set()
 
@@ -29,6 +35,10 @@ def cut_factors(
                 chosen[factor] = free
                 used.update(free)
 
+    for factor in factors.sums:
+        cuts = [s[ids.index(factor)] for ids, s in zip(factors.operands, operands, strict=True) if factor in ids]
+        if len(cuts) > 1 and all(cut == cuts[0] for cut in cuts):
+            offer([factor], (cuts[0],))
     for ids, sharding in zip(factors.results, wanted or (), strict=False):
         offer(ids, sharding)
     for i in sorted(range(len(operands)), key=lambda i: -sizes[i]):
@@ -50,17 +60,10 @@ def sharding_by(ids: Sequence[int | None], chosen: dict[int, Axes]) -> Sharding:
 
 def adapt(op: Any, shapes: Sequence[Shape], parts: Sequence[Shape]) -> None:
     """Changes what an operation says of sizes: `shapes` are its operands' whole shapes, `parts` the parts'."""
-    if op.name == "stablehlo.slice":
-        for name in ("start_indices", "limit_indices"):
-            _replace_whole(op, name, shapes[0], parts[0], 0 if name == "start_indices" else None)
-    elif op.name in ("stablehlo.dynamic_slice", "stablehlo.gather"):
-        _replace_whole(op, "slice_sizes", shapes[0], parts[0], None)
-
-
-def _replace_whole(op: Any, name: str, shape: Shape, part: Shape, fixed: int | None) -> None:
-    values = ints(op, name)
-    rows = enumerate(zip(values, shape, part, strict=True))
-    op.attributes[name] = array([v if n == p else (p if fixed is None else fixed) for _, (v, n, p) in rows])
+    names = {"stablehlo.slice": "limit_indices", "stablehlo.dynamic_slice": SIZES, "stablehlo.gather": SIZES}
+    if (name := names.get(op.name)) is not None:
+        rows = zip(ints(op, name), shapes[0], parts[0], strict=True)
+        op.attributes[name] = array([part if value == size else value for value, size, part in rows])
 
 
 def splat_of(value: Any, shape: Shape) -> Any:

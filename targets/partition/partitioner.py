@@ -88,9 +88,15 @@ class Partitioner:
         main.attributes["function_type"] = hlo_ir.TypeAttr.get(
             hlo_ir.FunctionType.get(inputs, [v.type for v in terminator.operands])
         )
-        for op in reversed(self._dead):
+        for op in self._dead:
             op.erase()
         return taken, given
+
+    def _drop(self, op: Any) -> None:
+        """Has an operation erased at the end, when nothing uses it any more. Itself it uses only what stays."""
+        for i, value in enumerate(list(op.operands)):
+            op.operands[i] = self._parts[value].value
+        self._dead.append(op)
 
     def _take(self, argument: Any, note: Any) -> Part:
         shape = shape_of(argument.type)
@@ -147,7 +153,7 @@ class Partitioner:
         elif name in ("sdy.manual_computation", "sdy.named_computation"):
             self._manual(op)
         elif name == "sdy.sharding_group":
-            self._dead.append(op)
+            self._drop(op)
         elif name.startswith("sdy."):
             raise UnsupportedError(f"sums that are not added up yet{place_of(op.location)}", operation=name)
         elif name in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
@@ -170,7 +176,7 @@ class Partitioner:
         result, value = op.results[0], op.attributes["value"]
         if op.name == "sdy.constant":
             made = hlo_ir.Operation.create("stablehlo.constant", results=[result.type], attributes={"value": value})
-            self._dead.append(op)
+            self._drop(op)
         else:
             made = op
         wanted = self._wanted(op)
@@ -197,13 +203,13 @@ class Partitioner:
     def _reshard(self, op: Any, sharding: Sharding) -> None:
         value = op.operands[0]
         self._parts[op.results[0]] = Part(self._as(value, sharding), sharding, self._shape(value))
-        self._dead.append(op)
+        self._drop(op)
 
     def _pass_on(self, op: Any) -> None:
         parts = [self._parts[value] for value in op.operands]
         if op.name != "stablehlo.optimization_barrier":
             self._parts[op.results[0]] = parts[0]
-            self._dead.append(op)
+            self._drop(op)
             return
         for i, (part, result) in enumerate(zip(parts, op.results, strict=True)):
             op.operands[i] = part.value
@@ -245,14 +251,14 @@ class Partitioner:
         outer, self._context = self._context, (*self._context, *manual)
         terminator = self._visit_all(block)
         with hlo_ir.InsertionPoint(terminator), terminator.location:
-            for value, result, sharding in zip(list(terminator.operands), op.results, outs, strict=True):
+            for i, (result, sharding) in enumerate(zip(op.results, outs, strict=True)):
                 inner = tuple(tuple(a for a in axes if a not in manual) for axes in sharding)
-                made = self._as(value, inner)
+                made = terminator.operands[i] = self._as(terminator.operands[i], inner)
                 self._parts[result] = Part(made, sharding, shape_of(result.type))
         for each in [each.operation for each in block.operations][:-1]:
             each.move_before(op)
         self._context = outer
-        self._dead.append(op)
+        self._drop(op)
 
     def _of_computation(self, op: Any, key: str, shapes: Sequence[Any], manual: Axes) -> list[Sharding]:
         if key not in op.attributes:
@@ -276,7 +282,7 @@ class Partitioner:
             self._parts[result] = Part(self._whole(value), sharding, shape_of(result.type))
         if list(self._parts[result].value.type.shape) != local_shape(self._shape(result), self._parts[result].sharding):
             raise UnsupportedError(f"no such part of {value.type}{place_of(op.location)}", operation=target)
-        self._dead.append(op)
+        self._drop(op)
 
     def _compute(self, op: Any, behind: Any) -> None:
         parts = [self._parts[value] for value in op.operands]

@@ -41,6 +41,11 @@ class Partitioned:
     outputs: tuple[ArraySharding, ...]
 
 
+def is_sharded(module: hlo_ir.Module) -> bool:
+    """Whether a module says how its arrays lie on several partitions."""
+    return count_of(module, "partitions") > 1 and (_says(module, SHARDING, "sdy.") or _says(module, KEY))
+
+
 def partitioned(module: hlo_ir.Module) -> Partitioned | None:
     """Partitions a module, which is changed, for as many partitions as it says; None where nothing is sharded.
 
@@ -49,12 +54,10 @@ def partitioned(module: hlo_ir.Module) -> Partitioned | None:
         CompileError: Shardy's propagation failed.
     """
     devices = count_of(module, "partitions")
-    if devices == 1:
-        return None
     with module.context:
-        is_gspmd = _says(module, KEY)
-        if not is_gspmd and not _says(module, SHARDING, "sdy."):
+        if not is_sharded(module):
             return None
+        is_gspmd = _says(module, KEY)
         inline_calls(module)
         _drop_inner_constraints(module)
         if is_gspmd:

@@ -6,14 +6,14 @@ The native runtime takes plain contiguous arrays and the commonest numbers by it
 from __future__ import annotations
 
 import cmath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from stablexla.dialects.errors import CollectiveError, ExecutionError
+from stablexla.dialects.errors import ExecutionError
 from stablexla.targets.runtime._runtime import ArraySpec, array_of_dlpack
 from stablexla.targets.runtime.host_devices import current_device
 
@@ -215,10 +215,3 @@ def raise_ffi_failure(name: str, message: str) -> None:
     if current_device() >= 0:
         error.add_note(f"on device {current_device()}")
     raise error
-
-
-def raise_collective(
-    summary: str, operation: str, place: str, group: Sequence[int], arrived: Sequence[int], missing: Mapping[int, str]
-) -> NoReturn:
-    """For devices that wait for others which do not come."""
-    raise CollectiveError(summary, operation=operation, place=place, group=group, arrived=arrived, missing=missing)

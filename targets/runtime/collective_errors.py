@@ -103,7 +103,8 @@ def _arrivals(
     if facts["kind"] in ("unreceived", "mismatch", "outer"):
         return (), {}
     states = {device: (state, at) for device, state, at in facts["devices"]}
-    arrived = tuple(d for d in facts["group"] if states.get(d, ("", -1)) == ("waiting", facts["number"]))
+    candidates = facts["group"][1:] if config.get("op") == "recv" else facts["group"]  # from whom, to whom
+    arrived = tuple(d for d in candidates if states.get(d, ("", -1)) == ("waiting", facts["number"]))
     rest = [d for d in facts["group"] if d not in arrived]
     return arrived, {d: _where(configs, *states.get(d, ("elsewhere", -1))) for d in rest}
 

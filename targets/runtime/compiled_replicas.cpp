@@ -37,16 +37,10 @@ struct Shared {
   void (*go)(Shared& shared, std::size_t index, ReleasedGil& gil);
 };
 
-const char* kind_of(Stop::Kind kind) {
-  constexpr const char* names[] = {"",        "deadlock", "time limit", "raised",    "interrupted",
-                                   "outer",   "mismatch", "unreceived", "elsewhere", "transport"};
-  return names[kind];
-}
-
 nb::dict as_dict(const DeviceRun& run) {
   const Stop& why = run.why();
   nb::dict dict;
-  dict["kind"] = kind_of(why.kind);
+  dict["kind"] = why.text();
   dict["device"] = why.device;
   dict["number"] = why.number;
   dict["group"] = nb::cast(why.group);

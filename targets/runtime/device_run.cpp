@@ -29,6 +29,12 @@ void fill_zeros(const Collective& what, void** outputs) {
 
 }  // namespace
 
+const char* Stop::text() const {
+  constexpr const char* names[] = {"",      "deadlock", "time limit", "raised",    "interrupted",
+                                   "outer", "mismatch", "unreceived", "elsewhere", "transport"};
+  return names[kind];
+}
+
 DeviceRun::DeviceRun(const Collectives& collectives, int total, int first, int count)
     : collectives_(collectives), total_(total), first_(first), devices_(static_cast<std::size_t>(count)) {
   for (int i = 0; i < count; ++i) {
@@ -101,7 +107,7 @@ bool DeviceRun::end(Device& caller) {
     }
   }
   if (!is_stopped() && transport_ != nullptr) {
-    Failure said = transport_->end(key_, deadline(), waiting(caller));
+    Failure said = std::exchange(transport_, nullptr)->end(key_, deadline(), waiting(caller));
     if (!said.summary.empty()) stop(Stop::kTransport, caller.number, -1, nullptr, std::move(said));
   }
   messages_.clear();
@@ -139,7 +145,7 @@ void DeviceRun::stop(Stop::Kind kind, int device, std::int64_t number, const std
     for (Device& each : devices_) why_.devices.push_back({each.number, each.state.load(), each.at.load()});
     stopped_.store(true);
   }
-  if (transport_ != nullptr) transport_->failed(key_, why_.said.summary);
+  if (transport_ != nullptr) transport_->failed(key_, why_.said.summary.empty() ? why_.text() : why_.said.summary);
   for (auto& groups : meetings_)
     for (auto& meeting : groups)
       if (meeting != nullptr) meeting->stop();

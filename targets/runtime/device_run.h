@@ -54,6 +54,8 @@ struct Stop {
     std::int64_t at;
   };
   std::vector<Where> devices;
+
+  const char* text() const;  // the kind in a word or two
 };
 
 using Collectives = std::vector<Collective>;

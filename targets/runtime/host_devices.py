@@ -14,7 +14,7 @@ from stablexla.targets.runtime.queues import ItemQueue
 
 def current_device() -> int:
     """The number of the device that called the handler; -1 in a program for one device."""
-    return _runtime.current_device() if hasattr(_runtime, "current_device") else -1
+    return _runtime.current_device()
 
 
 def is_stopped() -> bool:

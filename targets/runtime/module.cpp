@@ -3,10 +3,12 @@
 #include <nanobind/operators.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "blas_threads.h"
 #include "compiled_function.h"
@@ -96,13 +98,13 @@ nb::list execute(const CompiledFunction& self, nb::sequence given, bool donate) 
 }
 
 nb::list execute_replicated(const CompiledFunction& self, nb::sequence given, int first, bool donate,
-                            nb::object time_limit) {
+                            std::optional<double> time_limit) {
   std::vector<nb::object> arguments;
   for (nb::handle each : given) {  // the callers' lists may change meanwhile
     arguments.push_back(nb::steal(PySequence_Tuple(each.ptr())));
     if (!arguments.back().is_valid()) throw nb::python_error();
   }
-  const double seconds = time_limit.is_none() ? -1 : std::max(0.0, nb::cast<double>(time_limit));
+  const double seconds = time_limit ? std::max(0.0, *time_limit) : -1;
   nb::list results;
   for (auto& made : self.execute_replicated(arguments, first, donate, seconds)) {
     nb::list device;
@@ -185,7 +187,7 @@ NB_MODULE(_runtime, m) {
            "Calls the program; always a list of arrays. With `donate`, those in `aliases` may lie where their argument "
            "lay.")
       .def("execute_replicated", &execute_replicated, "arguments"_a, "first"_a = 0, "donate"_a = false,
-           "time_limit"_a = 60.0,
+           "time_limit"_a.none() = 60.0,
            "Calls the program for the devices from `first` on at once, one for each row of arguments, and gives a row\n"
            "of results for each. A device waits for others at most `time_limit` seconds, with None for ever.")
       .def("seed", &CompiledFunction::seed, "number"_a, "From now on random keys are those of this number, anew.")

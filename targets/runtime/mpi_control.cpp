@@ -151,6 +151,7 @@ std::string MpiControl::death_of(int process) {
   const int pid = pids_[static_cast<std::size_t>(process)];
   if (pid == 0 || !((kill(pid, 0) != 0 && errno == ESRCH) || is_zombie(pid))) return "";
   const std::string text = process_name(process) + " (pid " + std::to_string(pid) + ") is gone";
+  dead_.insert(process);
   if (left_.emplace(process, text).second) ++troubles_;
   return text;
 }
@@ -227,9 +228,12 @@ void MpiControl::ask(Wait& wait) {
     if (left_.count(process) == 0) post(process, message);
 }
 
-void MpiControl::look() {
+bool MpiControl::look_for_dead() {
   std::lock_guard lock(mutex_);
   drain();
+  for (int process = 0; process < size(); ++process)
+    if (process != rank_) death_of(process);
+  return !dead_.empty();
 }
 
 void MpiControl::look(Wait& wait) {

@@ -62,7 +62,7 @@ class MpiControl {
   void arrived(Wait& wait, int process);
   void ask(Wait& wait);   // the processes of missing devices where they are
   void look(Wait& wait);  // at what came in, and whether the missing ones are alive
-  void look();
+  bool look_for_dead();   // whether a process has ended without having said so
 
   // Meetings of processes before they make a communicator: says that this one is at `stage`.
   void join(std::uint64_t key, int stage, const std::vector<int>& processes);
@@ -101,6 +101,7 @@ class MpiControl {
   std::deque<std::unique_ptr<Sent>> sent_;
   std::map<Key, std::string> failures_;
   std::map<int, std::string> left_;
+  std::set<int> dead_;
   std::map<std::uint64_t, std::uint64_t> runs_;       // how many of each program have begun
   std::map<std::uint64_t, std::string> names_;
   std::set<Key> active_;

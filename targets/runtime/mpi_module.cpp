@@ -78,9 +78,9 @@ nb::object gather(int local, const Arrays& own, const std::vector<Arrays>& other
   return nb::make_tuple(failure.summary, failure.arrived, failure.missing);
 }
 
-bool leave(double seconds) {
+bool leave(double seconds, bool failed) {
   ReleasedGil gil;
-  return mpi().leave(seconds);
+  return mpi().leave(seconds, failed);
 }
 
 void end_process_after(double seconds) {
@@ -100,8 +100,9 @@ void bind_mpi(nb::module_& m) {
   m.def("gather_mpi", gather, "local"_a, "own"_a, "others"_a, "time_limit"_a,
         "Sends the arrays `own` (addresses and bytes) to all processes, and fills others[process] with theirs.\n"
         "Returns None, or what went wrong: summary, devices that came, and where the others are.");
-  m.def("leave_mpi", leave, "seconds"_a,
-        "Tells the other processes that this one ends; false when they do not come to their end in time.");
+  m.def("leave_mpi", leave, "seconds"_a, "failed"_a,
+        "Tells the other processes that this one ends, and waits until all do. Where something failed they have that\n"
+        "many seconds; false when they take longer, or are gone.");
   m.def("end_process_after", end_process_after, "seconds"_a,
         "Ends the process with status 1 if it still runs then, whatever it does.");
 }

@@ -1,9 +1,8 @@
 #include "mpi_transport.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace stablexla {
@@ -58,6 +57,7 @@ void MpiTransport::failed(RunKey run, const std::string& why) {
     std::lock_guard lock(mutex_);
     sent_.remove_if([&](const Sent& sent) { return sent.run.program == run.program && sent.run.number == run.number; });
   }
+  failed_ = true;
   control_.failed(run, why);
 }
 
@@ -210,6 +210,7 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
     return failure;
   }
   control_.end(run);
+  failed_ = false;
   last_run = run;
   gathers = 0;
   return {};
@@ -239,16 +240,19 @@ Failure MpiTransport::gather(int local, const std::vector<Array>& own, const std
   return {};
 }
 
-bool MpiTransport::leave(double seconds) {
-  const Deadline limit = Clock::now() + std::chrono::microseconds(static_cast<std::int64_t>(seconds * 1e6));
+bool MpiTransport::leave(double seconds, bool failed) {
+  const auto in = [](double time) {
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time));
+  };
+  Deadline limit = failed || failed_ ? in(seconds) : Deadline::max();
   control_.leave();
   MpiHandle request = 0;
   int error = 0;
   if (mpi_.ibarrier(world_.data, &request) != 0) return false;
   while (!mpi_.is_done(request, error)) {
     if (Clock::now() > limit) return false;
-    control_.look();
-    sched_yield();
+    if (control_.look_for_dead()) limit = std::min(limit, in(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return error == 0;
 }

@@ -5,6 +5,7 @@
 // collectives wait for each other, which is found out, and never take one's data for another's.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <map>
 #include <memory>
@@ -53,8 +54,9 @@ class MpiTransport : public Transport {
   };
   Failure gather(int local, const std::vector<Array>& own, const std::vector<std::vector<Array>>& others,
                  Deadline deadline, const Waiting& waiting);
-  // Tells the others that this process ends, and waits for them to end too. False when they have not in time.
-  bool leave(double seconds);
+  // Tells the others that this process ends, and waits for them to end too; for so many seconds where something has
+  // failed. False when they do not.
+  bool leave(double seconds, bool failed);
 
  private:
   // A message that its receiver has not begun to take.
@@ -74,6 +76,7 @@ class MpiTransport : public Transport {
   const MpiWorld world_;
   MpiControl control_;
   std::mutex mutex_;
+  std::atomic<bool> failed_{false};  // the last run
   std::map<std::vector<int>, MpiHandle> communicators_;
   std::list<Sent> sent_;
   std::map<std::tuple<std::uint64_t, std::uint64_t, std::int64_t, int, int, bool>, std::uint64_t> counts_;

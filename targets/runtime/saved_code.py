@@ -72,8 +72,8 @@ def describe(function: CompiledFunction) -> tuple[dict[str, Any], dict[str, Part
         "flush_denormals": function.flush_denormals,
         "constants": [constant.nbytes for constant in constants],
         "host_calls": None if host is None else list(host.calls),
-        "num_devices": (several := getattr(function, "num_devices", 1)),
-        "collectives": list(function.collectives) if several > 1 else [],
+        "num_devices": function.num_devices,
+        "collectives": list(function.collectives),
     }
     padded = [part for c in constants for part in (c.data, bytes(-c.nbytes % ALIGNMENT))]
     files = function.keep_alive.object_files()
@@ -99,7 +99,6 @@ def restore(
     calls = description["host_calls"]
     _check_functions(calls or ())
     code = LoadedCode(_cut(sections["code"], description["code"]))
-    several = description["num_devices"]
     return CompiledFunction(
         name,
         code.entry,
@@ -110,8 +109,9 @@ def restore(
         aliases=dict(description["aliases"]),
         flush_denormals=description["flush_denormals"],
         keep_alive=code,
-        host=None if calls is None else _host(name, calls, several),
-        **({"collectives": _plain(description["collectives"]), "num_devices": several} if several > 1 else {}),
+        host=None if calls is None else _host(name, calls, description["num_devices"]),
+        collectives=_plain(description["collectives"]),
+        num_devices=description["num_devices"],
     )
 
 

@@ -276,7 +276,9 @@ class TestStablehlo:
                 ["tensor<2x2xi64>"] * 2,
                 ["tensor<2x4xi64>"] * 2,
             )
-            check(text, grid, [list(pair) for pair in zip(first, second, strict=True)], expected)
+            # XLA:CPU does not take several operands in a manual computation, which partitions are given it by.
+            against = BOTH if grid is TWO else ["interpreter"]
+            check(text, grid, [list(pair) for pair in zip(first, second, strict=True)], expected, against=against)
 
     def test_all_reduce(self) -> None:
         first, second = [s64(1, 2, 3, 4), s64(5, 6, 7, 8)], [s64(9, 10, 11, 12), s64(13, 14, 15, 16)]

@@ -11,6 +11,7 @@ void (*collective)(int64_t, void**, void**, Combine);
 void (*call_host)(int64_t, void**, void**);
 int64_t (*device_id)(void);
 uint64_t (*random_key)(void);
+void (*parallel_for)(void (*)(void*, int64_t, int64_t), void*, int64_t, int64_t);
 
 #define COMBINE(name, type, value)                                                           \
   static void name(const void* left, const void* right, void* out, int64_t lo, int64_t hi) { \
@@ -25,7 +26,16 @@ COMBINE(ordered, float, a[i] * 0.5f + b[i]) /* neither commutative nor associati
 
 static const Combine combines[] = {0, add_float, add_double, add_byte, ordered};
 
-enum { COLLECTIVE, HOST, DEVICE, KEY };
+enum { COLLECTIVE, HOST, DEVICE, KEY, PARALLEL };
+
+/* notes the device that each of 64 pieces is done for */
+static void note_devices(void* ctx, int64_t lo, int64_t hi) {
+  for (int64_t i = lo; i < hi; ++i) {
+    volatile double work = 1;
+    for (int n = 0; n < 20000; ++n) work *= 1.0000001;
+    ((int64_t*)ctx)[i] = device_id();
+  }
+}
 
 static void run(void** packed, int64_t parameters) {
   const int64_t* script = *(const int64_t**)packed[parameters];
@@ -40,6 +50,7 @@ static void run(void** packed, int64_t parameters) {
       if (step[1] == COLLECTIVE) collective(step[2], outputs, inputs, combines[step[3]]);
       if (step[1] == HOST) call_host(step[2], outputs, inputs);
       if (step[1] == DEVICE) memcpy(outputs[0], &device, 8);
+      if (step[1] == PARALLEL) parallel_for(note_devices, outputs[0], 64, 1);
       if (step[1] == KEY) ((uint64_t*)outputs[0])[i] = random_key();
     }
   }

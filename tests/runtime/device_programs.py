@@ -25,6 +25,7 @@ SYMBOLS = {
     "call_host": "stablexla_call_host",
     "device_id": "stablexla_device_id",
     "random_key": "stablexla_next_random_key",
+    "parallel_for": "stablexla_parallel_for",
 }
 
 
@@ -68,6 +69,7 @@ collective = functools.partial(Step, 0)
 host = functools.partial(Step, 1)
 device = functools.partial(Step, 2)
 key = functools.partial(Step, 3)
+parallel = functools.partial(Step, 4)
 
 
 def mask(*devices: int) -> int:
@@ -126,17 +128,13 @@ def config(
     }
 
 
-def part(shape: Sequence[int], source: Sequence[int], target: Sequence[int], width: int = 4) -> dict[str, Any]:
-    """The copy of a part of a shape between arrays of the shapes `source` and `target`, in bytes, without its steps."""
+def moved(part: Sequence[int], source: Sequence[int], target: Sequence[int], steps: tuple[int, int], width: int) -> Any:
+    """The copy of a part between arrays of two shapes; the steps are counted in elements."""
 
-    def strides(of: Sequence[int]) -> list[int]:
-        return [width * int(np.prod(of[i + 1 :], dtype=np.int64)) for i in range(len(of))]
+    def strides(shape: Sequence[int]) -> list[int]:
+        return [width * int(np.prod(shape[i + 1 :], dtype=np.int64)) for i in range(len(shape))]
 
-    return {
-        "extents": (*shape, width),
-        "source": (*strides(source), 1),
-        "target": (*strides(target), 1),
-    }
+    return (*part, width), (*strides(source), 1), (*strides(target), 1), width * steps[0], width * steps[1]
 
 
 def run(function: CompiledFunction, *arguments: np.ndarray, **options: Any) -> list[list[np.ndarray]]:

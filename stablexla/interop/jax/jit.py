@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from types import MethodType
 from typing import Any, TypeAlias
@@ -81,6 +81,7 @@ class JitFunction:
         inside = internals()
         self._array_type, self._no_trace_under_way = inside.Array, inside.no_trace_under_way
         self._settings_now, self._flatten_tree = inside.settings, jax().tree_util.tree_flatten
+        self._has_meshes = True  # until JAX has been asked for its devices, which it then starts
         self._name = getattr(function, "__name__", type(function).__name__)
         update_wrapper(self, function, updated=())
 
@@ -96,6 +97,8 @@ class JitFunction:
             array_type = self._array_type
             # Arrays of JAX alone need no tree.
             types = tuple([a.aval if type(a) is array_type else None for a in args])
+            if self._has_meshes:
+                types = self._with_meshes(types, args)
             if (program := programs.get(types)) is not None:
                 return program.call_arrays(args)
         leaves, key = self._signature(args, kwargs)
@@ -118,8 +121,15 @@ class JitFunction:
             args, kwargs, static = self._static.split(args, kwargs)
         leaves, tree = self._flatten_tree((args, kwargs))
         array_type = self._array_type
-        types = [leaf.aval if type(leaf) is array_type else signature_of(leaf) for leaf in leaves]
-        return leaves, (tree, static, tuple(types))
+        types = tuple([leaf.aval if type(leaf) is array_type else signature_of(leaf) for leaf in leaves])
+        return leaves, (tree, static, self._with_meshes(types, leaves) if self._has_meshes else types)
+
+    def _with_meshes(self, types: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...]:
+        """The types, and for arrays on several devices how they lie there."""
+        self._has_meshes = jax().device_count() > 1
+        array_type = self._array_type
+        lie = [v.sharding if type(v) is array_type and len(v.sharding.device_set) > 1 else None for v in values]
+        return types if lie == [None] * len(lie) else (*types, tuple(lie))
 
     def _compile(
         self,
@@ -136,7 +146,8 @@ class JitFunction:
         if jax().config.jax_disable_jit or any(isinstance(leaf, internals().Tracer) for leaf in leaves):
             return None
         tree, static, _ = key
-        known = tree, static, tuple(map(jax().typeof, leaves))
+        types = tuple(map(jax().typeof, leaves))
+        known = tree, static, self._with_meshes(types, leaves) if self._has_meshes else types
         program = programs.get(known)
         if program is None:
             program = from_lowered(self.lower(*args, **kwargs), options=self._options, returns=self._returns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ from stablexla.interop.jax import donation
 from stablexla.interop.jax.arrays import Array, Returns, contents_of, maker, to_host
 from stablexla.interop.jax.callbacks import bind_callbacks, release_with
 from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_exported
+from stablexla.interop.jax.meshes import Mesh, devices_of
 from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.load import load
 from stablexla.targets.options import CompileOptions
+from stablexla.targets.partition import is_sharded
 
 
 class JaxProgram:
@@ -27,17 +29,22 @@ class JaxProgram:
         executable: what runs it; it takes the leaves of those arguments that the function uses.
     """
 
-    def __init__(self, executable: Executable, interface: Interface, returns: Returns = "jax") -> None:
+    def __init__(
+        self, executable: Executable, interface: Interface, returns: Returns = "jax", mesh: Mesh | None = None
+    ) -> None:
         self.name = interface.name
         self.executable = executable
         self._interface = interface
         self._array_type = internals().Array
         self._takes = [(i, spec.dtype) for i, spec in zip(interface.kept, executable.parameters, strict=True)]
-        self._execute = executable.execute
+        self._mesh = mesh
+        # What gives the results: each an array, or, on a mesh, what each device has of it.
+        self._execute: Callable[[Sequence[object]], Sequence[Any]] = executable.execute if mesh is None else mesh.run
         changed = interface.changed or (None,) * len(interface.out_avals)
+        kinds: list[Returns] = [returns if place is None else "jax" for place in changed]
         self._makers = [
-            maker(aval, returns if place is None else "jax")
-            for aval, place in zip(interface.out_avals, changed, strict=True)
+            maker(aval, kind) if mesh is None else mesh.maker(i, aval, kind)
+            for i, (aval, kind) in enumerate(zip(interface.out_avals, kinds, strict=True))
         ]
         # Every leaf is a parameter as it is, so that a small call costs little.
         everything = tuple(range(interface.in_tree.num_leaves))
@@ -83,7 +90,7 @@ class JaxProgram:
         results = self._execute([np.asarray(array) for array in arrays])
         return self._finish(results) if self._make_one is None else self._make_one(results[0])
 
-    def _finish(self, results: list[Array]) -> Any:
+    def _finish(self, results: Sequence[Any]) -> Any:
         if self._make_one is not None:
             return self._make_one(results[0])
         made = [make(array) for make, array in zip(self._makers, results, strict=True)]
@@ -91,6 +98,8 @@ class JaxProgram:
 
     def _call_donated(self, leaves: Sequence[Any]) -> Any:
         """Donated arguments are gone after the call; results take their memory where nobody else uses it."""
+        if self._mesh is not None:
+            return self._call_donated_on_mesh(leaves)
         arguments, all_free = [], True
         for i, dtype in self._takes:
             leaf = leaves[i]
@@ -104,6 +113,14 @@ class JaxProgram:
             for each, array in zip(made, results, strict=True):
                 donation.note(each, array)
         return self._interface.out_tree.unflatten(made)
+
+    def _call_donated_on_mesh(self, leaves: Sequence[Any]) -> Any:
+        """Donated arguments, whose parts lie apart, are only deleted."""
+        results = self._execute([to_host(leaves[i], dtype) for i, dtype in self._takes])
+        for i, _ in self._takes:
+            if i in self._interface.donated and isinstance(leaves[i], self._array_type):
+                leaves[i].delete()
+        return self._finish(results)
 
     def _call_changing(self, leaves: Sequence[Any]) -> Any:
         """Some arguments are references: the last results are what they hold after the call."""
@@ -133,7 +150,7 @@ def from_lowered(lowered: Any, *, options: CompileOptions | None = None, returns
         returns: whether results are JAX's arrays or numpy's.
 
     Raises:
-        UnsupportedError: something in it cannot be done, or it works on the parts that several devices hold.
+        UnsupportedError: something in it cannot be done.
         CompileError: a step of the pipeline failed.
 
     >>> import jax
@@ -142,10 +159,12 @@ def from_lowered(lowered: Any, *, options: CompileOptions | None = None, returns
     {'half': Array([0.5, 1. ], dtype=float32)}
     """
     module, callbacks = bind_callbacks(lowered._lowering.stablehlo(), lowered._lowering.compile_args["host_callbacks"])
-    # Shardings ask for several devices; but for what works on the parts of an array, one gives the same.
-    executable = compile_program(module, options=options, num_partitions=1)
+    executable = compile_program(module, options=options, num_partitions=_partitions(module))
     release_with(executable, callbacks)
-    return JaxProgram(executable, interface_of(lowered), returns)
+    details = lowered._lowering.compile_args
+    declared = details["out_shardings"]
+    known = (*details["in_shardings"], *declared, *details.get("intermediate_shardings", ()))
+    return JaxProgram(executable, interface_of(lowered), returns, _mesh(executable, known, declared))
 
 
 def from_exported(exported: Any, *, options: CompileOptions | None = None, returns: Returns = "jax") -> JaxProgram:
@@ -157,7 +176,7 @@ def from_exported(exported: Any, *, options: CompileOptions | None = None, retur
         returns: whether results are JAX's arrays or numpy's.
 
     Raises:
-        UnsupportedError: something in it cannot be done, or it works on the parts that several devices hold.
+        UnsupportedError: something in it cannot be done.
         CompileError: a step of the pipeline failed.
 
     >>> import jax
@@ -174,5 +193,17 @@ def from_exported(exported: Any, *, options: CompileOptions | None = None, retur
             f"it was exported for {', '.join(exported.platforms)}, not for the CPU", operation="export"
         )
     module = load(exported.mlir_module_serialized, trusted=is_known)
-    executable = compile_program(module, options=options, num_partitions=1)
-    return JaxProgram(executable, interface_of_exported(exported), returns)
+    executable = compile_program(module, options=options, num_partitions=_partitions(module))
+    return JaxProgram(executable, interface_of_exported(exported), returns, _mesh(executable, (), ()))
+
+
+def _partitions(module: Any) -> int | None:
+    """As many as the module says where something is sharded; where nothing is, one device gives the same."""
+    return None if is_sharded(module) else 1
+
+
+def _mesh(executable: Executable, known: Sequence[Any], declared: Sequence[Any]) -> Mesh | None:
+    """What runs the program on the devices that shardings of JAX name; None for one device."""
+    if executable.num_partitions == 1:
+        return None
+    return Mesh(executable, devices_of(known, executable.num_partitions), declared)

@@ -1,0 +1,289 @@
+"""One program in many processes, over MPI: `mpiexec -n 4 python program.py`, with `initialize()` at its beginning.
+
+Each process has its share of a program's devices; what they do together goes through the MPI library that mpi4py uses.
+Without mpiexec there is one process, which has all devices.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.errors import CollectiveError, ExecutionError, StablexlaError
+from stablexla.targets.runtime import _runtime
+
+Array = npt.NDArray[Any]
+
+_LAUNCHED = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
+_HINT = 'pip install "stablexla[mpi]"'
+_EXIT_LIMIT = 10.0
+"""Seconds for which a process that failed waits for the others to end too."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that run a program together.
+
+    Attributes:
+        rank: the number of this one.
+        size: how many there are.
+    """
+
+    rank: int
+    size: int
+
+
+_lock = threading.Lock()
+_world: World | None = None
+_kept: list[object] = []
+"""The communicators, which the native runtime knows by their handles."""
+
+
+def initialize() -> World:
+    """Makes this process one of those that `mpiexec` has started; may be called again, which changes nothing.
+
+    From then on a program for N devices has N / size of them in each process, in the order of ranks, and its collectives
+    reach those of the others. All processes must call it, and run the same programs in the same order. Where no launcher
+    of MPI has started the process, it is alone, and mpi4py is not needed.
+
+    MPI must allow calls from several threads at once, as mpi4py asks for if nobody says otherwise. Each process uses its
+    share of the machine's cores, unless `set_num_threads` or STABLEXLA_NUM_THREADS said how many threads it has. When
+    Python ends, so does MPI; a process whose neighbours failed does not wait for them.
+
+    Returns:
+        The processes: `rank` and `size`.
+
+    Raises:
+        StablexlaError: mpi4py is missing or finds no MPI, or MPI was initialised for one thread only.
+
+    Source: this package.
+
+    >>> sx.distributed.initialize()
+    World(rank=0, size=1)
+    """
+    global _world
+    with _lock:
+        if _world is None:
+            if "mpi4py.MPI" not in sys.modules and not any(name in os.environ for name in _LAUNCHED):
+                _world = World(0, 1)
+            else:
+                _world = _start()
+        return _world
+
+
+def is_initialized() -> bool:
+    """Whether `initialize` was called.
+
+    >>> _ = sx.distributed.initialize()
+    >>> sx.distributed.is_initialized()
+    True
+    """
+    return _world is not None
+
+
+def process_index() -> int:
+    """The number of this process; 0 before `initialize`.
+
+    >>> sx.distributed.process_index()
+    0
+    """
+    return 0 if _world is None else _world.rank
+
+
+def process_count() -> int:
+    """How many processes there are; 1 before `initialize`.
+
+    >>> sx.distributed.process_count()
+    1
+    """
+    return 1 if _world is None else _world.size
+
+
+def local_devices(count: int) -> range:
+    """Those of a program's devices that this process has.
+
+    Raises:
+        ExecutionError: the processes cannot have equally many.
+
+    >>> sx.distributed.local_devices(4)
+    range(0, 4)
+    """
+    processes = process_count()
+    if count % processes:
+        raise ExecutionError(
+            f"a program for {count} device(s) cannot run in {processes} processes, which have equally many",
+            hint=f"mpiexec -n with a number that divides {count}",
+        )
+    each = count // processes
+    return range(process_index() * each, (process_index() + 1) * each)
+
+
+def gather(
+    results: Sequence[Sequence[Array]], *, time_limit: float | None = 60.0, dynamic: bool = False
+) -> list[list[Array]]:
+    """The results of all devices in every process, straight from array to array.
+
+    Args:
+        results: those of this process's devices.
+        time_limit: seconds to wait for the others; None is for ever.
+        dynamic: whether shapes may differ from device to device, so that they are exchanged first.
+
+    Raises:
+        CollectiveError: processes that do not come.
+    """
+    local, own = len(results), [np.asarray(array, order="C") for each in results for array in each]
+    shapes = [tuple(array.shape for array in own)] * process_count()
+    if dynamic:
+        shapes = _exchange_shapes(local, own, time_limit)
+    parts = [
+        own if process == process_index() else [np.empty(s, array.dtype) for s, array in zip(of, own, strict=True)]
+        for process, of in enumerate(shapes)
+    ]
+    _exchange(local, own, parts, time_limit)
+    each = len(own) // local
+    return [part[i * each : (i + 1) * each] for part in parts for i in range(local)]
+
+
+def launcher() -> list[str]:
+    """The beginning of a command that starts programs in many processes; `-n N program` comes behind it.
+
+    It is the mpiexec that was installed beside this Python, or the first on the path. Processes that lose one of them
+    are not killed, but find out.
+
+    Raises:
+        StablexlaError: there is none.
+    """
+    beside = Path(sysconfig.get_path("scripts")) / "mpiexec"
+    path = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if path is None:
+        raise StablexlaError("mpiexec is not installed", hint=_HINT)
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=60)
+    said = done.stdout + done.stderr
+    if "HYDRA" in said:
+        return [path, "-disable-auto-cleanup"]
+    return [path, "--oversubscribe"] if re.search(r"open ?mpi|prte|openrte", said, re.IGNORECASE) else [path]
+
+
+def _start() -> World:
+    """Starts MPI, and tells the native runtime how to reach the other processes."""
+    MPI, ours = _import_mpi()
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        raise StablexlaError(
+            "MPI was initialised for calls from one thread at a time, and devices run in threads of their own",
+            hint='mpi4py.rc.thread_level = "multiple", which is the default, before mpi4py.MPI is imported',
+        )
+    world = World(MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size())
+    if world.size == 1:
+        return world
+    data, control = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
+    _kept.extend((data, control))
+    pids = _pids(MPI.COMM_WORLD, world)
+    neighbours = sum(pid != 0 for pid in pids)
+    cores = _runtime.default_num_threads()
+    names = ("BYTE", "REQUEST_NULL", "ERRORS_RETURN")
+    constants = {name: _handle(MPI, getattr(MPI, name)) for name in names}
+    constants |= {"ANY_SOURCE": MPI.ANY_SOURCE, "ANY_TAG": MPI.ANY_TAG}
+    constants["TAG_UB"] = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+    handles = _handle(MPI, data), _handle(MPI, control)
+    _runtime.start_mpi(_library(), constants, world.rank, *handles, pids, neighbours > cores)
+    if _runtime.get_num_threads() == cores and "STABLEXLA_NUM_THREADS" not in os.environ:
+        _runtime.set_num_threads(max(1, cores // neighbours))
+    atexit.register(_leave, MPI, ours)
+    return world
+
+
+def _import_mpi() -> tuple[Any, bool]:
+    """mpi4py's module, and whether it is this one that has to finalise MPI."""
+    ours = "mpi4py.MPI" not in sys.modules
+    try:
+        import mpi4py
+
+        if ours:
+            mpi4py.rc.finalize = False  # a process that failed could wait in it for ever
+        from mpi4py import MPI
+    except ImportError as error:
+        raise StablexlaError(f"many processes need mpi4py: {error}", hint=_HINT) from None
+    except RuntimeError as error:  # it finds no library
+        raise StablexlaError(f"mpi4py: {error}", hint=_HINT) from None
+    return MPI, ours
+
+
+def _pids(comm: Any, world: World) -> list[int]:
+    """The processes by rank, 0 for those that this one can't see."""
+    boot = int(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:15], 16)
+    own = np.array([boot, os.stat("/proc/self/ns/pid").st_ino, os.getpid()], np.int64)
+    rows = np.empty((world.size, 3), np.int64)
+    comm.Allgather(own, rows)
+    return [int(pid) if (host, space) == (own[0], own[1]) else 0 for host, space, pid in rows]
+
+
+def _handle(MPI: Any, value: Any) -> int:
+    """What C calls an object of MPI, as a signed number of 64 bits."""
+    handle = int(MPI._handleof(value))
+    return handle - (1 << 64) if handle >> 63 else handle
+
+
+def _library() -> str:
+    """The MPI library that mpi4py has loaded."""
+    found = set()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = line.split(maxsplit=5)[-1]
+        if re.match(r"lib(p?mpi|mpi_abi)(-[0-9a-f]+)?\.so", Path(path).name):
+            found.add(path)
+    if len(found) != 1:
+        raise StablexlaError(f"one MPI library should be loaded, but there are {len(found)}: {sorted(found)}")
+    return found.pop()
+
+
+def _exchange(local: int, own: Sequence[Array], parts: Sequence[Sequence[Array]], limit: float | None) -> None:
+    """Sends the arrays to all processes, and fills those of `parts`, by process, with theirs."""
+    places = [[(array.ctypes.data, array.nbytes) for array in part] for part in parts]
+    mine, places[process_index()] = [(array.ctypes.data, array.nbytes) for array in own], []
+    wrong = _runtime.gather_mpi(local, mine, places, limit)
+    if wrong is None:
+        return
+    summary, arrived, missing = wrong
+    devices = range(local * process_count())
+    raise CollectiveError(
+        f"the results of all devices could not be gathered: {summary}",
+        operation="execute_replicated",
+        group=tuple(devices),
+        arrived=arrived,
+        missing=missing,
+        hint="gather=False leaves each process its own results",
+    )
+
+
+def _exchange_shapes(local: int, own: Sequence[Array], limit: float | None) -> list[tuple[tuple[int, ...], ...]]:
+    mine = np.array([size for array in own for size in array.shape], np.int64)
+    rows = [mine if process == process_index() else np.empty_like(mine) for process in range(process_count())]
+    _exchange(local, [mine], [[row] for row in rows], limit)
+    ends = np.cumsum([array.ndim for array in own])[:-1]
+    return [tuple(tuple(int(size) for size in part) for part in np.split(row, ends)) for row in rows]
+
+
+def _leave(MPI: Any, ours: bool) -> None:
+    """Ends MPI with the process, or leaves it as it is where others can't come to their end."""
+    failed = getattr(sys, "last_type", None) is not None
+    if MPI.Is_finalized():
+        return
+    if _runtime.leave_mpi(_EXIT_LIMIT, failed):
+        if ours:
+            MPI.Finalize()
+    elif not ours:  # mpi4py is going to wait in MPI_Finalize
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _runtime.end_process_after(1.0)

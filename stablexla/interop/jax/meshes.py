@@ -1,0 +1,78 @@
+"""Programs of JAX for the devices of a mesh: results lie on JAX's own devices as the program leaves them.
+
+Each device of the mesh is a partition here; the arrays of all of them lie in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from stablexla.executable import Executable
+from stablexla.interop.jax.arrays import Array, Maker, Returns, is_key_type, maker
+from stablexla.interop.jax.required import internals, jax
+from stablexla.sharded import joined, run_parts
+from stablexla.targets.array_sharding import ArraySharding
+
+Parts = Sequence[Array]
+
+
+def devices_of(shardings: Iterable[Any], count: int) -> list[Any]:
+    """The devices in the order of their partitions, as shardings of JAX name them; none for abstract meshes."""
+    for sharding in shardings:
+        try:
+            devices = list(sharding._device_assignment)
+        except (AttributeError, ValueError):  # unspecified, or of an abstract mesh
+            continue
+        if len(devices) == count:
+            return devices
+    return []
+
+
+class Mesh:
+    """Runs a program on sharded arrays, and makes JAX's arrays of what its partitions give."""
+
+    def __init__(self, executable: Executable, devices: Sequence[Any], declared: Sequence[Any]) -> None:
+        """`declared` are JAX's shardings of the results, where it has any."""
+        self._executable, self._devices = executable, list(devices)
+        shardings = executable._shardings
+        self._outputs: tuple[ArraySharding, ...] = () if shardings is None else shardings[1]
+        self._declared = list(declared)
+
+    def run(self, arguments: Sequence[object]) -> list[Parts]:
+        """The parts of each result; the arguments are whole arrays."""
+        return run_parts(self._executable, arguments)
+
+    def maker(self, index: int, aval: Any, returns: Returns) -> Any:
+        """What makes of the parts of a result what the caller gets: JAX's array on the devices of the mesh."""
+        output = self._outputs[index]
+        plain: Maker = maker(aval, returns)
+        if returns == "numpy" or not self._devices or aval.dtype == jax().dtypes.float0 or is_key_type(aval.dtype):
+            return lambda parts: plain(joined(parts, output))
+        put, devices = internals().put, self._devices
+        sharding = self._sharding(index, output)
+        type_ = internals().ShapedArray(aval.shape, aval.dtype, aval.weak_type)
+        return lambda parts: put(type_, sharding, list(parts), devices, True)
+
+    def _sharding(self, index: int, output: ArraySharding) -> Any:
+        """JAX's sharding of a result: the one that it was declared with, where the parts are those."""
+        made = named_sharding(output, self._devices)
+        declared = self._declared[index] if index < len(self._declared) else None
+        if isinstance(declared, jax().sharding.Sharding) and declared.is_equivalent_to(made, len(output.shape)):
+            return declared
+        return made
+
+
+def named_sharding(output: ArraySharding, devices: Sequence[Any]) -> Any:
+    """A sharding on a mesh that has an axis for each dimension of the array and one for equal parts."""
+    sharding = jax().sharding
+    starts = [sorted({part[d] for part in output.parts}) for d in range(len(output.shape))]
+    counts = [len(each) for each in starts]
+    order = sorted(range(len(devices)), key=lambda i: output.parts[i])
+    grid = np.empty(len(devices), object)
+    grid[:] = [devices[i] for i in order]
+    names = [f"d{d}" for d in range(len(counts))]
+    mesh = sharding.Mesh(grid.reshape(*counts, -1), (*names, "copies"))
+    return sharding.NamedSharding(mesh, sharding.PartitionSpec(*names))

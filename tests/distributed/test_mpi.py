@@ -1,0 +1,69 @@
+"""Programs over MPI: the same results as in one process, to the bit, however the devices are spread over processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stablexla import distributed
+from tests.distributed.mpi_launch import needs_mpi, start
+from tests.distributed.mpi_programs import PROGRAMS, TYPES
+
+pytestmark = needs_mpi
+
+FOUR = [f"every_{name}" for name in TYPES] + ["modes", "partitions", "large", "loop", "messages"]
+SPREAD = [(2, ["pair"]), (4, FOUR), (2, FOUR), (3, ["uneven"])]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results in one process, as a file."""
+    path = tmp_path_factory.mktemp("mpi") / "expected.npz"
+    arrays = {}
+    for program in PROGRAMS.values():
+        for device, results in enumerate(program.compile().execute_replicated(program.arguments())):
+            for number, result in enumerate(results):
+                arrays[f"{program.name}/{device}/{number}"] = result.reshape(-1).view(np.uint8)
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.mark.parametrize(("processes", "names"), SPREAD, ids=["2 of 2", "4 of 4", "2 of 4", "3 of 6"])
+def test_results_are_those_of_one_process(processes: int, names: list[str], expected: Path) -> None:
+    done = start(processes, "tests.distributed.mpi_child", str(expected), *names)
+    assert done.returncode == 0, done.stderr
+    for rank in range(processes):
+        assert expected.with_name(f"done_{processes}_{rank}").read_text() == " ".join(names)
+
+
+def test_processes_that_cannot_share_the_devices_are_told_so() -> None:
+    done = start(3, "tests.distributed.mpi_failures", "shares")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("cannot run in 3 processes") == 3
+
+
+def test_the_launcher_is_that_of_this_environment() -> None:
+    path = Path(distributed.launcher()[0])
+    assert path.name == "mpiexec"
+    assert path.parent == Path(sys.executable).parent
+
+
+def test_without_mpiexec_a_process_is_alone_and_loads_no_mpi() -> None:
+    code = (
+        "import sys, stablexla as sx; w = sx.distributed.initialize(); "
+        "print(w, sx.distributed.local_devices(4), sx.distributed.process_count(), 'mpi4py' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "World(rank=0, size=1) range(0, 4) 1 False"
+
+
+def test_without_mpi4py_the_way_out_is_named() -> None:
+    code = "import sys; sys.modules['mpi4py'] = None\nimport stablexla as sx; sx.distributed.initialize()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, env={"PMI_RANK": "0"}
+    )
+    assert 'pip install "stablexla[mpi]"' in done.stderr
