@@ -258,5 +258,6 @@ def _check_captured(ctx: LoweringContext) -> None:
     made = {value for op in inside[:-1] for value in op.results}  # the operation itself comes last
     made |= {a for op in inside for region in op.regions for block in region.blocks for a in block.arguments}
     for value in (value for op in inside[:-1] for value in op.operands):
-        if value not in made and value.owner.name != "stablehlo.constant":
+        constant = not isinstance(value.owner, hlo_ir.Block) and value.owner.name == "stablehlo.constant"
+        if value not in made and not constant:
             raise ctx.unsupported("its computation uses a value from outside of it")

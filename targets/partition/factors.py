@@ -37,22 +37,18 @@ class Factors:
 Rule = Callable[[Any, list[Shape], list[Shape]], Factors | None]
 RULES: dict[str, Rule] = {}
 
-ELEMENTWISE = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "abs add and atan2 bitcast_convert cbrt ceil clamp compare complex convert cosine count_leading_zeros divide "
-        "exponential exponential_minus_one floor imag is_finite log log_plus_one logistic map maximum minimum multiply "
-        "negate not or popcnt power real reduce_precision remainder round_nearest_afz round_nearest_even rsqrt select "
-        "shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor all_reduce "
-        "collective_permute collective_broadcast"
-    ).split()
-) | frozenset(
-    f"chlo.{name}"
-    for name in (
-        "acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf "
-        "lgamma next_after polygamma sinh square tan zeta"
-    ).split()
-)
+_STABLEHLO = """
+    abs add and atan2 bitcast_convert cbrt ceil clamp collective_broadcast collective_permute compare complex convert
+    cosine count_leading_zeros divide exponential exponential_minus_one floor imag is_finite log log_plus_one logistic
+    map maximum minimum multiply negate not or popcnt power real reduce_precision remainder round_nearest_afz
+    round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan
+    tanh xor all_reduce
+"""
+_CHLO = """
+    acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf lgamma
+    next_after polygamma sinh square tan zeta
+"""
+ELEMENTWISE = frozenset([*map("stablehlo.{}".format, _STABLEHLO.split()), *map("chlo.{}".format, _CHLO.split())])
 
 
 def factors_of(op: Any, operands: list[Shape], results: list[Shape]) -> Factors | None:
@@ -202,7 +198,7 @@ def _dot_general(op: Any, operands: list[Shape], results: list[Shape]) -> Factor
 
 @_rule("dot")
 def _dot(op: Any, operands: list[Shape], results: list[Shape]) -> Factors:
-    lhs = tuple(range(1, len(operands[0]))) + (0,)
+    lhs = (*range(1, len(operands[0])), 0)
     rhs = (0, *range(10, 9 + len(operands[1])))
     return Factors((lhs, rhs), (lhs[:-1] + rhs[1:],), (0,))
 

@@ -64,9 +64,7 @@ def _untouched(op: Any, rank: int) -> list[bool]:
     columns = [ints(op, name, ones) for name in ("window_dimensions", "window_strides", "base_dilations")]
     columns.append(ints(op, "window_dilations", ones))
     padding = ints(op, "padding", [0] * (2 * rank))
-    return [
-        all(column[i] == 1 for column in columns) and not any(padding[2 * i : 2 * i + 2]) for i in range(rank)
-    ]
+    return [all(column[i] == 1 for column in columns) and not any(padding[2 * i : 2 * i + 2]) for i in range(rank)]
 
 
 @_rule("reduce_window")

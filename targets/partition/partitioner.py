@@ -288,6 +288,9 @@ class Partitioner:
         parts = [self._parts[value] for value in op.operands]
         wanted = self._wanted(op)
         self._resolve_groups(op)
+        for region in op.regions:
+            for block in region.blocks:
+                self._capture(block)
         if not any(any(p.sharding) for p in parts) and not any(map(any, wanted or ())):
             self._leave(op, [p.value for p in parts])
             if op.name == "stablehlo.rng" and not self._context:  # else each device would have numbers of its own
@@ -304,6 +307,17 @@ class Partitioner:
             self._leave(op, [self._whole(value) for value in op.operands])
             return
         self._compute_parts(op, behind, known, wanted)
+
+    def _capture(self, block: Any) -> None:
+        """Has the operations of a comparator or the like use what stands for values outside, which are whole there."""
+        for each in block.operations:
+            op = each.operation
+            for i, value in enumerate(list(op.operands)):
+                if value in self._parts:
+                    op.operands[i] = self._whole(value)
+            for region in op.regions:
+                for inner in region.blocks:
+                    self._capture(inner)
 
     def _leave(self, op: Any, operands: Sequence[Any]) -> None:
         for i, value in enumerate(operands):
@@ -368,7 +382,7 @@ class Partitioner:
 
 def _can_count(op: Any) -> bool:
     """Whether the start of a part can be added to an iota: not of truth values."""
-    return not str(op.results[0].type.element_type) == "i1"
+    return str(op.results[0].type.element_type) != "i1"
 
 
 def _target(op: Any) -> str:
@@ -382,4 +396,4 @@ def _annotations(main: Any, key: str) -> list[Any]:
     if key not in main.attributes:
         return [None] * rows
     found = [hlo_ir.DictAttr(row) for row in hlo_ir.ArrayAttr(main.attributes[key])]
-    return [row[SHARDING] if SHARDING in row else None for row in found]
+    return [row[SHARDING] if SHARDING in row else None for row in found]  # noqa: SIM401  (it has no get)

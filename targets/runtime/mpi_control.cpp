@@ -80,7 +80,10 @@ void MpiControl::take(const Message& message) {
     case kGone:
       return hear(message);
     case kJoin:
-      joined_[{message.program, message.stage}].insert(message.sender);
+      if (message.stage == kWithdrawn)
+        for (auto& [meeting, processes] : joined_)
+          if (std::get<0>(meeting) == message.program) processes.erase(message.sender);
+      if (message.stage != kWithdrawn) joined_[{message.program, message.stage}].insert(message.sender);
       return;
   }
 }
@@ -156,11 +159,10 @@ std::string MpiControl::death_of(int process) {
   return text;
 }
 
-std::uint64_t MpiControl::begin(std::uint64_t program, const std::string& name) {
+std::uint64_t MpiControl::begin(std::uint64_t program) {
   std::lock_guard lock(mutex_);
   drain();
   const std::uint64_t number = runs_[program]++;
-  names_.emplace(program, name);
   active_.insert({program, number});
   return number;
 }
@@ -255,24 +257,21 @@ void MpiControl::look(Wait& wait) {
   }
 }
 
-void MpiControl::join(std::uint64_t key, int stage, const std::vector<int>& processes) {
+void MpiControl::join(std::uint64_t key, int stage) {
   std::lock_guard lock(mutex_);
   Place place;
   place.run.program = key;
   Message message = message_of(kJoin, place);
   message.stage = stage;
-  joined_[{key, stage}].insert(rank_);
-  for (int process : processes)
+  for (int process = 0; process < size(); ++process)
     if (process != rank_) post(process, message);
+  take(message);
 }
 
-bool MpiControl::all_joined(std::uint64_t key, int stage, const std::vector<int>& processes) {
+bool MpiControl::all_joined(std::uint64_t key, int stage) {
   std::lock_guard lock(mutex_);
   drain();
-  const std::set<int>& joined = joined_[{key, stage}];
-  for (int process : processes)
-    if (joined.count(process) == 0) return false;
-  return true;
+  return joined_[{key, stage}].size() == pids_.size();
 }
 
 }  // namespace stablexla

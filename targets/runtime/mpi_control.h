@@ -40,7 +40,7 @@ class MpiControl {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(pids_.size()); }
 
-  std::uint64_t begin(std::uint64_t program, const std::string& name);
+  std::uint64_t begin(std::uint64_t program);
   // What another process says is wrong with the run; "" where nothing is.
   std::string trouble(RunKey run);
   void end(RunKey run);
@@ -64,11 +64,13 @@ class MpiControl {
   void look(Wait& wait);  // at what came in, and whether the missing ones are alive
   bool look_for_dead();   // whether a process has ended without having said so
 
-  // Meetings of processes before they make a communicator: says that this one is at `stage`.
-  void join(std::uint64_t key, int stage, const std::vector<int>& processes);
-  bool all_joined(std::uint64_t key, int stage, const std::vector<int>& processes);
+  // A meeting of all processes: says that this one is at `stage`, or that it has given up.
+  void join(std::uint64_t key, int stage);
+  bool all_joined(std::uint64_t key, int stage);
+  void withdraw(std::uint64_t key) { join(key, kWithdrawn); }
 
  private:
+  static constexpr int kWithdrawn = -1;
   enum Kind : std::int32_t { kFailed, kLeft, kAsk, kAnswer, kGone, kJoin };
   struct Message {
     std::int32_t kind, sender, token, group;
@@ -103,7 +105,6 @@ class MpiControl {
   std::map<int, std::string> left_;
   std::set<int> dead_;
   std::map<std::uint64_t, std::uint64_t> runs_;       // how many of each program have begun
-  std::map<std::uint64_t, std::string> names_;
   std::set<Key> active_;
   std::set<Wait*> waits_;
   std::int32_t tokens_ = 0;

@@ -23,11 +23,18 @@ void sleep_for(microseconds time) {
 
 }  // namespace
 
-MpiWait::MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, Place place, std::vector<int> here,
-                 const std::vector<int>& awaited, Deadline deadline, const Waiting& waiting)
-    : mpi_(mpi), control_(control), crowded_(crowded), deadline_(deadline), waiting_(waiting), awaited_(awaited) {
-  wait_.place = std::move(place);
-  wait_.here = std::move(here);
+MpiWait::MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, const Place& place, const std::string& text,
+                 const std::vector<int>& here, const std::vector<int>& awaited, Deadline deadline,
+                 const Waiting& waiting)
+    : mpi_(mpi),
+      control_(control),
+      crowded_(crowded),
+      deadline_(deadline),
+      waiting_(waiting),
+      text_(text),
+      here_(here),
+      awaited_(awaited) {
+  wait_.place = place;
 }
 
 MpiWait::~MpiWait() {
@@ -50,6 +57,8 @@ bool MpiWait::pause() {
     since_ = now;
     next_look_ = now + kLook;
     next_question_ = now + kFirstQuestion;
+    wait_.place.text = text_;
+    wait_.here = here_;
     for (int device : awaited_) wait_.missing[device] = "";
     control_.enter(wait_);
     return true;
@@ -94,7 +103,7 @@ void MpiWait::fail(std::string why) {
 Failure MpiWait::failure() const {
   Failure failure;
   failure.summary = why_.empty() ? "MPI has failed" : why_;
-  failure.arrived = wait_.here;
+  failure.arrived = here_;
   const auto& missing = wait_.missing;
   for (int device : awaited_) {
     const auto found = missing.find(device);
@@ -105,7 +114,7 @@ Failure MpiWait::failure() const {
     const int process = device / wait_.place.run.local;
     std::string where = known_ ? found->second : "";
     if (where.empty()) where = "gives no answer: it computes, or has stopped";
-    else if (where == wait_.place.text) where = "has come here, and gave no data";
+    else if (where == text_) where = "has come here, and gave no data";
     failure.missing[device] = "process " + std::to_string(process) + ": " + where;
   }
   std::sort(failure.arrived.begin(), failure.arrived.end());
@@ -132,21 +141,21 @@ void MpiMessages::start(Start start, char* data, std::int64_t bytes, int peer, b
 
 void MpiMessages::receive(int peer, void* data, std::int64_t bytes, int stage) {
   const auto irecv = [&](char* part, int size, MpiHandle* request) {
-    return mpi_.irecv(part, size, mpi_.byte, peer, tag_ + stage, comm_, request);
+    return mpi_.irecv(part, size, mpi_.byte, rank_of(peer), tag_ + stage, comm_, request);
   };
   start(irecv, static_cast<char*>(data), bytes, peer, true);
 }
 
 void MpiMessages::send(int peer, const void* data, std::int64_t bytes, int stage) {
   const auto isend = [&](char* part, int size, MpiHandle* request) {
-    return mpi_.isend(part, size, mpi_.byte, peer, tag_ + stage, comm_, request);
+    return mpi_.isend(part, size, mpi_.byte, rank_of(peer), tag_ + stage, comm_, request);
   };
   start(isend, static_cast<char*>(const_cast<void*>(data)), bytes, peer, false);
 }
 
 void MpiMessages::send_synchronous(int peer, const void* data, std::int64_t bytes) {
   const auto issend = [&](char* part, int size, MpiHandle* request) {
-    return mpi_.issend(part, size, mpi_.byte, peer, tag_, comm_, request);
+    return mpi_.issend(part, size, mpi_.byte, rank_of(peer), tag_, comm_, request);
   };
   start(issend, static_cast<char*>(const_cast<void*>(data)), bytes, peer, false);
 }

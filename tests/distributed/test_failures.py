@@ -94,9 +94,10 @@ class TestDeadlocks:
     def test_more_rounds_on_one(self) -> None:
         def program(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
             rounds = sx.convert_element_type(b.replica_id(), "s32") + 3
-            body = lambda s: sx.tuple((s[0] + 1, s[1], sx.all_reduce(s[2], sx.add)))  # noqa: E731
             state = sx.tuple((b.constant(np.int32(0)), rounds, x))
-            return sx.while_(lambda s: s[0] < s[1], body, state)[2]
+            return sx.while_(
+                lambda s: s[0] < s[1], lambda s: sx.tuple((s[0] + 1, s[1], sx.all_reduce(s[2], sx.add))), state
+            )[2]
 
         error = failing(executable(program, X), X)
         assert (error.arrived, list(error.missing)) == ((1,), [0])

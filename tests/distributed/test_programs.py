@@ -51,9 +51,12 @@ def test_rounds_that_differ_between_groups() -> None:
     grid, pairs = Grid(4), ((0, 1), (2, 3))
     x = numbered(grid, (3,), np.int32)
 
+    def body(state: sx.XlaOp) -> sx.XlaOp:
+        i, held, rounds = state
+        return sx.tuple((i + 1, sx.all_reduce(held, sx.add, pairs) - 1, rounds))
+
     def program(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
         rounds = device_number(b) / 2 * 3 + 1
-        body = lambda s: sx.tuple((s[0] + 1, sx.all_reduce(s[1], sx.add, pairs) - 1, s[2]))  # noqa: E731
         state = sx.tuple((b.constant(np.int32(0)), x, rounds))
         return sx.while_(lambda s: s[0] < s[2], body, state)[1]
 
@@ -86,8 +89,8 @@ def test_branches_that_differ_between_groups() -> None:
 
     def program(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
         odd = sx.eq(device_number(b) % 2, 1)
-        even = lambda v: sx.all_reduce(v, sx.add, groups)  # noqa: E731
-        return sx.conditional(odd, x, lambda v: sx.all_reduce(v, sx.mul, groups), x, even) + 1
+        branches = [lambda v: sx.all_reduce(v, sx.add, groups), lambda v: sx.all_reduce(v, sx.mul, groups)]
+        return sx.conditional(sx.convert_element_type(odd, "s32"), branches, [x, x]) + 1
 
     sums, products = (model.all_reduce(grid, x, f, groups) for f in (np.add, np.multiply))
     expected = [(products if d % 2 else sums)[d] + np.float32(1) for d in range(4)]
@@ -99,10 +102,11 @@ def test_one_device_does_more_than_the_others() -> None:
     grid = Grid(2)
     x = numbered(grid, (8, 8))
 
+    def busy(state: sx.XlaOp) -> sx.XlaOp:
+        return sx.while_(lambda s: s[0] < 50, lambda s: sx.tuple((s[0] + 1, sx.dot(s[1], s[1]) * 0.001)), state)[1]
+
     def program(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
-        body = lambda s: sx.tuple((s[0] + 1, sx.dot(s[1], s[1]) * 0.001))  # noqa: E731
         state = sx.tuple((b.constant(np.int32(0)), x))
-        busy = lambda s: sx.while_(lambda s: s[0] < 50, body, s)[1]  # noqa: E731
         mine = sx.conditional(sx.eq(device_number(b), 1), state, busy, state, lambda s: s[1])
         return sx.all_gather(mine * 0 + x, 0, 2)
 

@@ -11,7 +11,7 @@ from stablexla.compiler import compile as compile_program
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable import Executable
 from stablexla.interop.jax import donation
-from stablexla.interop.jax.arrays import Array, Returns, contents_of, maker, to_host
+from stablexla.interop.jax.arrays import Returns, contents_of, maker, to_host
 from stablexla.interop.jax.callbacks import bind_callbacks, release_with
 from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_exported
 from stablexla.interop.jax.meshes import Mesh, devices_of
