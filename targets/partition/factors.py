@@ -72,7 +72,8 @@ def _elementwise(operands: list[Shape], results: list[Shape]) -> Factors | None:
     ids = tuple(range(len(shape)))
     if any(list(s) != list(shape) and len(s) for s in (*operands, *results)):
         return None
-    return Factors(*(tuple(ids if len(s) else () for s in shapes) for shapes in (operands, results)))
+    taken, given = (tuple(ids if len(s) else () for s in shapes) for shapes in (operands, results))
+    return Factors(taken, given)
 
 
 def _where(kept: Sequence[bool]) -> Ids:

@@ -123,7 +123,9 @@ def _matching(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
     found = []
     i = j = 0
     while i < len(before) or j < len(after):
-        rows, columns, one, other = [], [], 1, 1
+        rows: list[int] = []
+        columns: list[int] = []
+        one = other = 1
         while not (rows or columns) or one != other:
             if j >= len(after) or (i < len(before) and one <= other):
                 one *= before[i]

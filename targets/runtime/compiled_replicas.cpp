@@ -173,7 +173,7 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
           ReleasedGil own(ours.interpreter);
           ours.go(ours, index + 1, own);
         },
-        &shared);
+        &shared, run->spins());
     shared.go(shared, 0, gil);
     run->wait_for_all(run->device(0));
     well = run->end(run->device(0));

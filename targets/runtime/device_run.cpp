@@ -145,12 +145,12 @@ void DeviceRun::stop(Stop::Kind kind, int device, std::int64_t number, const std
     for (Device& each : devices_) why_.devices.push_back({each.number, each.state.load(), each.at.load()});
     stopped_.store(true);
   }
-  if (transport_ != nullptr) transport_->failed(key_, why_.said.summary.empty() ? why_.text() : why_.said.summary);
   for (auto& groups : meetings_)
     for (auto& meeting : groups)
       if (meeting != nullptr) meeting->stop();
   for (Device& each : devices_)
     if (Word* word = each.sleeping_on.load()) futex_wake(*word, 1 << 20);
+  if (transport_ != nullptr) transport_->failed(key_, why_.said.summary.empty() ? why_.text() : why_.said.summary);
 }
 
 bool DeviceRun::meet(Device& device, const Collective& what, void** outputs, void** inputs, Combine combine) {

@@ -83,6 +83,7 @@ class DeviceRun {
   const Stop& why() const { return why_; }
   const Collectives& collectives() const { return collectives_; }
   double seconds() const { return seconds_; }
+  bool spins() const { return spins_; }  // there are cores for all
   int total() const { return total_; }
   int first() const { return first_; }
   int count() const { return static_cast<int>(devices_.size()); }

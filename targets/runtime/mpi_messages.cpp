@@ -86,6 +86,7 @@ bool MpiWait::look() {
   if (now >= next_question_) {
     next_question_ = now + kQuestion;
     control_.ask(wait_);
+    asked_ = true;
   }
   control_.look(wait_);
   if (!wait_.fatal) return true;
@@ -113,9 +114,11 @@ Failure MpiWait::failure() const {
     }
     const int process = device / wait_.place.run.local;
     std::string where = known_ ? found->second : "";
-    if (where.empty()) where = "gives no answer: it computes, or has stopped";
+    if (where.empty() && asked_) where = "gives no answer: it computes, or has stopped";
+    else if (where.empty()) where = "had not come";
     else if (where == text_) where = "has come here, and gave no data";
-    failure.missing[device] = "process " + std::to_string(process) + ": " + where;
+    const std::string name = "process " + std::to_string(process);
+    failure.missing[device] = where.compare(0, name.size(), name) == 0 ? where : name + ": " + where;
   }
   std::sort(failure.arrived.begin(), failure.arrived.end());
   return failure;

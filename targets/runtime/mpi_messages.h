@@ -40,7 +40,7 @@ class MpiWait {
   const std::string& text_;
   const std::vector<int>&here_, &awaited_;
   std::function<std::vector<int>()> arrived_;
-  bool known_ = false, given_up_ = false;
+  bool known_ = false, asked_ = false, given_up_ = false;
   std::string why_;
   unsigned spins_ = 0;
   Clock::time_point since_, next_look_, next_question_, grace_;

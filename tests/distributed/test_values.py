@@ -114,6 +114,26 @@ def test_big_arrays(size: int) -> None:
     run(program, grid, x, y, expected=expected, against=[])
 
 
+def test_arrays_that_no_cache_holds() -> None:
+    """They are written past the caches; parts begin and end anywhere."""
+    grid = Grid(3)
+    x = [np.random.default_rng(d).standard_normal((3, (1 << 18) + 5)).astype(np.float32) for d in range(3)]
+    y = [a.view(np.int8)[:, : (1 << 20) - 3].copy() for a in x]
+
+    def program(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp) -> list[sx.XlaOp]:
+        made = [sx.all_reduce(x, sx.add), sx.reduce_scatter(x, sx.add, 0, 3), sx.all_gather(y, 1, 3)]
+        return [*made, sx.all_to_all(y, 0, 1, 3), sx.collective_permute(y, ((0, 1), (1, 2), (2, 0)))]
+
+    expected = [
+        model.all_reduce(grid, x, np.add),
+        model.reduce_scatter(grid, x, np.add, 0),
+        model.all_gather(grid, y, 1),
+        model.all_to_all(grid, y, 0, 1, 3),
+        model.collective_permute(grid, y, ((0, 1), (1, 2), (2, 0))),
+    ]
+    run(program, grid, x, y, expected=expected, against=[])
+
+
 def test_several_operands() -> None:
     """Of several shapes, and of several types where nothing is computed."""
     grid = Grid(2)

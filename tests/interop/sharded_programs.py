@@ -1,25 +1,17 @@
 """Programs on arrays that lie on the eight devices of a mesh; run as a program, it compares all with `jax.jit`.
 
-It prints a line of JSON for each program: its name, and what went wrong, or null. JAX decides how many devices it has
-when it starts, so that this is a process of its own.
+It prints a line of JSON for each program: its name, and what went wrong, or null. How many devices there are is said to
+JAX in the environment, before it starts.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-
-DEVICES = 8
-PROGRAMS: dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]] = {}
-
-if __name__ == "__main__":
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
-    os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +20,9 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+DEVICES = 8
+ENVIRONMENT = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}", "JAX_PLATFORMS": "cpu"}
+PROGRAMS: dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]] = {}
 GENERATOR = np.random.default_rng(0)
 
 

@@ -49,7 +49,9 @@ def random_program(seed: int) -> tuple[jax.export.Exported, list[Any]]:
         return tuple(values[-3:])
 
     types = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=NamedSharding(mesh, random_spec(generator, mesh, a.shape, True)))
+        jax.ShapeDtypeStruct(
+            a.shape, a.dtype, sharding=NamedSharding(mesh, random_spec(generator, mesh, a.shape, True))
+        )
         for a in arrays
     ]
     return jax.export.export(jax.jit(function), platforms=["cpu"])(*types), arrays

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.device_programs import Step, collective, config, devices_program, mask, run, values
 
 import stablexla as sx
 from stablexla.targets.runtime import ArraySpec, CompiledFunction
+from tests.runtime.device_programs import Step, collective, config, devices_program, mask, run, values
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 
@@ -109,7 +109,7 @@ def test_nobody_sends() -> None:
 def test_nobody_receives() -> None:
     function = program([SEND], RING[:2])
     for _ in range(3):
-        with pytest.raises(sx.CollectiveError, match="sent to device . was never received, nor 1 others") as caught:
+        with pytest.raises(sx.CollectiveError, match="was never received, nor 1 others") as caught:
             run(function, ROWS)
         assert caught.value.operation == "send"
 

@@ -41,7 +41,7 @@ class Mesh:
         self._outputs: tuple[ArraySharding, ...] = () if shardings is None else shardings[1]
         self._declared = list(declared)
 
-    def run(self, arguments: Sequence[object]) -> list[Parts]:
+    def run(self, arguments: Sequence[object]) -> Sequence[Parts]:
         """The parts of each result; the arguments are whole arrays."""
         return run_parts(self._executable, arguments)
 

@@ -1,0 +1,141 @@
+"""One process of many in which something goes wrong; each writes what it met into a file of its own, or prints it.
+
+A scenario is a function of the process's number; what it says is what the test reads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import stablexla as sx
+
+X = np.ones(3, np.float32)
+LIMIT = 3.0
+
+
+def two_collectives(n: int) -> Any:
+    """An all_reduce, and an all_gather behind it."""
+    b = sx.XlaBuilder("two")
+    summed = sx.all_reduce(b.parameter(0, sx.f32[3]), sx.add)
+    return compiled(b.build(sx.all_gather(summed, 0, n)), n)
+
+
+def after_a_host_call(n: int, function: Callable[..., Any]) -> Any:
+    """An all_reduce of what a function of the host gives."""
+    sx.register_custom_call("mpi_host", function)
+    b = sx.XlaBuilder("host")
+    given = b.custom_call("mpi_host", [b.parameter(0, sx.f32[3])], sx.f32[3])
+    return compiled(b.build(sx.all_reduce(given, sx.add)), n)
+
+
+def compiled(program: sx.XlaComputation, n: int) -> Any:
+    executable = sx.compile(program, num_replicas=n)
+    executable.collective_timeout = LIMIT
+    return executable
+
+
+def met(run: Callable[[], Any]) -> str:
+    """The CollectiveError or other error that a run ends with, as text, and that it took no longer than it may."""
+    begin = time.monotonic()
+    try:
+        run()
+    except Exception as error:
+        assert time.monotonic() - begin < LIMIT + 5, "it took too long"
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def raises(rank: int, size: int) -> str:
+    """One process raises in a function of the host; the next run, of another program, works."""
+
+    def function(x: np.ndarray) -> np.ndarray:
+        if rank == 1:
+            raise ValueError("no luck")
+        return x
+
+    executable = after_a_host_call(size, function)
+    text = met(lambda: executable.execute_replicated([[X]] * size))
+    made = two_collectives(size).execute_replicated([[X]] * size)
+    assert made[0][0].tolist() == [size] * 3 * size
+    return text
+
+
+def killed(rank: int, size: int) -> str:
+    """One process is killed in the middle of a run."""
+
+    def function(x: np.ndarray) -> np.ndarray:
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+    executable = after_a_host_call(size, function)
+    return met(lambda: executable.execute_replicated([[X]] * size))
+
+
+def leaves(rank: int, size: int) -> str:
+    """One process ends without having run the program."""
+    executable = two_collectives(size)
+    return "" if rank == 1 else met(lambda: executable.execute_replicated([[X]] * size))
+
+
+def disagrees(rank: int, size: int) -> str:
+    """Processes come to two collectives in another order, by a condition that differs."""
+    b = sx.XlaBuilder("order")
+    x = b.parameter(0, sx.f32[3])
+    first = lambda y: sx.all_reduce(sx.all_gather(y, 0, size), sx.add)  # noqa: E731
+    second = lambda y: sx.all_gather(sx.all_reduce(y, sx.add), 0, size)  # noqa: E731
+    made = sx.conditional(sx.lt(sx.reshape(sx.slice(x, [0], [1], [1]), []), 1.0), x, first, x, second)
+    executable = compiled(b.build(made), size)
+    executable.collective_timeout = 60.0  # it is found out long before
+    return met(lambda: executable.execute_replicated([[X * device] for device in range(size)]))
+
+
+def never(rank: int, size: int) -> str:
+    """One process computes for longer than the others wait, and finds out when it comes."""
+
+    def function(x: np.ndarray) -> np.ndarray:
+        if rank == 1:
+            time.sleep(1.5)
+        return x
+
+    executable = after_a_host_call(size, function)
+    executable.collective_timeout = 0.5
+    return met(lambda: executable.execute_replicated([[X]] * size))
+
+
+def unreceived(rank: int, size: int) -> str:
+    """What device 0 sends is not received by device 1, which does nothing."""
+    b = sx.XlaBuilder("sends")
+    x = b.parameter(0, sx.f32[3])
+    token = sx.send_with_token(x, b.create_token(), 1, [(0, 1)])
+    executable = compiled(b.build(x), size)
+    assert token is not None
+    return met(lambda: executable.execute_replicated([[X]] * size))
+
+
+def shares(rank: int, size: int) -> str:
+    """Devices that cannot be shared equally."""
+    print(met(lambda: two_collectives(size + 1).execute_replicated([[X]] * (size + 1))))
+    return ""
+
+
+SCENARIOS = {s.__name__: s for s in (raises, killed, leaves, disagrees, never, unreceived, shares)}
+
+
+def main() -> None:
+    world = sx.distributed.initialize()
+    text = SCENARIOS[sys.argv[1]](world.rank, world.size)
+    if len(sys.argv) > 2:
+        (Path(sys.argv[2]) / f"rank{world.rank}").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
