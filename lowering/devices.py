@@ -81,11 +81,10 @@ class Layout:
                 merged.insert(0, (extent, stride, other))
         if not prod(part):
             merged = [(0, 1, 1)]
-        return cls(
-            *map(tuple, zip(*merged, strict=True)),
-            source_step=0 if split is None else part[split] * strides[split],
-            target_step=0 if joined is None else part[joined] * others[joined],
-        )
+        extents, source_strides, target_strides = (tuple(column) for column in zip(*merged, strict=True))
+        source_step = 0 if split is None else part[split] * strides[split]
+        target_step = 0 if joined is None else part[joined] * others[joined]
+        return cls(extents, source_strides, target_strides, source_step, target_step)
 
     @property
     def plain(self) -> tuple[object, ...]:

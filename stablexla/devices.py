@@ -57,13 +57,19 @@ class Devices:
         self.count = signature.num_devices
         self.time_limit: float | None = TIME_LIMIT
         self._is_prepared = False  # for many processes
+        self._local: range | None = None
         dynamic = signature.dynamic_parameters, signature.dynamic_results
         self._bounded = None if signature.is_static else BoundedFunction(function, *dynamic)
 
     @property
     def local(self) -> range:
         """Those that this process has."""
-        return local_devices(self.count)
+        if self._local is None:
+            local = local_devices(self.count)
+            if _distributed() is None:  # which may still change
+                return local
+            self._local = local
+        return self._local
 
     def execute(self, leaves: Sequence[object], donate: bool = False) -> list[Array]:
         """Runs the only device of this process.

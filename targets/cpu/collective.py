@@ -123,7 +123,8 @@ def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
 
 def _most_elements(kernel: Kernel) -> int:
     """A number for the type of the arrays, which may be of any length."""
-    return max(1, *(prod(v.type.shape) for v in kernel.inputs))
+    sizes: list[int] = [prod(v.type.shape) for v in kernel.inputs]
+    return max(1, *sizes)
 
 
 def _lanes(block: ir.Block, target: CpuTarget) -> int:

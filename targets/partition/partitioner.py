@@ -6,7 +6,6 @@ whole arrays, by every device.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -19,7 +18,8 @@ from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
 from stablexla.targets.partition import factors_windows  # noqa: F401  (it registers rules)
 from stablexla.targets.partition.annotations import SHARDING, Meshes, shape_of
-from stablexla.targets.partition.axes import Axes, Axis, Sharding, axes_of, groups_along, local_shape, whole
+from stablexla.targets.partition.axes import Axes, Axis, Sharding, axes_of, local_shape, whole
+from stablexla.targets.partition.effects import has_effect, once
 from stablexla.targets.partition.emit import Emitter, like
 from stablexla.targets.partition.factors import Factors, factors_of
 from stablexla.targets.partition.gspmd import BEFORE, FULL_TO_SHARD, KEY, SHARD_TO_FULL, written_sharding
@@ -33,6 +33,7 @@ from stablexla.targets.partition.local import (
     splat_of,
     unshared,
 )
+from stablexla.targets.partition.mesh_groups import resolve_groups
 from stablexla.targets.partition.moves import moves
 
 RESHARDS = frozenset(
@@ -40,8 +41,6 @@ RESHARDS = frozenset(
     for name in ("all_gather", "all_slice", "all_to_all", "collective_permute", "reshard", "sharding_constraint")
 )
 PASSES_ON = frozenset(["sdy.data_flow_edge", "sdy.func_data_flow_edge", "sdy.propagation_barrier"])
-_MESH = re.compile(r'mesh\s*=\s*@"?([^,">]+)')
-_AXIS = re.compile(r'axis_ref<\s*name\s*=\s*"([^"]*)"')
 
 
 @dataclass
@@ -168,7 +167,7 @@ class Partitioner:
 
     def _wanted(self, op: Any) -> list[Sharding] | None:
         """What stands on an operation for its results."""
-        if SHARDING not in op.attributes:
+        if SHARDING not in op.attributes or not len(op.results):
             return None
         return self.meshes.of_values(op.attributes[SHARDING], [shape_of(r.type) for r in op.results])
 
@@ -286,8 +285,11 @@ class Partitioner:
 
     def _compute(self, op: Any, behind: Any) -> None:
         parts = [self._parts[value] for value in op.operands]
+        if has_effect(op) and not self._context:
+            self._compute_once(op)
+            return
         wanted = self._wanted(op)
-        self._resolve_groups(op)
+        resolve_groups(op, self.meshes, self.emitter)
         for region in op.regions:
             for block in region.blocks:
                 self._capture(block)
@@ -307,6 +309,13 @@ class Partitioner:
             self._leave(op, [self._whole(value) for value in op.operands])
             return
         self._compute_parts(op, behind, known, wanted)
+
+    def _compute_once(self, op: Any) -> None:
+        for i, value in enumerate(list(op.operands)):
+            op.operands[i] = self._whole(value)
+        for result, made in zip(op.results, once(op, self.emitter), strict=True):
+            self._parts[result] = Part(made, whole(len(shape_of(result.type) or ())), shape_of(result.type))
+        self._dead.append(op)
 
     def _capture(self, block: Any) -> None:
         """Has the operations of a comparator or the like use what stands for values outside, which are whole there."""
@@ -361,19 +370,6 @@ class Partitioner:
             part.sharding = wanted
         else:
             part.value = self.emitter.reduce(result, partial, others, reducer)
-
-    def _resolve_groups(self, op: Any) -> None:
-        """Groups that are written as axes of a mesh, as groups of devices."""
-        if "replica_groups" not in op.attributes or "mesh_axes" not in str(op.attributes["replica_groups"]):
-            return
-        text = str(op.attributes["replica_groups"])
-        mesh = _MESH.search(text)
-        if mesh is None:
-            raise UnsupportedError(f"groups of {text}", operation=op.name)
-        axes = self.meshes.named(mesh[1], _AXIS.findall(text))
-        groups = groups_along(axes, self.meshes.all_named(mesh[1]), self.devices)
-        is_flat = "use_global_device_ids" in op.attributes
-        op.attributes["replica_groups"] = self.emitter.flattened(groups) if is_flat else self.emitter.plain(groups)
 
     def _note(self, op: Any) -> None:
         name = f"{op.name} @{_target(op)}" if op.name == "stablehlo.custom_call" else str(op.name)

@@ -12,7 +12,7 @@
 namespace stablexla {
 namespace {
 
-constexpr std::chrono::microseconds kSpin(30);
+constexpr std::chrono::microseconds kSpin(30), kYield(50);
 constexpr std::chrono::milliseconds kLook(50);  // between two looks of the caller for signals
 
 std::atomic<int> devices_at_work{0};  // of all runs
@@ -79,8 +79,11 @@ void DeviceRun::finish(Device& device, bool well) {
       if (other.state.load() != Device::kWaiting) continue;
       const Collective& what = collectives_[static_cast<std::size_t>(other.at.load())];
       const Seat seat = what.seat(other.number);
+      std::vector<int> both;  // who sends, and who receives
+      for (auto [source, target] : what.pairs)
+        if (what.op == Op::kRecv && target == other.number) both = {source, target};
       stop(Stop::kDeadlock, other.number, what.number,
-           seat.group < 0 ? nullptr : &what.groups[static_cast<std::size_t>(seat.group)]);
+           seat.group < 0 ? &both : &what.groups[static_cast<std::size_t>(seat.group)]);
       break;
     }
   }
@@ -89,7 +92,7 @@ void DeviceRun::finish(Device& device, bool well) {
 
 void DeviceRun::wait_for_all(Device& caller) {
   const auto none = [&] { return running_.load(std::memory_order_acquire) == 0; };
-  if (none() || (spins_ && spin_until(none, kSpin))) return;
+  if (none() || (spins_ ? spin_until(none, kSpin) : yield_until(none, kYield))) return;
   while (!none()) {
     const std::uint32_t seen = running_.load();
     if (seen != 0) futex_wait(running_, seen, kLook);
@@ -207,7 +210,7 @@ bool DeviceRun::wait(Device& device, Meeting& meeting, std::uint32_t seen, bool 
   Deadline until = is_open ? Deadline::max() : deadline();
   for (;;) {
     const auto changed = [&] { return meeting.phase() != seen; };
-    if (!(spins_ && spin_until(changed, kSpin)) && !changed()) {
+    if (!(spins_ ? spin_until(changed, kSpin) : yield_until(changed, kYield)) && !changed()) {
       meeting.begin_sleep();
       const Slept slept = sleep(device, meeting.word(), seen, until);
       meeting.end_sleep();

@@ -31,10 +31,15 @@ class DeviceThread {
   // Between two runs of a loop nobody wants to wait for a thread to wake up.
   static constexpr std::chrono::microseconds kSpin{30};
 
+  template <typename Changed>
+  bool look_for_a_moment(Changed changed) const {
+    return spins_.load(std::memory_order_relaxed) ? spin_until(changed, kSpin) : yield_until(changed, kSpin);
+  }
+
   void work() {
     for (std::uint32_t seen = 0;; ++seen) {
       const auto changed = [&] { return jobs_.load(std::memory_order_acquire) != seen; };
-      while (!(spins_.load(std::memory_order_relaxed) && spin_until(changed, kSpin)) && !changed()) {
+      while (!look_for_a_moment(changed)) {
         sleeps_.store(true);
         if (!changed()) futex_wait(jobs_, seen);
         sleeps_.store(false);

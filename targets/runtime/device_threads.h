@@ -18,7 +18,7 @@ class DeviceThreads {
   ~DeviceThreads();  // what they do must be over
   DeviceThreads(const DeviceThreads&) = delete;
 
-  // Calls job(context, i) for i of [0, count). With `spins`, threads that have ended look for the next run a moment.
+  // Calls job(context, i) for i of [0, count). With `spins` there are cores for all who wait.
   void start(Job job, void* context, bool spins);
 
  private:

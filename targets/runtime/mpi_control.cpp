@@ -117,6 +117,8 @@ void MpiControl::hear(const Message& message) {
     if (wait->token != message.token) continue;
     const RunKey run = wait->place.run;
     const bool same_run = message.program == run.program && message.number == run.number;
+    const bool is_over = message.kind == kGone ||
+                         (same_run && message.collective == kGather && wait->place.collective != kGather);
     Place place;
     place.run.program = message.program, place.run.number = message.number;
     place.collective = message.collective, place.visit = message.visit, place.group = message.group;
@@ -126,13 +128,13 @@ void MpiControl::hear(const Message& message) {
     bool awaited = false;
     for (auto& [device, where] : wait->missing) {
       if (device / run.local != message.sender) continue;
-      if (message.kind == kGone || !same_run || (message.here & set_of(device)) != 0) {
+      if (is_over || !same_run || (message.here & set_of(device)) != 0) {
         where = place.text;
         if (!same_run) where += ", in another run";
         awaited = awaited || same_run;
       }
     }
-    if (message.kind == kGone && awaited) {
+    if (is_over && awaited) {
       wait->fatal = true;
       wait->why = process_name(message.sender) + " has ended its run of the program";
     }
@@ -161,7 +163,11 @@ std::string MpiControl::death_of(int process) {
 
 std::uint64_t MpiControl::begin(std::uint64_t program) {
   std::lock_guard lock(mutex_);
-  drain();
+  const Clock::time_point now = Clock::now();
+  if (now > next_drain_) {  // a look costs as much as a small message
+    drain();
+    next_drain_ = now + std::chrono::milliseconds(5);
+  }
   const std::uint64_t number = runs_[program]++;
   active_.insert({program, number});
   return number;

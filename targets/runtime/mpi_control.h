@@ -18,6 +18,9 @@
 
 namespace stablexla {
 
+// In the place of a collective's number: a message over a channel, and what processes do before and after a run.
+constexpr std::int64_t kMessages = -1, kGather = -2, kPrepare = -3;
+
 // Where devices of a process wait. Which of two waits is meant is told by the numbers, whatever the text says.
 struct Place {
   RunKey run;
@@ -108,6 +111,7 @@ class MpiControl {
   std::set<Key> active_;
   std::set<Wait*> waits_;
   std::int32_t tokens_ = 0;
+  Clock::time_point next_drain_;
   std::map<std::tuple<std::uint64_t, int>, std::set<int>> joined_;
 };
 

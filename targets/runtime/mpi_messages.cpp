@@ -108,7 +108,7 @@ Failure MpiWait::failure() const {
   const auto& missing = wait_.missing;
   for (int device : awaited_) {
     const auto found = missing.find(device);
-    if (known_ && found == missing.end()) {
+    if (known_ && (found == missing.end() || found->second == text_)) {
       failure.arrived.push_back(device);
       continue;
     }
@@ -116,7 +116,6 @@ Failure MpiWait::failure() const {
     std::string where = known_ ? found->second : "";
     if (where.empty() && asked_) where = "gives no answer: it computes, or has stopped";
     else if (where.empty()) where = "had not come";
-    else if (where == text_) where = "has come here, and gave no data";
     const std::string name = "process " + std::to_string(process);
     failure.missing[device] = where.compare(0, name.size(), name) == 0 ? where : name + ": " + where;
   }

@@ -8,8 +8,6 @@
 namespace stablexla {
 namespace {
 
-constexpr std::int64_t kMessages = -1, kGather = -2, kPrepare = -3;  // in the place of a collective's number
-
 // The run that this thread has ended last, and how often its results were gathered.
 thread_local RunKey last_run;
 thread_local std::uint64_t gathers = 0;
@@ -20,7 +18,10 @@ std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {
   return seed ^ (seed >> 33);
 }
 
-std::string text_of(const Collective& what) { return what.place.empty() ? what.name : what.name + " " + what.place; }
+std::string text_of(const Collective& what) {
+  const std::size_t begin = what.place.find_first_not_of(" \n");
+  return begin == std::string::npos ? what.name : what.name + " " + what.place.substr(begin);
+}
 
 std::vector<int> processes_of(const std::vector<int>& devices, int local) {
   std::set<int> processes;

@@ -1,6 +1,6 @@
-"""One process of many in which something goes wrong; each writes what it met into a file of its own, or prints it.
+"""One process of many in which something goes wrong; each writes what it met into a file of its own.
 
-A scenario is a function of the process's number; what it says is what the test reads.
+A scenario is a function of the process's number and how many there are; what it returns is what the test reads.
 """
 
 from __future__ import annotations
@@ -123,8 +123,7 @@ def unreceived(rank: int, size: int) -> str:
 
 def shares(rank: int, size: int) -> str:
     """Devices that cannot be shared equally."""
-    print(met(lambda: two_collectives(size + 1).execute_replicated([[X]] * (size + 1))))
-    return ""
+    return met(lambda: two_collectives(size + 1).execute_replicated([[X]] * (size + 1)))
 
 
 SCENARIOS = {s.__name__: s for s in (raises, killed, leaves, disagrees, never, unreceived, shares)}
@@ -132,9 +131,9 @@ SCENARIOS = {s.__name__: s for s in (raises, killed, leaves, disagrees, never, u
 
 def main() -> None:
     world = sx.distributed.initialize()
-    text = SCENARIOS[sys.argv[1]](world.rank, world.size)
-    if len(sys.argv) > 2:
-        (Path(sys.argv[2]) / f"rank{world.rank}").write_text(text)
+    for name in sys.argv[2:]:
+        text = SCENARIOS[name](world.rank, world.size)
+        (Path(sys.argv[1]) / f"{name}{world.rank}").write_text(text)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ LIMIT = 60.0
 
 
 def main() -> None:
-    folder, *command = sys.argv[1:]
+    module, folder, *rest = sys.argv[1:]
     connection = [int(os.environ["PMI_FD"])] if "PMI_FD" in os.environ else []  # to mpiexec
-    subprocess.run([sys.executable, "-m", *command], check=False, pass_fds=connection, start_new_session=True)
+    command = [sys.executable, "-m", module, folder, *rest]
+    subprocess.run(command, check=False, pass_fds=connection, start_new_session=True)
     Path(folder, f"ended{os.getpid()}").touch()
     begin = time.monotonic()
     while len(list(Path(folder).glob("ended*"))) < int(os.environ["PMI_SIZE"]) and time.monotonic() - begin < LIMIT:

@@ -192,6 +192,18 @@ class TestMessages:
         error = failing(sx.compile(sending("[[0, 1]]", "[[1, 0]]"), num_replicas=2), X)
         assert "4" in str(error)
 
+    def test_everybody_receives_first(self) -> None:
+        """What is sent is made of what was received: a circle, which no order of the instructions resolves."""
+
+        def program(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            received = b.recv(sx.f32[6], 1, source_target_pairs=((0, 1), (1, 0)))
+            sx.send(received + x, 1, source_target_pairs=((0, 1), (1, 0)))
+            return received
+
+        error = failing(executable(program, X), X)
+        assert "recv" in str(error)
+        assert HERE in error.place
+
     def test_they_work_after_a_failure(self) -> None:
         """What was left in a queue by the run that failed is not found by the next one."""
         broken = sx.compile(sending("[[0, 1]]", ""), num_replicas=2)

@@ -183,26 +183,36 @@ class TestOperationSemantics:
         results = executable.execute_replicated([[np.int32(0)], [np.int32(0)]])
         assert [[int(r) for r in of_one] for of_one in results] == [[120, 120], [150, 110]]
 
-    def test_recv_before_send(self) -> None:
-        """A channel's four instructions: Recv, Send, RecvDone, SendDone; the data of the sender arrives."""
+    def test_recv_send_recv_done_send_done(self) -> None:
+        """The order of a channel's four instructions, as HLO has them; the data of the sender arrives."""
         x = [f32(1, 2), f32(3, 4)]
-        made = check(EXCHANGE, TWO, [[a] for a in x], [model.collective_permute(TWO, x, ((0, 1), (1, 0)))], against=[])
-        assert made[0][0].tolist() == [3, 4]
+        check(EXCHANGE, TWO, [[a] for a in x], [[x[1], x[0]]], against=[])
+
+    def test_send_and_recv(self) -> None:
+        """As the builder has them: one shape, one channel."""
+
+        def program(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            sx.send(x, 3, source_target_pairs=((0, 1), (1, 0)))
+            return b.recv(sx.f32[2], 3, source_target_pairs=((0, 1), (1, 0)))
+
+        x = [f32(1, 2), f32(3, 4)]
+        run(program, TWO, x, expected=[[x[1], x[0]]], against=[])
 
 
-EXCHANGE = """
-func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
-  %t = stablehlo.create_token : !stablehlo.token
-  %s = "stablehlo.send"(%x, %t) {
-    channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, is_host_transfer = false,
-    source_target_pairs = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>
-  } : (tensor<2xf32>, !stablehlo.token) -> !stablehlo.token
-  %r:2 = "stablehlo.recv"(%s) {
-    channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, is_host_transfer = false,
-    source_target_pairs = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>
-  } : (!stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)
-  func.return %r#0 : tensor<2xf32>
-}"""
+PAIRS = 'frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,0}}"}'
+EXCHANGE = f"""
+HloModule exchange, replica_count=2, entry_computation_layout={{(f32[2]{{0}})->f32[2]{{0}}}}
+
+ENTRY main {{
+  x = f32[2]{{0}} parameter(0)
+  t = token[] after-all()
+  r = (f32[2]{{0}}, u32[], token[]) recv(t), channel_id=1, {PAIRS}
+  s = (f32[2]{{0}}, u32[], token[]) send(x, t), channel_id=1, {PAIRS}
+  rd = (f32[2]{{0}}, token[]) recv-done(r), channel_id=1
+  sd = token[] send-done(s), channel_id=1
+  ROOT y = f32[2]{{0}} get-tuple-element(rd), index=0
+}}
+"""
 
 
 # ---- StableHLO's specification ---------------------------------------------------------------------------------------

@@ -57,6 +57,30 @@ def test_splitting_along_every_dimension() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["s8", "f16", "f32", "c128"])
+def test_short_rows(name: str) -> None:
+    """Parts along a last dimension are many short runs of memory."""
+    grid = Grid(4)
+    dtype = sx.element_type(name).dtype
+    x = numbered(grid, (1031, 12), np.int64)
+    x = [(a % 11).astype(dtype) for a in x]
+    y = [a[:1020].reshape(17, 60, 12) for a in x]
+
+    def program(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp) -> list[sx.XlaOp]:
+        made = [sx.all_gather(x, 1, 4), sx.all_gather(y, 1, 4), sx.all_to_all(x, 1, 0, 4), sx.all_to_all(y, 1, 2, 4)]
+        return [*made, sx.reduce_scatter(x, sx.add, 1, 4), sx.reduce_scatter(y, sx.add, 2, 4)]
+
+    expected = [
+        model.all_gather(grid, x, 1),
+        model.all_gather(grid, y, 1),
+        model.all_to_all(grid, x, 1, 0, 4),
+        model.all_to_all(grid, y, 1, 2, 4),
+        model.reduce_scatter(grid, x, np.add, 1),
+        model.reduce_scatter(grid, y, np.add, 2),
+    ]
+    run(program, grid, x, y, expected=expected, against=[])
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2, 3)], ids=str)
 def test_empty_arrays(shape: tuple[int, ...]) -> None:
     grid = Grid(2)

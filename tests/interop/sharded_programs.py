@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.experimental import io_callback
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -198,9 +199,29 @@ def donated() -> Any:
 
 
 @program
+def donated_and_moved() -> Any:
+    """The result lies otherwise than the argument whose memory it could take."""
+    return lambda x: constrained(x + 1, "y", "x"), (at(X, "x", "y"),)
+
+
+@program
 def callback() -> Any:
     kind = jax.ShapeDtypeStruct(X.shape, X.dtype)
     return lambda x: jax.pure_callback(lambda v: np.asarray(v) * 2, kind, x) + 1, (at(X, "x", "y"),)
+
+
+CALLS: list[Any] = []
+
+
+@program
+def effect() -> Any:
+    """It happens once, on the whole array."""
+
+    def called(v: Any) -> Any:
+        CALLS.append(v.shape)
+        return np.float32(v.sum())
+
+    return lambda x: io_callback(called, jax.ShapeDtypeStruct((), np.float32), x) + x, (at(X, "x", "y"),)
 
 
 # ---- shard_map ---------------------------------------------------------------------------------------------------
@@ -304,15 +325,17 @@ def compare(name: str) -> str | None:
 
     jax.config.update("jax_use_shardy_partitioner", not name.startswith("gspmd_"))
     function, arguments = PROGRAMS[name]()
-    settings = {"donate_argnums": 0} if name == "donated" else {}
+    settings = {"donate_argnums": 0} if name.startswith("donated") else {}
     ours = jit(function, **settings)
     copies = [jax.device_put(np.asarray(a), a.sharding) if isinstance(a, jax.Array) else a for a in arguments]
     if name == "start":
         arguments = tuple(map(np.asarray, arguments))
     wanted = jax.tree.leaves(jax.jit(function, **settings)(*arguments))
     got = jax.tree.leaves(ours(*copies))
-    if name == "donated" and not copies[0].is_deleted():
+    if name.startswith("donated") and not copies[0].is_deleted():
         return "the donated array is still there"
+    if name == "effect" and CALLS != [(8, 16), (8, 16)]:
+        return f"called for {CALLS}"
     for want, result in zip(wanted, got, strict=True):
         if name != "start" and len(result.sharding.device_set) != len(want.sharding.device_set):
             return f"on {result.sharding}, not {want.sharding}"

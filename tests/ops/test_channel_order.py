@@ -85,7 +85,7 @@ def test_all_legal_orders_of_two_exchanges() -> None:
     legal = [p for p in itertools.permutations(statements) if all(p.index(a) < p.index(b) for a, b in before)]
     assert len(legal) == 54
     both = X[0] + X[1]
-    for order in legal[::8]:
+    for order in [legal[0], *legal[1::7], legal[-1]]:
         for device, (result,) in enumerate(execute(function([statements[name] for name in order], "%z"))):
             np.testing.assert_array_equal(result, both + X[1 - device])
 

@@ -384,3 +384,32 @@ def test_nothing_is_kept_alive() -> None:
     del results
     gc.collect()
     assert runtime.pool_stats()["in_use_blocks"] == before - 4
+
+
+END = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+from tests.runtime.device_programs import *
+spec = ArraySpec("float32", (5,))
+what = config("all_reduce", ["f32[5]"], groups=[(0, 1, 2)])
+started = threading.Event()
+class Host:
+    callbacks = [(lambda given, wanted: started.set(), (), ())]
+steps = [host(0), collective(0, [2], [0], "add_f32"), host(0)]
+function = devices_program([spec], [spec], steps, [what], 3, host=Host())
+def again():
+    while True:
+        run(function, np.ones((3, 5), np.float32))
+for _ in range(3):
+    threading.Thread(target=again, daemon=True).start()
+started.wait(30)
+print("good")
+"""
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_python_ends_while_devices_run(attempt: int) -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-X", "faulthandler", "-c", END, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("good\n", 0), done.stderr

@@ -97,7 +97,9 @@ def test_all_reduce_of_unaligned_arguments(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
-@pytest.mark.parametrize(("shape", "axis"), [((3, 5), 0), ((3, 5), 1), ((2, 3, 4), 1), ((70, 300), 0), ((300, 70), 1), ((9000, 3), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 5), 0), ((3, 5), 1), ((2, 3, 4), 1), ((70, 300), 0), ((300, 70), 1), ((9000, 3), 1)]
+)
 def test_all_gather(rng: np.random.Generator, groups: Any, shape: tuple[int, ...], axis: int) -> None:
     members = len(groups[-1])
     groups = [g for g in groups if len(g) == members]
@@ -110,7 +112,9 @@ def test_all_gather(rng: np.random.Generator, groups: Any, shape: tuple[int, ...
 
 
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
-@pytest.mark.parametrize(("shape", "axis"), [((24, 5), 0), ((3, 24), 1), ((2, 24, 4), 1), ((240, 300), 0), ((9000, 24), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((24, 5), 0), ((3, 24), 1), ((2, 24, 4), 1), ((240, 300), 0), ((9000, 24), 1)]
+)
 def test_reduce_scatter(rng: np.random.Generator, groups: Any, shape: tuple[int, ...], axis: int) -> None:
     members = len(groups[-1])
     groups = [g for g in groups if len(g) == members]
