@@ -201,7 +201,8 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
       keep_alive(std::move(keep_alive_)),
       host(std::move(host_)),
       num_devices(num_devices_),
-      hosted_(!host.is_none()) {
+      hosted_(!host.is_none()),
+      is_special_(hosted_ || num_devices != 1) {
   if (entry == 0) throw nb::value_error("the entry address is 0: the function was not found in the machine code");
   std::vector<bool> taken(parameters.size());
   for (auto [result, parameter] : aliases) {
@@ -333,6 +334,7 @@ __attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::si
                                                             PyObject* const* arguments,
                                                             const std::vector<nb::object>& kept,
                                                             const std::vector<nb::object>& made) const {
+  if (num_devices != 1) cold_path("raise_for_several", kCollectiveErrors)(name, num_devices);
   nb::list given;
   for (std::size_t i = 0; i < parameters.size(); ++i) given.append(nb::handle(arguments[i]));
   HostedRun hosted(*this, arena, nb::make_tuple(given, nb::cast(kept)), nb::cast(made));
@@ -342,7 +344,6 @@ __attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::si
 
 std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, std::size_t count, bool donate) const {
   if (count != parameters.size()) cold_path("raise_wrong_count")(name, parameters, count);
-  if (num_devices != 1) cold_path("raise_for_several", kCollectiveErrors)(name, num_devices);
   const std::size_t total = count + constants_.size() + results.size() + 1;
   Few<void*, 64> data(total);
   Few<std::array<char, kScalarBytes>, 64> scalars(count);
@@ -361,7 +362,7 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
     made.push_back(donate ? donated_result(i, &data[next], arrays) : new_result(i, &data[next]));
   Arena arena(arena_bytes);
   data[next++] = arena.data();
-  if (hosted_)
+  if (is_special_)
     run_hosted(data.data(), total, arena, arguments, kept, made);
   else
     run(data.data(), total, nullptr);

@@ -115,6 +115,7 @@ class CompiledFunction {
   std::vector<Block> constants_;
   std::vector<std::size_t> constant_bytes_;
   bool hosted_ = false;
+  bool is_special_ = false;  // not what runs at once
   std::atomic<std::uint64_t> seed_{0};
   std::unique_ptr<std::atomic<std::uint64_t>[]> drawn_;  // by each device
   std::uint64_t program_ = 0;                             // the same in all processes

@@ -36,7 +36,6 @@ struct alignas(64) Device {
   HostedRun* hosted = nullptr;    // its way out of the program
   std::atomic<int> state{kRunning};
   std::atomic<std::int64_t> at{-1};        // the last collective that it came to
-  std::atomic<Word*> sleeping_on{nullptr};
 };
 
 // Why a run ended before its time, as plain values; the sentences are made in collective_errors.py.

@@ -244,15 +244,15 @@ bool MpiControl::look_for_dead() {
   return !dead_.empty();
 }
 
-void MpiControl::look(Wait& wait) {
+std::string MpiControl::look(Wait& wait) {
   std::lock_guard lock(mutex_);
   drain();
-  if (wait.fatal) return;
+  if (wait.fatal) return wait.why;
   const auto failure = failures_.find({wait.place.run.program, wait.place.run.number});
   if (failure != failures_.end()) {
     wait.fatal = true;
     wait.why = failure->second;
-    return;
+    return wait.why;
   }
   for (auto& [device, where] : wait.missing) {
     const std::string death = death_of(device / wait.place.run.local);
@@ -261,6 +261,7 @@ void MpiControl::look(Wait& wait) {
     wait.fatal = true;
     wait.why = death;
   }
+  return wait.why;
 }
 
 void MpiControl::join(std::uint64_t key, int stage) {

@@ -50,7 +50,8 @@ class MpiControl {
   void failed(RunKey run, const std::string& why);
   void leave();  // tells the others that this process ends
 
-  // A wait of one thread for members in other processes.
+  // A wait of one thread for members in other processes. From `enter` to `leave` any thread that hears of them writes
+  // to it, under the lock.
   struct Wait {
     Place place;
     std::vector<int> here;                  // devices that wait
@@ -64,7 +65,8 @@ class MpiControl {
   void leave(Wait& wait);
   void arrived(Wait& wait, int process);
   void ask(Wait& wait);   // the processes of missing devices where they are
-  void look(Wait& wait);  // at what came in, and whether the missing ones are alive
+  // Looks at what came in, and whether the missing ones are alive; why they can't come any more, else "".
+  std::string look(Wait& wait);
   bool look_for_dead();   // whether a process has ended without having said so
 
   // A meeting of all processes: says that this one is at `stage`, or that it has given up.

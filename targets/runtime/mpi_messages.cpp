@@ -88,11 +88,11 @@ bool MpiWait::look() {
     control_.ask(wait_);
     asked_ = true;
   }
-  control_.look(wait_);
-  if (!wait_.fatal) return true;
+  std::string why = control_.look(wait_);
+  if (why.empty()) return true;
   if (grace_ == Clock::time_point()) grace_ = now + kGrace;  // what was sent before may still come
   if (now < grace_) return true;
-  fail(wait_.why);
+  fail(std::move(why));
   return false;
 }
 
@@ -101,7 +101,8 @@ void MpiWait::fail(std::string why) {
   if (why_.empty()) why_ = std::move(why);
 }
 
-Failure MpiWait::failure() const {
+Failure MpiWait::failure() {
+  if (known_) control_.leave(wait_);  // from now on only this thread has it
   Failure failure;
   failure.summary = why_.empty() ? "MPI has failed" : why_;
   failure.arrived = here_;

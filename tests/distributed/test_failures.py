@@ -6,7 +6,6 @@ import gc
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,12 +47,11 @@ def is_device(b: sx.XlaBuilder, number: int) -> sx.XlaOp:
     return sx.eq(b.replica_id(), b.constant(np.uint32(number)))
 
 
-def failing(made: sx.Executable, *arguments: Any, within: float = 20) -> sx.CollectiveError:
-    """The error of a run, which must come soon."""
-    start = time.monotonic()
+def failing(made: sx.Executable, *arguments: Any, late: bool = False) -> sx.CollectiveError:
+    """The error of a run: at once, or because of the limit of time."""
     with pytest.raises(sx.CollectiveError) as raised:
         made.execute_replicated([list(arguments)] * made.num_devices)
-    assert time.monotonic() - start < within
+    assert ("has waited for" in str(raised.value)) == late
     return raised.value
 
 
@@ -223,11 +221,46 @@ def test_the_limit_of_time() -> None:
     made.collective_timeout = 0.2
     for device in (0, 2):
         made.transfer_to_infeed(X, device=device)
-    error = failing(made, X)
+    error = failing(made, X, late=True)
     assert (error.group, sorted(error.arrived), list(error.missing)) == ((0, 1, 2), [0, 2], [1])
     assert "0.2 s" in str(error)
     assert "no collective yet" in error.missing[1]
     assert "collective_timeout" in str(error)
+
+
+def test_those_that_receive_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device raises while another waits for its message, for ever if need be."""
+
+    def raise_it(_: np.ndarray) -> np.ndarray:
+        raise ValueError("no answer")
+
+    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
+    sx.register_custom_call("raise_it", raise_it)
+
+    def send(v: sx.XlaOp) -> sx.XlaOp:
+        answer = sx.custom_call("raise_it", v, sx.f32[6], has_side_effect=True)
+        sx.send(answer, 1, source_target_pairs=((0, 1),))
+        return v
+
+    def recv(v: sx.XlaOp) -> sx.XlaOp:
+        return v.builder.recv(sx.f32[6], 1, source_target_pairs=((0, 1),))
+
+    made = executable(lambda b, x: sx.conditional(is_device(b, 0), x, send, x, recv), X)
+    made.collective_timeout = None
+    said: list[str] = []
+
+    def run_twenty() -> None:
+        for _ in range(20):
+            try:
+                made.execute_replicated([[X], [X]])
+            except ValueError as error:
+                said.append(str(error))
+
+    runner = threading.Thread(target=run_twenty, daemon=True)
+    runner.start()
+    runner.join(60)
+    assert said == ["no answer"] * 20
 
 
 def test_failures_leave_no_memory_and_no_threads() -> None:

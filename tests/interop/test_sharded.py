@@ -45,6 +45,15 @@ class TestExecutable:
         for device, (result,) in enumerate(results):
             np.testing.assert_array_equal(result, (X @ X.T)[:4] if device < 2 else (X @ X.T)[4:])
 
+    def test_shardings(self) -> None:
+        executable = sx.compile(PRODUCT)
+        assert executable.input_shardings is not None
+        assert executable.output_shardings is not None
+        assert executable.input_shardings[0].parts[2] == ((4, 8), (0, 2))
+        assert executable.output_shardings[0].index(1) == (slice(0, 4), slice(0, 8))
+        assert not executable.output_shardings[0].is_replicated
+        assert sx.compile(PRODUCT, num_partitions=1).input_shardings is None
+
     def test_replicas(self) -> None:
         """Every replica does the same; groups of devices stay within one."""
         executable = sx.compile(PRODUCT, num_replicas=2)

@@ -259,3 +259,20 @@ def test_device_numbers_inside_of_computations() -> None:
     for device, (mapped, reduced) in enumerate(results):
         np.testing.assert_array_equal(mapped, np.full(4, device // 3, np.float32))
         assert reduced == device % 3
+
+
+def test_nothing_sent_is_the_number_zero_of_quantised_arrays() -> None:
+    kind = "tensor<4x!quant.uniform<i8:f32, 0.5:3>>"
+    text = f"""
+    func.func @main(%x: {kind}) -> ({kind}, {kind}) {{
+      %0 = "stablehlo.collective_permute"(%x) {{source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>}}
+        : ({kind}) -> {kind}
+      %1 = "stablehlo.collective_broadcast"(%x) {{replica_groups = dense<[[1]]> : tensor<1x1xi64>}} : ({kind}) -> {kind}
+      return %0, %1 : {kind}, {kind}
+    }}"""
+    x, y = np.array([-128, 0, 3, 127], np.int8), np.array([1, 2, 3, 4], np.int8)
+    zeros = np.full(4, 3, np.int8)
+    results = sx.compile(text, num_replicas=2).execute_replicated([[x], [y]])
+    for (permuted, broadcast), wanted in zip(results, [(zeros, zeros), (x, y)], strict=True):
+        np.testing.assert_array_equal(permuted, wanted[0])
+        np.testing.assert_array_equal(broadcast, wanted[1])
