@@ -55,13 +55,13 @@ _kept: list[object] = []
 def initialize() -> World:
     """Makes this process one of those that `mpiexec` has started; may be called again, which changes nothing.
 
-    From then on a program for N devices has N / size of them in each process, in the order of ranks, and its collectives
-    reach those of the others. All processes must call it, and run the same programs in the same order. Where no launcher
-    of MPI has started the process, it is alone, and mpi4py is not needed.
+    From then on a program for N devices has N / size of them in each process, in the order of ranks, and its
+    collectives reach those of the others. All processes must call it, and run the same programs in the same order.
+    Where no launcher of MPI has started the process, it is alone, and mpi4py is not needed.
 
-    MPI must allow calls from several threads at once, as mpi4py asks for if nobody says otherwise. Each process uses its
-    share of the machine's cores, unless `set_num_threads` or STABLEXLA_NUM_THREADS said how many threads it has. When
-    Python ends, so does MPI; a process whose neighbours failed does not wait for them.
+    MPI must allow calls from several threads at once, as mpi4py asks for if nobody says otherwise. Each process uses
+    its share of the machine's cores, unless `set_num_threads` or STABLEXLA_NUM_THREADS said how many threads it has.
+    When Python ends, so does MPI; a process whose neighbours failed does not wait for them.
 
     Returns:
         The processes: `rank` and `size`.
@@ -181,8 +181,8 @@ def gather(
 def launcher() -> list[str]:
     """The beginning of a command that starts programs in many processes; `-n N program` comes behind it.
 
-    It is the mpiexec that was installed beside this Python, or the first on the path. Open MPI's is told that there may be
-    more processes than cores.
+    It is the mpiexec that was installed beside this Python, or the first on the path. Open MPI's is told that there may
+    be more processes than cores.
 
     Raises:
         StablexlaError: there is none.

@@ -70,8 +70,9 @@ def splat_of(value: Any, shape: Shape) -> Any:
     """An attribute with one value for all elements, for another shape; None where the elements differ."""
     if not isinstance(value, hlo_ir.DenseElementsAttr) or not value.is_splat:
         return None
-    type_: Any = hlo_ir.ShapedType(value.type)
-    return hlo_ir.DenseElementsAttr.get_splat(like(type_, shape), value.get_splat_value())
+    type_: Any = like(hlo_ir.ShapedType(value.type), shape)
+    number = str(value).rpartition(" : ")[0]  # the binding has no attribute for one complex number
+    return hlo_ir.Attribute.parse(f"{number} : {type_}")
 
 
 def shift_iota(op: Any, sharding: Sharding, emitter: Emitter) -> Any:
@@ -80,12 +81,13 @@ def shift_iota(op: Any, sharding: Sharding, emitter: Emitter) -> Any:
     dimension = int(hlo_ir.IntegerAttr(op.attributes["iota_dimension"]).value)
     if not sharding[dimension]:
         return result
-    scalar = like(result.type, [])
     start = emitter.start(sharding[dimension], result.type.shape[dimension])
-    if start.type != scalar:
-        start = create("stablehlo.convert", [scalar], [start])
-    shifts = create("stablehlo.broadcast_in_dim", [result.type], [start], broadcast_dimensions=array([]))
-    return create("stablehlo.add", [result.type], [result, shifts])
+    # Counted as integers: the sum of two rounded numbers may be another one than the rounded sum.
+    counted = hlo_ir.RankedTensorType.get(list(result.type.shape), start.type.element_type)
+    numbers = create("stablehlo.iota", [counted], [], iota_dimension=op.attributes["iota_dimension"])
+    shifts = create("stablehlo.broadcast_in_dim", [counted], [start], broadcast_dimensions=array([]))
+    shifted = create("stablehlo.add", [counted], [numbers, shifts])
+    return shifted if counted == result.type else create("stablehlo.convert", [result.type], [shifted])
 
 
 def reshaped(

@@ -68,6 +68,8 @@ class MpiControl {
   // Looks at what came in, and whether the missing ones are alive; why they can't come any more, else "".
   std::string look(Wait& wait);
   bool look_for_dead();   // whether a process has ended without having said so
+  // Whether all have said that they end, and nothing is under way: MPI may wait for messages when it is finalised.
+  bool is_quiet();
 
   // A meeting of all processes: says that this one is at `stage`, or that it has given up.
   void join(std::uint64_t key, int stage);
