@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.errors import CollectiveError, ExecutionError, StablexlaError
-from stablexla.targets.runtime import _runtime
+from stablexla.targets.runtime import _runtime, mpi_symbols
 
 Array = npt.NDArray[Any]
 
@@ -214,10 +214,12 @@ def _start() -> World:
     cores = _runtime.default_num_threads()
     names = ("BYTE", "REQUEST_NULL", "ERRORS_RETURN")
     constants = {name: _handle(MPI, getattr(MPI, name)) for name in names}
-    constants |= {"ANY_SOURCE": MPI.ANY_SOURCE, "ANY_TAG": MPI.ANY_TAG}
+    constants["ANY_SOURCE"] = MPI.ANY_SOURCE
     constants["TAG_UB"] = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
     handles = _handle(MPI, data), _handle(MPI, control)
-    _runtime.start_mpi(_library(), constants, world.rank, *handles, pids, neighbours > cores)
+    library = _library()
+    mpi_symbols.use(library, MPI.get_vendor()[0], _handle(MPI, MPI.COMM_WORLD), world.size)
+    _runtime.start_mpi(library, constants, world.rank, *handles, pids, neighbours > cores)
     if _runtime.get_num_threads() == cores and "STABLEXLA_NUM_THREADS" not in os.environ:
         _runtime.set_num_threads(max(1, cores // neighbours))
     atexit.register(_leave, MPI, ours)

@@ -38,7 +38,7 @@ Rule = Callable[[Any, list[Shape], list[Shape]], Factors | None]
 RULES: dict[str, Rule] = {}
 
 _STABLEHLO = """
-    abs add and atan2 bitcast_convert cbrt ceil clamp collective_broadcast collective_permute compare complex convert
+    abs add and atan2 cbrt ceil clamp collective_broadcast collective_permute compare complex convert
     cosine count_leading_zeros divide exponential exponential_minus_one floor imag is_finite log log_plus_one logistic
     map maximum minimum multiply negate not or popcnt power real reduce_precision remainder round_nearest_afz
     round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan
@@ -97,6 +97,21 @@ def ints(op: Any, name: str, default: Sequence[int] = ()) -> list[int]:
 def integer(op: Any, name: str, default: int = 0) -> int:
     """An attribute that is a number."""
     return int(hlo_ir.IntegerAttr(op.attributes[name]).value) if name in op.attributes else default
+
+
+def value_text(op: Any) -> str:
+    """A constant's value as text, without its type. The binding cannot give attributes of complex numbers."""
+    notes = [op.attributes[i] for i in range(len(op.attributes))]
+    return next(str(note) for note in notes if note.name == "value").partition("=")[2].rpartition(" : ")[0]
+
+
+@_rule("bitcast_convert")
+def _bitcast_convert(op: Any, operands: list[Shape], results: list[Shape]) -> Factors:
+    """The wider side lacks the last dimension where the widths differ."""
+    wide, narrow = sorted((len(operands[0]), len(results[0])))
+    kept = tuple(range(wide))
+    longer = (*kept, *((None,) * (narrow - wide)))
+    return Factors((longer if len(operands[0]) > wide else kept,), (longer if len(results[0]) > wide else kept,))
 
 
 @_rule("transpose")

@@ -10,7 +10,7 @@ import numpy as np
 
 from stablexla.targets.partition.axes import Axes, Axis, Sharding, axes_of, count, whole
 from stablexla.targets.partition.emit import Emitter, array, create, like
-from stablexla.targets.partition.factors import Factors, Shape, ints
+from stablexla.targets.partition.factors import Factors, Shape, ints, value_text
 
 SIZES = "slice_sizes"
 
@@ -66,13 +66,23 @@ def adapt(op: Any, shapes: Sequence[Shape], parts: Sequence[Shape]) -> None:
         op.attributes[name] = array([part if value == size else value for value, size, part in rows])
 
 
-def splat_of(value: Any, shape: Shape) -> Any:
-    """An attribute with one value for all elements, for another shape; None where the elements differ."""
-    if not isinstance(value, hlo_ir.DenseElementsAttr) or not value.is_splat:
+def constant_of(op: Any, shape: Shape) -> Any:
+    """A constant of another shape where the insertion point is; None where its elements differ."""
+    is_whole = list(op.results[0].type.shape) == list(shape)
+    type_ = like(op.results[0].type, shape)
+    if isinstance(type_.element_type, hlo_ir.ComplexType):
+        text = value_text(op)
+        if not is_whole and not text.startswith("dense<("):
+            return None
+        made = hlo_ir.Operation.parse(f"stablehlo.constant {text} : {type_}")
+        hlo_ir.InsertionPoint.current.insert(made)
+        return made.operation.results[0]
+    value = op.attributes["value"]
+    if not is_whole and not (isinstance(value, hlo_ir.DenseElementsAttr) and value.is_splat):
         return None
-    type_: Any = like(hlo_ir.ShapedType(value.type), shape)
-    number = str(value).rpartition(" : ")[0]  # the binding has no attribute for one complex number
-    return hlo_ir.Attribute.parse(f"{number} : {type_}")
+    if not is_whole:
+        value = hlo_ir.DenseElementsAttr.get_splat(type_, value.get_splat_value())
+    return create("stablehlo.constant", [type_], [], value=value)
 
 
 def shift_iota(op: Any, sharding: Sharding, emitter: Emitter) -> Any:

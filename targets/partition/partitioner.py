@@ -25,12 +25,12 @@ from stablexla.targets.partition.factors import Factors, factors_of
 from stablexla.targets.partition.gspmd import BEFORE, FULL_TO_SHARD, KEY, SHARD_TO_FULL, written_sharding
 from stablexla.targets.partition.local import (
     adapt,
+    constant_of,
     cut_factors,
     reshaped,
     scattered,
     sharding_by,
     shift_iota,
-    splat_of,
     unshared,
 )
 from stablexla.targets.partition.mesh_groups import resolve_groups
@@ -172,22 +172,21 @@ class Partitioner:
         return self.meshes.of_values(op.attributes[SHARDING], [shape_of(r.type) for r in op.results])
 
     def _constant(self, op: Any) -> None:
-        result, value = op.results[0], op.attributes["value"]
+        result = op.results[0]
+        shape = tuple(result.type.shape)
+        wanted = self._wanted(op)
+        if wanted is not None and any(wanted[0]):
+            made = constant_of(op, local_shape(shape, wanted[0]))
+            if made is not None:
+                self._parts[result] = self._parts[made] = Part(made, wanted[0], shape)
+                self._drop(op)
+                return
         if op.name == "sdy.constant":
-            made = hlo_ir.Operation.create("stablehlo.constant", results=[result.type], attributes={"value": value})
+            made = constant_of(op, shape)
+            self._parts[result] = self._set(made, whole(len(shape)))
             self._drop(op)
         else:
-            made = op
-        wanted = self._wanted(op)
-        part = self._set(made.results[0], whole(len(result.type.shape)))
-        self._parts[result] = part
-        if wanted is None or not any(wanted[0]):
-            return
-        cut = splat_of(value, local_shape(result.type.shape, wanted[0]))
-        if cut is not None:
-            made.attributes["value"] = cut
-            made.results[0].set_type(cut.type)
-            self._parts[result] = self._parts[made.results[0]] = Part(made.results[0], wanted[0], part.shape)
+            self._set(result, whole(len(shape)))
 
     def _reshape(self, op: Any) -> None:
         value, result = op.operands[0], op.results[0]
@@ -295,9 +294,7 @@ class Partitioner:
                 self._capture(block)
         if not any(any(p.sharding) for p in parts) and not any(map(any, wanted or ())):
             self._leave(op, [p.value for p in parts])
-            if op.name == "stablehlo.rng" and not self._context:  # else each device would have numbers of its own
-                with hlo_ir.InsertionPoint(behind), op.location:
-                    self._parts[op.results[0]].value = self.emitter.from_first(op.results[0])
+            self._agree(op, behind)
             return
         shapes = [p.shape for p in parts]
         results = [shape_of(r.type) for r in op.results]
@@ -307,6 +304,7 @@ class Partitioner:
         if known is None or (op.name == "stablehlo.iota" and not _can_count(op)):
             self._note(op)
             self._leave(op, [self._whole(value) for value in op.operands])
+            self._agree(op, behind)
             return
         self._compute_parts(op, behind, known, wanted)
 
@@ -334,6 +332,12 @@ class Partitioner:
         for result in op.results:
             shape = shape_of(result.type)
             self._set(result, () if shape is None else whole(len(shape)))
+
+    def _agree(self, op: Any, behind: Any) -> None:
+        """Has all devices take the random numbers of the first one, as each draws its own."""
+        if op.name == "stablehlo.rng" and not self._context:
+            with hlo_ir.InsertionPoint(behind), op.location:
+                self._parts[op.results[0]].value = self.emitter.from_first(op.results[0])
 
     def _compute_parts(self, op: Any, behind: Any, factors: Factors, wanted: list[Sharding] | None) -> None:
         values = list(op.operands)

@@ -118,7 +118,8 @@ bool DeviceRun::end(Device& caller) {
   }
   if (!is_stopped() && transport_ != nullptr) {
     Failure said = std::exchange(transport_, nullptr)->end(key_, deadline(), waiting(caller));
-    if (!said.summary.empty()) stop(Stop::kTransport, caller.number, -1, nullptr, std::move(said));
+    const std::int64_t number = said.number;
+    if (!said.summary.empty()) stop(Stop::kTransport, caller.number, number, nullptr, std::move(said));
   }
   messages_.clear();
   return !is_stopped();

@@ -59,9 +59,10 @@ void MpiControl::drain() {
   for (;;) {
     MpiStatus status;
     int flag = 0;
-    if (mpi_.iprobe(mpi_.any_source, kTag, comm_, &flag, &status) != 0 || flag == 0) return;
+    MpiHandle found = 0;
+    if (mpi_.improbe(mpi_.any_source, kTag, comm_, &flag, &found, &status) != 0 || flag == 0) return;
     Message message;
-    if (mpi_.recv(&message, sizeof message, mpi_.byte, mpi_.any_source, kTag, comm_, &status) != 0) return;
+    if (mpi_.mrecv(&message, sizeof message, mpi_.byte, &found, &status) != 0) return;
     take(message);
   }
 }
@@ -180,6 +181,14 @@ std::string MpiControl::trouble(RunKey run) {
   return found == failures_.end() ? "" : found->second;
 }
 
+std::string MpiControl::new_trouble(RunKey run) {
+  {
+    std::lock_guard lock(mutex_);
+    for (int i = 0; i < 3; ++i) drain();  // a look may take in another message than the one that is looked for
+  }
+  return trouble(run);
+}
+
 void MpiControl::end(RunKey run) {
   std::lock_guard lock(mutex_);
   active_.erase({run.program, run.number});
@@ -242,6 +251,12 @@ bool MpiControl::look_for_dead() {
   for (int process = 0; process < size(); ++process)
     if (process != rank_) death_of(process);
   return !dead_.empty();
+}
+
+bool MpiControl::is_quiet() {
+  std::lock_guard lock(mutex_);
+  drain();
+  return sent_.empty() && left_.size() + 1 == pids_.size();
 }
 
 std::string MpiControl::look(Wait& wait) {

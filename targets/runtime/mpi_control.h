@@ -1,5 +1,5 @@
-// What processes tell each other beside their data: that a run has failed, and, when something takes long, where they are.
-// Nothing is sent here while all goes well.
+// What processes tell each other beside their data: that a run has failed, and, when something takes long, where they
+// are. Nothing is sent here while all goes well.
 #pragma once
 
 #include <atomic>
@@ -46,6 +46,7 @@ class MpiControl {
   std::uint64_t begin(std::uint64_t program);
   // What another process says is wrong with the run; "" where nothing is.
   std::string trouble(RunKey run);
+  std::string new_trouble(RunKey run);  // the same with what has just come
   void end(RunKey run);
   void failed(RunKey run, const std::string& why);
   void leave();  // tells the others that this process ends

@@ -14,6 +14,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr std::int64_t kLongest = std::int64_t(1) << 30;  // of one message: MPI counts in int
+constexpr std::int64_t kCopied = 2 << 10;                 // implementations copy what is shorter when it is sent
 constexpr milliseconds kLook{50}, kFirstQuestion{200}, kQuestion{300}, kGrace{100}, kWithdrawal{500};
 
 void sleep_for(microseconds time) {
@@ -143,6 +144,7 @@ void MpiMessages::start(Start start, char* data, std::int64_t bytes, int peer, b
 }
 
 void MpiMessages::receive(int peer, void* data, std::int64_t bytes, int stage) {
+  takes_from_senders_ = takes_from_senders_ || bytes > kCopied;
   const auto irecv = [&](char* part, int size, MpiHandle* request) {
     return mpi_.irecv(part, size, mpi_.byte, rank_of(peer), tag_ + stage, comm_, request);
   };

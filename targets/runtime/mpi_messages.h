@@ -64,6 +64,9 @@ class MpiMessages {
   bool finish(MpiWait& wait) { return finish(0, requests_.size(), wait); }
   bool is_done(std::size_t begin, std::size_t end, MpiWait& wait);
   std::vector<int> heard() const;  // processes of which something has come
+  // Whether something came that lies in its sender's memory until it is taken: where the sender has failed since, that
+  // memory may hold something else by now.
+  bool took_from_senders() const { return takes_from_senders_; }
   // Memory that lives as long as messages may still come into it.
   char* room(std::size_t bytes);
 
@@ -84,6 +87,7 @@ class MpiMessages {
   const std::vector<int>* ranks_;
   std::vector<Request> requests_;
   std::vector<Block> rooms_;
+  bool takes_from_senders_ = false;
   int error_ = 0;
 };
 

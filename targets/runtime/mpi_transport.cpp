@@ -60,6 +60,14 @@ void MpiTransport::failed(RunKey run, const std::string& why) {
   control_.failed(run, why);
 }
 
+bool MpiTransport::is_good(RunKey run, const MpiMessages& messages, MpiWait& wait) {
+  if (!messages.took_from_senders()) return true;
+  std::string trouble = control_.new_trouble(run);
+  if (trouble.empty()) return true;
+  wait.fail(std::move(trouble));
+  return false;
+}
+
 const MpiTransport::Plan& MpiTransport::plan_of(RunKey run, const Collective& what, std::size_t group) {
   std::lock_guard lock(mutex_);
   std::unique_ptr<Plan>& plan = plans_[{run.program, what.number, group, run.local}];
@@ -104,7 +112,7 @@ Failure MpiTransport::run(RunKey run, std::uint64_t visit, const Collective& wha
     for (int& process : heard) process = plan.processes[static_cast<std::size_t>(process)];
     return heard;
   });
-  if (!MpiData(what, members, messages, wait).run()) return wait.failure();
+  if (!MpiData(what, members, messages, wait).run() || !is_good(run, messages, wait)) return wait.failure();
   return {};
 }
 
@@ -172,6 +180,7 @@ Failure MpiTransport::send(RunKey run, const Collective& what, int source, int t
   sent.run = run;
   sent.target = target;
   sent.text = text_of(what);
+  sent.number = what.number;
   sent.route = route_of(run, what, source, target, true);
   std::size_t bytes = 0;
   for (const Operand& operand : what.operands) bytes += static_cast<std::size_t>(operand.input_bytes);
@@ -205,7 +214,7 @@ Failure MpiTransport::receive(RunKey run, const Collective& what, int source, in
   const bool is_one = what.operands.size() == 1;
   char* room = is_one ? static_cast<char*>(outputs[0]) : messages.room(static_cast<std::size_t>(bytes));
   messages.receive(source / run.local, room, bytes);
-  if (!messages.finish(wait)) return wait.failure();
+  if (!messages.finish(wait) || !is_good(run, messages, wait)) return wait.failure();
   for (std::size_t i = 0; i < what.operands.size() && !is_one; ++i) {
     std::memcpy(outputs[i], room, static_cast<std::size_t>(what.operands[i].output_bytes));
     room += what.operands[i].output_bytes;
@@ -236,6 +245,7 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
     Failure failure = wait.failure();
     failure.summary = "nobody has received what was sent to device " + std::to_string(sent.target) + ": " +
                       failure.summary;
+    failure.number = sent.number;
     return failure;
   }
   control_.end(run);
@@ -279,7 +289,7 @@ bool MpiTransport::leave(double seconds, bool failed) {
   MpiHandle request = 0;
   int error = 0;
   if (mpi_.ibarrier(world_.data, &request) != 0) return false;
-  while (!mpi_.is_done(request, error)) {
+  while (!mpi_.is_done(request, error) || !control_.is_quiet()) {
     if (Clock::now() > limit) return false;
     if (control_.look_for_dead()) limit = std::min(limit, in(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -75,11 +75,14 @@ class MpiTransport : public Transport {
     RunKey run;
     Place route;
     std::string text;
+    std::int64_t number = -1;
     int target = 0;
     std::vector<char> data;
     std::unique_ptr<MpiMessages> messages;
   };
 
+  // Whether what was received is what was sent: no sender has failed meanwhile.
+  bool is_good(RunKey run, const MpiMessages& messages, MpiWait& wait);
   const Plan& plan_of(RunKey run, const Collective& what, std::size_t group);
   int make_communicator(const std::vector<int>& processes);
   int tag_of(const Place& place) const;

@@ -68,6 +68,49 @@ def raises(rank: int, size: int) -> str:
     return text
 
 
+def raises_last(rank: int, size: int) -> str:
+    """One process raises behind the last collective, where the others are through; the program can run again."""
+    luck = [False]
+
+    def function(x: np.ndarray) -> np.ndarray:
+        if rank == 1 and not luck[0]:
+            raise ValueError("no luck")
+        return x
+
+    sx.register_custom_call("mpi_last", function)
+    b = sx.XlaBuilder("last")
+    summed = sx.all_reduce(b.parameter(0, sx.f32[3]), sx.add)
+    executable = compiled(b.build(b.custom_call("mpi_last", [summed], sx.f32[3])), size)
+    text = met(lambda: executable.execute_replicated([[X]] * size))
+    luck[0] = True
+    made = executable.execute_replicated([[X]] * size)
+    assert made[0][0].tolist() == [size] * 3
+    return text
+
+
+def overtaken(rank: int, size: int) -> str:
+    """A sender has given up, and has other data where it had the array, when its receiver comes."""
+    count = 1 << 22
+
+    def function(x: np.ndarray) -> np.ndarray:
+        if rank == 1:
+            time.sleep(1.0)
+        return x
+
+    sx.register_custom_call("mpi_late", function)
+    b = sx.XlaBuilder("overtaken")
+    given = b.custom_call("mpi_late", [b.parameter(0, sx.f32[1])], sx.f32[1])
+    big = sx.broadcast_in_dim(sx.reshape(given, []), (count,), [])
+    executable = compiled(b.build(sx.collective_permute(big, [(0, 1)])), size)
+    executable.collective_timeout = 0.3 if rank == 0 else 10.0
+    b = sx.XlaBuilder("others")
+    others = sx.compile(b.build(b.parameter(0, sx.f32[count]) + 1.0))
+    text = met(lambda: executable.execute_replicated([[X[:1]]] * size, gather=False))
+    kept = [others(np.full(count, 98, np.float32)) for _ in range(4)] if rank == 0 else []
+    two_collectives(size).execute_replicated([[X]] * size)
+    return text if not kept or text != "no error" else "the sender has not waited"
+
+
 def killed(rank: int, size: int) -> str:
     """One process is killed in the middle of a run."""
 
@@ -126,7 +169,8 @@ def shares(rank: int, size: int) -> str:
     return met(lambda: two_collectives(size + 1).execute_replicated([[X]] * (size + 1)))
 
 
-SCENARIOS = {s.__name__: s for s in (raises, killed, leaves, disagrees, never, unreceived, shares)}
+_ALL = (raises, raises_last, overtaken, killed, leaves, disagrees, never, unreceived, shares)
+SCENARIOS = {s.__name__: s for s in _ALL}
 
 
 def main() -> None:

@@ -144,6 +144,7 @@ def test_programs_for_several_devices_are_refused_on_one(make: Make, message: st
         sx.compile(computation)
     assert "compiled for one" in str(raised.value)
     assert "test_collectives.py" in str(raised.value)
+    assert "num_replicas=" in raised.value.hint
 
 
 STARTED = """
