@@ -164,12 +164,19 @@ def unreceived(rank: int, size: int) -> str:
     return met(lambda: executable.execute_replicated([[X]] * size))
 
 
+def unsent(rank: int, size: int) -> str:
+    """Device 1 receives from device 0, which sends nothing."""
+    b = sx.XlaBuilder("receives")
+    executable = compiled(b.build(b.recv(sx.f32[3], 1, [(0, 1)])), size)
+    return met(lambda: executable.execute_replicated([[]] * size))
+
+
 def shares(rank: int, size: int) -> str:
     """Devices that cannot be shared equally."""
     return met(lambda: two_collectives(size + 1).execute_replicated([[X]] * (size + 1)))
 
 
-_ALL = (raises, raises_last, overtaken, killed, leaves, disagrees, never, unreceived, shares)
+_ALL = (raises, raises_last, overtaken, killed, leaves, disagrees, never, unreceived, unsent, shares)
 SCENARIOS = {s.__name__: s for s in _ALL}
 
 
