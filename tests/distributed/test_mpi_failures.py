@@ -16,6 +16,7 @@ PROCESSES = 3
 ONE_AFTER_ANOTHER = (
     "raises",
     "raises_last",
+    "refused",
     "overtaken",
     "disagrees",
     "never",
@@ -56,6 +57,16 @@ def test_a_process_that_raises_when_the_others_are_through_can_run_the_program_a
     assert texts[1] == "ValueError: no luck"
     for text in (texts[0], texts[2]):
         assert text.startswith("CollectiveError: execute_replicated: the results of all devices could not be gathered")
+
+
+def test_arguments_that_do_not_fit_in_one_process_end_the_run_of_all(folder: Path) -> None:
+    texts = read(folder, "refused")
+    first, second = texts[1].split("\n---\n")
+    assert first.startswith("ExecutionError: refused: device 1: ")
+    assert second.startswith("ExecutionError: refused: device 1: ")
+    for text in (texts[0], texts[2]):
+        for each in text.split("\n---\n"):
+            assert each.startswith("CollectiveError: all_reduce: refused: process 1: ")
 
 
 def test_what_a_sender_that_gave_up_has_in_its_place_is_no_result(folder: Path) -> None:
