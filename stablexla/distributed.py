@@ -23,11 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.errors import CollectiveError, ExecutionError, StablexlaError
+from stablexla.targets.knobs import is_launched, knobs
 from stablexla.targets.runtime import _runtime, mpi_symbols
 
 Array = npt.NDArray[Any]
 
-_LAUNCHED = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
 _HINT = 'pip install "stablexla[mpi]"'
 _EXIT_LIMIT = 10.0
 """Seconds for which a process that failed waits for the others to end too."""
@@ -77,7 +77,7 @@ def initialize() -> World:
     global _world
     with _lock:
         if _world is None:
-            if "mpi4py.MPI" not in sys.modules and not any(name in os.environ for name in _LAUNCHED):
+            if "mpi4py.MPI" not in sys.modules and not is_launched():
                 _world = World(0, 1)
             else:
                 _world = _start()
@@ -220,7 +220,7 @@ def _start() -> World:
     library = _library()
     mpi_symbols.use(library, MPI.get_vendor()[0], _handle(MPI, MPI.COMM_WORLD), world.size)
     _runtime.start_mpi(library, constants, world.rank, *handles, pids, neighbours > cores)
-    if _runtime.get_num_threads() == cores and "STABLEXLA_NUM_THREADS" not in os.environ:
+    if _runtime.get_num_threads() == cores and knobs.num_threads is None:
         _runtime.set_num_threads(max(1, cores // neighbours))
     atexit.register(_leave, MPI, ours)
     return world

@@ -16,6 +16,10 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from stablexla.dialects.errors import StablexlaError
 
 T = TypeVar("T")
+
+LAUNCHERS = ("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
+"""What launchers of MPI, of which each has names of its own, set for the processes that they start."""
+
 _set_in_code: ContextVar[dict[str, Any]] = ContextVar("stablexla_knobs")
 
 
@@ -53,6 +57,11 @@ class Knob(Generic[T]):
             return self.read(text)
         except ValueError as error:
             raise StablexlaError(f"{self.variable}={text}: {error}", hint=self.summary) from None
+
+
+def is_launched() -> bool:
+    """Whether a launcher of MPI has started this process."""
+    return any(name in os.environ for name in LAUNCHERS)
 
 
 def _flag(text: str) -> bool:
