@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlir.ir as ir
@@ -14,17 +14,18 @@ Emitter = Callable[[Kernel, GpuName], Emitted | None]
 EMITTERS: dict[str, list[Emitter]] = {}
 
 LAUNCH = "stablexla.launch"
-"""Attribute of a function whose body says what one thread does: how many blocks there are, and threads in a block."""
+"""Attribute of a function whose body says what one thread does: see `Launch`."""
 THREADS = 256
 MOST_BLOCKS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How many blocks run a kernel, and how many threads are in each; in x alone."""
+    """How many blocks run a kernel, and how many threads are in each, in x alone; bytes that a block's threads share."""
 
     blocks: int
     threads: int
+    shared: int = 0
 
     @staticmethod
     def for_items(items: int) -> Launch:
@@ -34,16 +35,12 @@ class Launch:
 
     def write(self, function: ir.Operation) -> None:
         """Notes it on a function."""
-        function.attributes[LAUNCH] = ir.DenseI64ArrayAttr.get([self.blocks, self.threads])
+        function.attributes[LAUNCH] = ir.DenseI64ArrayAttr.get([self.blocks, self.threads, self.shared])
 
     @staticmethod
     def read(function: ir.Operation) -> Launch:
         """What is noted on a function."""
-        blocks, threads = ir.DenseI64ArrayAttr(function.attributes[LAUNCH])
-        return Launch(int(blocks), int(threads))
-
-    def __iter__(self) -> Iterator[int]:
-        yield from (self.blocks, self.threads)
+        return Launch(*map(int, ir.DenseI64ArrayAttr(function.attributes[LAUNCH])))
 
 
 def gpu_emitter(*kinds: str) -> Callable[[Emitter], Emitter]:

@@ -47,12 +47,16 @@ def _launch(call: ir.Operation, found: dict[str, ir.Operation]) -> str:
     name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
     launch = Launch.read(found[name])
     with call.location, ir.InsertionPoint(call):
-        one, blocks, threads = (arith.ConstantOp(ir.IndexType.get(), n).result for n in (1, *launch))
+        one, blocks, threads = (
+            arith.ConstantOp(ir.IndexType.get(), n).result for n in (1, launch.blocks, launch.threads)
+        )
+        shared = arith.ConstantOp(ir.IntegerType.get_signless(32), launch.shared).result if launch.shared else None
         gpu.LaunchFuncOp(
             kernel=[MODULE, name],
             grid_size=(blocks, one, one),
             block_size=(threads, one, one),
             kernel_operands=list(call.operands)[:-2],
+            dynamic_shared_memory_size=shared,
         )
     call.erase()
     return str(name)
@@ -71,6 +75,7 @@ def _write(block: ir.Block, name: str, function: ir.Operation) -> None:
             known_grid_size=[launch.blocks, 1, 1],
         )
         made.attributes["arg_attrs"] = ir.ArrayAttr.get(list(ir.ArrayAttr(function.attributes["arg_attrs"]))[:-2])
+        made.attributes[LAUNCH] = function.attributes[LAUNCH]
         entry = made.add_entry_block()
     mapping = dict(zip(arguments, entry.arguments, strict=True))
     with function.location, ir.InsertionPoint(entry):

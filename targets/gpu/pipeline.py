@@ -16,7 +16,7 @@ NVVM = MAPPED | {"llvm", "nvvm"}
 TO_NVVM = (
     "expand-strided-metadata,lower-affine,"
     "convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf,"
-    "convert-complex-to-llvm,"
+    "convert-complex-to-llvm,convert-math-to-llvm,"
     "convert-gpu-to-nvvm{use-bare-ptr-memref-call-conv=1},reconcile-unrealized-casts"
 )
 
@@ -33,7 +33,7 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
         Step("gpu", "stablexla-outline-gpu,canonicalize,cse", MAPPED),
     ]
     if name.emulated:
-        steps += [Step("emulated", "stablexla-emulate-gpu", BUFFERS), Step("llvm", ",".join(TO_LLVM), LLVM)]
+        steps += [Step("emulated", "stablexla-emulate-gpu", BUFFERS), Step("llvm", ",".join([*TO_LLVM, "stablexla-emulate-threads"]), LLVM)]
         return Pipeline(str(name), steps)
     attach = f"nvvm-attach-target{{chip={name.chip} features=+ptx{name.ptx} O={level}}}"
     steps += [

@@ -51,3 +51,9 @@ def taken_apart(item: ir.Value, extents: Sequence[int]) -> list[ir.Value]:
         rest = arith.divui(rest, size)
     found.append(rest)
     return [arith.index_castui(index, v) if narrow else v for v in reversed(found)]
+
+
+def total_threads() -> ir.Value:
+    """How many threads the launch has."""
+    x = gpu.Dimension.x
+    return arith.muli(gpu.grid_dim(x), gpu.block_dim(x))
