@@ -39,7 +39,7 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
     steps += [
         Step(
             "nvvm",
-            f"stablexla-expand-math,stablexla-expand-small-floats,{attach},gpu.module({TO_NVVM})",
+            f"stablexla-expand-math,stablexla-expand-small-floats,stablexla-math-to-intrinsics,{attach},gpu.module({TO_NVVM})",
             NVVM,
         ),
         Step("ptx", "stablexla-check-nvvm,gpu-module-to-binary{format=isa}", NVVM),

@@ -11,6 +11,41 @@ from stablexla.lowering.operations import walk
 from stablexla.targets.passes import module_pass
 
 
+INTRINSICS = {
+    "math.absf": "llvm.fabs",
+    "math.ceil": "llvm.ceil",
+    "math.copysign": "llvm.copysign",
+    "math.floor": "llvm.floor",
+    "math.fma": "llvm.fma",
+    "math.round": "llvm.round",
+    "math.roundeven": "llvm.roundeven",
+    "math.sqrt": "llvm.sqrt",
+    "math.trunc": "llvm.trunc",
+}
+
+
+@module_pass("stablexla-math-to-intrinsics", "calls LLVM's intrinsics for what GPUs have instructions for")
+def math_to_intrinsics(module: ir.Module) -> None:
+    """`convert-gpu-to-nvvm` would call libdevice, and refuses the operations of LLVM's dialect that mean the same."""
+    with module.context:
+        for view in module.body.operations:
+            for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
+                if op.name in INTRINSICS:
+                    with op.location, ir.InsertionPoint(op):
+                        made = ir.Operation.create(
+                            "llvm.call_intrinsic",
+                            results=[op.results[0].type],
+                            operands=list(op.operands),
+                            attributes={
+                                "intrin": ir.StringAttr.get(INTRINSICS[op.name]),
+                                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(op.operands), 0]),
+                                "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+                            },
+                        )
+                    op.results[0].replace_all_uses_with(made.results[0])
+                    op.erase()
+
+
 @module_pass("stablexla-check-nvvm", "refuses what LLVM has no instructions for, at which it would end the process")
 def check_nvvm(module: ir.Module) -> None:
     """Raises CompileError where something is left in a GPU module that has no translation."""

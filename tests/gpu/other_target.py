@@ -17,7 +17,9 @@ import pytest
 
 import stablexla as sx
 from stablexla import api
+from tests.gpu.emulation import load_threads
 
+load_threads()
 _compile = api.compile
 
 
