@@ -1,4 +1,4 @@
-"""The pass that writes for every kernel what one thread of a GPU does: by the first emitter that takes it, or generally."""
+"""The pass that writes for every kernel what a thread of a GPU does: by an emitter that takes it, or generally."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stablexla.targets.cpu.emitters import EMITTERS as HOST_EMITTERS
 from stablexla.targets.cpu.emitters import ONLY
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.target import host_target
-from stablexla.targets.gpu import loops, rows  # noqa: F401  (they register)
+from stablexla.targets.gpu import loops, rows, transpose  # noqa: F401  (they register)
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import EMITTERS
 from stablexla.targets.gpu.general import emit_general

@@ -21,7 +21,7 @@ MOST_BLOCKS = 1 << 16
 
 @dataclass(frozen=True)
 class Launch:
-    """How many blocks run a kernel, and how many threads are in each, in x alone; bytes that a block's threads share."""
+    """How many blocks run a kernel, and how many threads are in each, in x alone; what bytes these share."""
 
     blocks: int
     threads: int

@@ -70,9 +70,7 @@ def _write(kernel: ir.Operation, place: ir.Operation) -> bool:
     return together
 
 
-def _replace(
-    function: ir.Operation, op: ir.Operation, numbers: list[ir.Value], shared: ir.Value | None
-) -> None:
+def _replace(function: ir.Operation, op: ir.Operation, numbers: list[ir.Value], shared: ir.Value | None) -> None:
     i32 = ir.IntegerType.get_signless(32)
     if op.name in _IDS:
         axis = next(n for n, a in enumerate(_AXES) if f"dim {a}>" in str(op.attributes["dimension"]))

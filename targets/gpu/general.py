@@ -76,5 +76,3 @@ def _move_before(op: ir.Operation, place: ir.Operation) -> None:
     with ir.InsertionPoint(place):
         op.clone()
     op.erase()
-
-

@@ -6,7 +6,7 @@ from math import prod
 
 from stablexla.targets.cpu.emission import Value, bits_of, branch, loop
 from stablexla.targets.cpu.kernel import Emitted, Kernel
-from stablexla.targets.cpu.nests import Nest, analyse
+from stablexla.targets.cpu.nests import Load, Nest, Store, analyse
 from stablexla.targets.cpu.vector_body import Scope
 from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.chips import GpuName
@@ -41,7 +41,8 @@ def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 def lanes_of(nest: Nest) -> int:
     """So many of the widest elements fill an access; 1 where rows do not begin at whole accesses."""
-    widest = max(bits_of(place.element) for place in (*nest.loads, *nest.stores))
+    places: list[Load | Store] = [*nest.loads, *nest.stores]
+    widest = max(bits_of(place.element) for place in places)
     lanes = max(1, min(MOST_LANES, BITS // widest))
     aligned = len(nest.extents) == 1 or nest.extents[-1] % lanes == 0
     return lanes if aligned and nest.extents[-1] >= lanes else 1

@@ -24,7 +24,9 @@ def _renumber(op: ir.Operation, order: list[int]) -> None:
     dims = [ir.AffineDimExpr.get(place[old]) for old in range(len(order))]
     maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
     renamed = [
-        ir.AffineMap.get(len(order), 0, [ir.AffineExpr.compose(e, ir.AffineMap.get(len(order), 0, dims)) for e in m.results])
+        ir.AffineMap.get(
+            len(order), 0, [ir.AffineExpr.compose(e, ir.AffineMap.get(len(order), 0, dims)) for e in m.results]
+        )
         for m in maps
     ]
     kinds = list(op.attributes["iterator_types"])

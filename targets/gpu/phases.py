@@ -101,7 +101,7 @@ def range_of(op: ir.Operation) -> Range | None:
         return None
     n = len(numbers) // 3
     low, high, step = numbers[:n], numbers[n : 2 * n], numbers[2 * n :]
-    extents = tuple(max(0, -(-(h - l) // s)) for l, h, s in zip(low, high, step, strict=True))
+    extents = tuple(max(0, -(-(end - start) // by)) for start, end, by in zip(low, high, step, strict=True))
     return Range(extents, tuple(low), tuple(step))
 
 
@@ -220,9 +220,7 @@ def _map(op: ir.Operation, range_: Range, mapping: dict[ir.Value, ir.Value]) -> 
 
     def body(item: ir.Value) -> None:
         indices = taken_apart(item, range_.extents)
-        for argument, index, start, step in zip(
-            block.arguments, indices, range_.starts, range_.steps, strict=True
-        ):
+        for argument, index, start, step in zip(block.arguments, indices, range_.starts, range_.steps, strict=True):
             scaled = index if step == 1 else arith.muli(index, constant(step))
             mapping[argument] = scaled if start == 0 else arith.addi(scaled, constant(start))
         *ops, _ = (view.operation for view in block.operations)

@@ -12,6 +12,7 @@ from stablexla.targets.pipeline import Pipeline, Step
 MAPPED = BUFFERS | {"gpu"}
 NVVM = MAPPED | {"llvm", "nvvm"}
 
+EXPAND = "stablexla-expand-math,stablexla-expand-small-floats"
 # In the functions of the GPU module alone; `main` stays as it is.
 TO_NVVM = (
     "expand-strided-metadata,lower-affine,"
@@ -33,13 +34,16 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
         Step("gpu", "stablexla-outline-gpu,canonicalize,cse", MAPPED),
     ]
     if name.emulated:
-        steps += [Step("emulated", "stablexla-emulate-gpu", BUFFERS), Step("llvm", ",".join([*TO_LLVM, "stablexla-emulate-threads"]), LLVM)]
+        steps += [
+            Step("emulated", "stablexla-emulate-gpu", BUFFERS),
+            Step("llvm", ",".join([*TO_LLVM, "stablexla-emulate-threads"]), LLVM),
+        ]
         return Pipeline(str(name), steps)
     attach = f"nvvm-attach-target{{chip={name.chip} features=+ptx{name.ptx} O={level}}}"
     steps += [
         Step(
             "nvvm",
-            f"stablexla-expand-math,stablexla-expand-small-floats,stablexla-math-to-intrinsics,{attach},gpu.module({TO_NVVM})",
+            f"{EXPAND},stablexla-math-to-intrinsics,{attach},gpu.module({TO_NVVM})",
             NVVM,
         ),
         Step("ptx", "stablexla-check-nvvm,gpu-module-to-binary{format=isa}", NVVM),

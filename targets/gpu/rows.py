@@ -13,7 +13,7 @@ from stablexla.targets.cpu.chains import Chain, Pass, chain_of, keep_nothing
 from stablexla.targets.cpu.emission import Value, bits_of, index, loop, when
 from stablexla.targets.cpu.folding import Folding, InOrder
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.cpu.nests import analyse
+from stablexla.targets.cpu.nests import Load, Store, analyse
 from stablexla.targets.cpu.sweeps import Items, Totals, flat, joined
 from stablexla.targets.cpu.vector_body import Scope
 from stablexla.targets.gpu.arguments import thread_of
@@ -65,7 +65,7 @@ def emit_rows(kernel: Kernel, chip: GpuName) -> Emitted | None:
 def plan_of(chain: Chain) -> Plan:
     """Rows of up to some hundred elements are one warp's, so that nobody waits."""
     nest, length = chain.nest, chain.length
-    places = [*nest.loads, *(s for p in chain.passes for s in p.stores)]
+    places: list[Load | Store] = [*nest.loads, *(s for p in chain.passes for s in p.stores)]
     widest = max(bits_of(place.element) for place in places)
     lanes = max(1, min(8, 128 // widest))
     while length % lanes:
@@ -118,9 +118,8 @@ class _Rows:
             else:
                 totals = self._read_again(now, row, me, starts)
             for folding, part in _parts(now, totals):
-                part = over_block(
-                    folding.across(row, part), folding.join, self._warps, self._places[number] + self._before(now, folding)
-                )
+                place = self._places[number] + self._before(now, folding)
+                part = over_block(folding.across(row, part), folding.join, self._warps, place)
                 row.put(folding.fold, folding.finish(row, part))
         with when(me.eq(0)):
             values = [row.inside({}).value(s.ref) for s in self.chain.row_stores]

@@ -10,7 +10,6 @@ from stablexla.dialects.errors import CompileError
 from stablexla.lowering.operations import walk
 from stablexla.targets.passes import module_pass
 
-
 INTRINSICS = {
     "math.absf": "llvm.fabs",
     "math.ceil": "llvm.ceil",

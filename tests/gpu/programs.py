@@ -71,9 +71,16 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]]
     "everything": (total(0, 1), (numbers(64, 100),)),
     "middle": (total(1), (numbers(4, 30, 20),)),
     "transpose": (lambda b, x: sx.transpose(x, (1, 0)), (numbers(65, 70),)),
+    "transpose-3d": (lambda b, x: sx.transpose(x, (2, 0, 1)), (numbers(20, 3, 33),)),
+    "transpose-bf16": (
+        lambda b, x: sx.transpose(sx.convert_element_type(x, "bf16"), (1, 0)),
+        (numbers(64, 32),),
+    ),
     "dot": (lambda b, x, y: sx.exp(sx.dot(x, y)), (numbers(33, 47) / 8, numbers(47, 50, seed=1) / 8)),
     "sort": (lambda b, x: sx.sort(x, lambda a, c: sx.lt(a, c)), (numbers(4, 50),)),
-    "cumulative": (lambda b, x: sx.reduce_window(
-        x, b.constant(0.0), sx.add, (1, 8), (1, 1), ((0, 0), (7, 0))), (numbers(4, 30),)),
+    "cumulative": (
+        lambda b, x: sx.reduce_window(x, b.constant(0.0), sx.add, (1, 8), (1, 1), ((0, 0), (7, 0))),
+        (numbers(4, 30),),
+    ),
     "while": (count_up, (numbers(30),)),
 }
