@@ -77,6 +77,21 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]]
         (numbers(64, 32),),
     ),
     "dot": (lambda b, x, y: sx.exp(sx.dot(x, y)), (numbers(33, 47) / 8, numbers(47, 50, seed=1) / 8)),
+    "dot-big": (lambda b, x, y: sx.dot(x, y), (numbers(520, 37) / 8, numbers(37, 515, seed=1) / 8)),
+    "dot-batch": (
+        lambda b, x, y: sx.dot_general(x, y, sx.DotDimensionNumbers((2,), (2,), (0,), (0,))) * 2.0,
+        (numbers(3, 40, 20), numbers(3, 36, 20, seed=1)),
+    ),
+    "dot-bf16": (
+        lambda b, x, y: sx.convert_element_type(
+            sx.dot(sx.convert_element_type(x, "bf16"), sx.convert_element_type(y, "bf16")), "f32"
+        ),
+        (numbers(64, 32), numbers(32, 64, seed=1)),
+    ),
+    "dot-s8": (
+        lambda b, x, y: sx.dot(x, y, preferred_element_type="s32"),
+        (np.arange(40 * 17).reshape(40, 17).astype(np.int8), np.arange(17 * 30).reshape(17, 30).astype(np.int8)),
+    ),
     "sort": (lambda b, x: sx.sort(x, lambda a, c: sx.lt(a, c)), (numbers(4, 50),)),
     "cumulative": (
         lambda b, x: sx.reduce_window(x, b.constant(0.0), sx.add, (1, 8), (1, 1), ((0, 0), (7, 0))),
