@@ -92,5 +92,10 @@ class GpuName:
         return f"gpu:{self.chip},ptx{self.ptx}" + (",emulated" if self.emulated else "")
 
 
+def generation(chip: str) -> int:
+    """The number of a chip: 90 for sm_90a."""
+    return int("".join(filter(str.isdigit, chip)))
+
+
 def _dotted(version: int) -> str:
     return f"{version // 10}.{version % 10}"

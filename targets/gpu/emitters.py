@@ -43,12 +43,15 @@ class Launch:
         return Launch(*map(int, ir.DenseI64ArrayAttr(function.attributes[LAUNCH])))
 
 
-def gpu_emitter(*kinds: str) -> Callable[[Emitter], Emitter]:
-    """Registers an emitter for kernels of `kinds`; it answers None, and changes nothing, when it cannot take one."""
+def gpu_emitter(*kinds: str, first: bool = False) -> Callable[[Emitter], Emitter]:
+    """Registers an emitter for kernels of `kinds`; it answers None, and changes nothing, when it cannot take one.
+
+    With `first` it is asked before the others.
+    """
 
     def register(function: Emitter) -> Emitter:
         for kind in kinds:
-            EMITTERS.setdefault(kind, []).append(function)
+            EMITTERS.setdefault(kind, []).insert(0 if first else len(EMITTERS.get(kind, [])), function)
         return function
 
     return register

@@ -9,7 +9,7 @@ from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Pipeline, Step
 
-MAPPED = BUFFERS | {"gpu"}
+MAPPED = BUFFERS | {"gpu", "nvvm"}
 NVVM = MAPPED | {"llvm", "nvvm"}
 
 EXPAND = "stablexla-expand-math,stablexla-expand-small-floats"

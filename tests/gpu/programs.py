@@ -53,6 +53,17 @@ def count_up(b: sx.XlaBuilder, x: sx.XlaOp) -> Any:
     return last
 
 
+def in_16_bits(element: str, *, turned: bool = False) -> Callable[..., Any]:
+    """A product of matrices of 16-bit floats, summed up in f32; `turned`: the right one lies along k, too."""
+    dimensions = sx.DotDimensionNumbers((1,), (1 if turned else 0,))
+
+    def product(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
+        narrow = [sx.convert_element_type(v, element) for v in (x, y)]
+        return sx.dot_general(*narrow, dimensions, preferred_element_type="f32")
+
+    return product
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]] = {
     "elementwise": (lambda b, x, y: sx.tanh(x) * y + 1.0, (numbers(33, 100), numbers(33, 100, seed=1))),
     "elementwise-odd": (lambda b, x: sx.exp(x), (numbers(7, 13),)),
@@ -82,12 +93,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]]
         lambda b, x, y: sx.dot_general(x, y, sx.DotDimensionNumbers((2,), (2,), (0,), (0,))) * 2.0,
         (numbers(3, 40, 20), numbers(3, 36, 20, seed=1)),
     ),
-    "dot-bf16": (
-        lambda b, x, y: sx.convert_element_type(
-            sx.dot(sx.convert_element_type(x, "bf16"), sx.convert_element_type(y, "bf16")), "f32"
-        ),
-        (numbers(64, 32), numbers(32, 64, seed=1)),
-    ),
+    "dot-bf16": (in_16_bits("bf16"), (numbers(64, 48), numbers(48, 72, seed=1))),
+    "dot-f16": (in_16_bits("f16"), (numbers(130, 40), numbers(40, 136, seed=1))),
+    "dot-bf16-turned": (in_16_bits("bf16", turned=True), (numbers(50, 64), numbers(66, 64, seed=1))),
     "dot-s8": (
         lambda b, x, y: sx.dot(x, y, preferred_element_type="s32"),
         (np.arange(40 * 17).reshape(40, 17).astype(np.int8), np.arange(17 * 30).reshape(17, 30).astype(np.int8)),
