@@ -168,7 +168,7 @@ class _Block:
         row = k * self.tile.pitch
         own_a = [load(self._a, row + (y + g * SIDE) * LANES, LANES) for g in groups]
         own_b = [load(self._b, row + (x + g * SIDE) * LANES, LANES) for g in groups]
-        made = []
+        made: list[Value] = []
         for g in groups:
             for i in range(LANES):
                 a = splat(extract(own_a[g], i), LANES)

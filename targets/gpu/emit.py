@@ -18,6 +18,9 @@ from stablexla.targets.gpu.emitters import EMITTERS
 from stablexla.targets.gpu.general import emit_general
 from stablexla.targets.passes import module_pass
 
+ON_HOST = "stablexla.on_host"
+"""Attribute of the module: names of what cannot run on the device."""
+
 
 @module_pass("stablexla-map-kernels", "writes beside each kernel's function on tensors what one thread of a GPU does")
 def map_kernels(module: ir.Module, *, chip: str = "sm_80", general_only: bool = False) -> None:
@@ -28,18 +31,25 @@ def map_kernels(module: ir.Module, *, chip: str = "sm_80", general_only: bool = 
         general_only: sends everything through the general path, for comparing the two.
     """
     name = GpuName.of(chip)
-    waiting = []
+    waiting, on_host = [], list[str]()
     for view in list(module.body.operations):
         if KIND not in view.operation.attributes:
             continue
         kernel = Kernel(view)
-        emitted = _on_host(kernel) if kernel.kind in ONLY else None if general_only else _ask(kernel, name)
+        if kernel.kind in ONLY:
+            on_host.append(str(kernel.config.get("target") or kernel.config.get("call") or kernel.kind))
+            record(kernel, _on_host(kernel), "host")
+            continue
+        emitted = None if general_only else _ask(kernel, name)
         if emitted is None:
             waiting.append(kernel)
         else:
-            record(kernel, emitted, "host" if kernel.kind in ONLY else "emitted")
+            record(kernel, emitted, "emitted")
     for kernel, made in zip(waiting, emit_general(waiting), strict=True):
         record(kernel, made, "general")
+    if on_host:
+        with module.context:
+            module.operation.attributes[ON_HOST] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in on_host])
 
 
 def _ask(kernel: Kernel, name: GpuName) -> Emitted | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import mlir.ir as ir
 
 from stablexla.dialects.errors import ExecutionError
+from stablexla.targets.gpu.emit import ON_HOST
 from stablexla.targets.gpu.to_ptx import ptx_of
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.runtime import ArraySpec
@@ -52,4 +54,7 @@ def has_driver() -> bool:
 
 def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Any:
     """The program, ready to be called; no driver is looked for before it is."""
+    if ON_HOST in module.operation.attributes:
+        names = dict.fromkeys(ir.StringAttr(name).value for name in ir.ArrayAttr(module.operation.attributes[ON_HOST]))
+        warnings.warn(f"{signature.name}: run on the host, not on the GPU: {', '.join(names)}", stacklevel=2)
     return GpuFunction(signature, ptx_of(module))

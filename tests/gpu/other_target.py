@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,16 @@ def _for_other_target(program: Any, *, target: str = "cpu", **rest: Any) -> sx.E
     if target == "cpu" and (options is None or options.pipeline is None):
         folder = os.environ.get("PTX_FOLDER")
         if folder:
-            _write(Path(folder), _compile(program, target="gpu:sm_80", **rest).ir("ptx"))
+            _write(Path(folder), _compile(program, target="gpu:sm_80", **rest))
             pytest.skip("compiled")
         target = os.environ.get("TEST_TARGET", "gpu:sm_80,emulated")
     return _compile(program, target=target, **rest)
 
 
-def _write(folder: Path, ptx: str) -> None:
+def _write(folder: Path, executable: sx.Executable) -> None:
+    ptx, source = executable.ir("ptx"), executable.ir("source")
+    with (folder / "operations.txt").open("a") as names:
+        names.writelines(f"{name}\n" for name in sorted(set(re.findall(r"\b(?:stablehlo|chlo)\.\w+", source))))
     test = os.environ.get("PYTEST_CURRENT_TEST", "x").split("::")[-1].split(" ")[0].replace("/", "_")[:60]
     (folder / f"{test}-{hashlib.sha1(ptx.encode()).hexdigest()[:8]}.ptx").write_text(ptx)
 

@@ -64,3 +64,15 @@ def test_without_a_driver_it_compiles_and_says_so() -> None:
         executable.execute([np.ones(100, np.float32)])
     with pytest.raises(sx.ExecutionError, match="no CUDA driver"):
         executable(np.ones(100, np.float32))
+
+
+def test_what_runs_on_the_host_is_named() -> None:
+    sx.register_custom_call("test_gpu_half", lambda x: x / 2)
+    try:
+        b = sx.XlaBuilder("halved")
+        x = b.parameter(0, sx.f32[4])
+        computation = b.build(sx.custom_call("test_gpu_half", (x + 1,), sx.f32[4]) * 3)
+        with pytest.warns(UserWarning, match="on the host, not on the GPU: test_gpu_half"):
+            sx.compile(computation, target="gpu")
+    finally:
+        sx.unregister_custom_call("test_gpu_half")
