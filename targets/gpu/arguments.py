@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import mlir.ir as ir
@@ -17,9 +17,11 @@ ALIGNED = 16
 
 
 @contextmanager
-def thread_of(kernel: Kernel, launch: Launch, name: str | None = None) -> Iterator[KernelArguments]:
+def thread_of(
+    kernel: Kernel, launch: Launch, name: str | None = None, scratch: Sequence[tuple[str, int]] = ()
+) -> Iterator[KernelArguments]:
     """Everything made inside is what one thread does for a kernel."""
-    function, arguments = kernel.declare(name=name)
+    function, arguments = kernel.declare(scratch, name)
     launch.write(function.operation)
     mark_arguments(function.operation)
     with emitting(function, CpuTarget(vector_bits=128)):

@@ -117,7 +117,7 @@ class _Rows:
                 totals = self._kept(now, own, starts)
             else:
                 totals = self._read_again(now, row, me, starts)
-            for folding, part in _parts(now, totals):
+            for folding, part in parts_of(now, totals):
                 place = self._places[number] + self._before(now, folding)
                 part = over_block(folding.across(row, part), folding.join, self._warps, place)
                 row.put(folding.fold, folding.finish(row, part))
@@ -132,19 +132,19 @@ class _Rows:
         return shared_bytes([t for f in now.foldings[:number] for t in f.types], self._warps)
 
     def _kept(self, now: Pass, own: list[Scope], starts: Totals) -> Totals:
-        sets = [_step(now, here, starts) for here in own]
-        each = [[part for _, part in _parts(now, totals)] for totals in sets]
+        sets = [step(now, here, starts) for here in own]
+        each = [[part for _, part in parts_of(now, totals)] for totals in sets]
         return flat([joined([s[i] for s in each], f.join) for i, f in enumerate(now.foldings)])
 
     def _read_again(self, now: Pass, row: Scope, me: Value, starts: Totals) -> Totals:
         lanes, inner = self.plan.lanes, self.chain.inner
         with loop(me * lanes, index(self.chain.length), self.plan.threads * lanes, starts) as turn:
             here = row.inside({inner: turn.iv}, lane=inner, lanes=0 if lanes == 1 else lanes)
-            turn.yields(*_step(now, here, turn.args))
+            turn.yields(*step(now, here, turn.args))
         return turn.results
 
 
-def _step(now: Pass, here: Scope, totals: Totals) -> Totals:
+def step(now: Pass, here: Scope, totals: Totals) -> Totals:
     """One vector of a pass."""
     made: Totals = []
     for folding in now.foldings:
@@ -156,7 +156,7 @@ def _step(now: Pass, here: Scope, totals: Totals) -> Totals:
     return made
 
 
-def _parts(now: Pass, totals: Totals) -> list[tuple[Folding, Totals]]:
+def parts_of(now: Pass, totals: Totals) -> list[tuple[Folding, Totals]]:
     """The totals of each reduction."""
     out, first = [], 0
     for folding in now.foldings:
