@@ -174,7 +174,7 @@ FROM_XLA = [
         "taken",
         "refused",
         "StableHLO",
-        DEVICES + "test_values.py",
+        DEVICES + "test_element_types.py",
     ),
     Difference(
         "all_gather, reduce_scatter over replicas and partitions: a channel, numbers that are not global",
@@ -188,7 +188,7 @@ FROM_XLA = [
         "NaN",
         "NaN is left out",
         "StableHLO: `maximum` and `minimum` of IEEE-754",
-        DEVICES + "test_values.py",
+        DEVICES + "test_element_types.py",
     ),
 ]
 
@@ -261,7 +261,7 @@ FROM_THE_INTERPRETER = [
         "folded from the left in the order of the group",
         "in the order of the devices' numbers, whatever the group says",
         "StableHLO: the tree's leaves are in the order of the group",
-        DEVICES + "test_values.py",
+        DEVICES + "test_element_types.py",
     ),
     Difference(
         "collectives with empty `replica_groups`; collective_permute of a device to itself",

@@ -18,6 +18,7 @@ from pathlib import Path
 from jaxlib.mlir.dialects import _stablehlo_ops_gen
 
 import stablexla as sx
+import stablexla.api
 import stablexla.lowering.bounded_rules
 import stablexla.lowering.families
 from stablexla.dialects.composites import COMPOSITES

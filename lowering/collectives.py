@@ -20,8 +20,19 @@ from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.conversion import convert_value
-from stablexla.lowering.devices import DEVICE, Fold, Layout, mode_for, refused, table_of, together
-from stablexla.lowering.effects import HERE, zeros
+from stablexla.lowering.devices import (
+    DEVICE,
+    HERE,
+    SEVERAL,
+    Fold,
+    Layout,
+    check_alone,
+    mode_for,
+    refused,
+    table_of,
+    together,
+)
+from stablexla.lowering.effects import zeros
 from stablexla.lowering.elementwise import BINARY
 from stablexla.lowering.generic import elementwise
 from stablexla.lowering.host import unknown
@@ -136,7 +147,7 @@ def collective_permute(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir
     table = table_of(ctx.attributes, "source_target_pairs")
     types, grid = ctx.operand_types, ctx.grid
     if grid.size == 1:
-        _check_alone(ctx, "source_target_pairs", [d for pair in table for d in pair])
+        check_alone(ctx, "source_target_pairs", [d for pair in table for d in pair])
         return operands if table else [zeros(t) for t in ctx.result_types]
     try:
         pairs = resolve_pairs(table, mode_for(ctx), grid, PairRules("C1", "C2", "C3", "C4"))
@@ -185,7 +196,8 @@ def _groups(ctx: LoweringContext) -> Groups | None:
         raise refused(ctx, broken) from None
     alone = sorted(groups) == [(d,) for d in range(ctx.grid.size)]
     if alone and [t.shape for t in ctx.operand_types] != [t.shape for t in ctx.result_types]:
-        raise refused(ctx, BrokenRule("", f"the result is that of larger groups: {ctx.result_types[0]}"))
+        message = f"each device is alone in its group ({mode_for(ctx).value}), and the result is that of larger groups"
+        raise refused(ctx, BrokenRule("", f"{message}: {ctx.result_types[0]}"))
     return None if alone else groups
 
 
@@ -194,15 +206,9 @@ def _check_one_device(ctx: LoweringContext) -> None:
         table = table_of(ctx.attributes, "replica_groups")
     except (TypeError, ValueError):  # axes of a mesh, which has one device
         table = []
-    _check_alone(ctx, "replica_groups", [d for row in table for d in row if d != -1])
+    check_alone(ctx, "replica_groups", [d for row in table for d in row if d != -1])
     if [t.shape for t in ctx.operand_types] != [t.shape for t in ctx.result_types]:
-        raise ctx.unsupported("it is written for several devices, and this program is compiled for one")
-
-
-def _check_alone(ctx: LoweringContext, name: str, devices: Sequence[int]) -> None:
-    others = sorted(set(devices) - {HERE})
-    if others:
-        raise ctx.unsupported(f"{name} names device {others[0]}, and this program is compiled for one device")
+        raise ctx.unsupported("it is written for several devices, and this program is compiled for one", SEVERAL)
 
 
 def _check_result(ctx: LoweringContext, rule: str, result: TensorType, dimension: int, wanted: int, count: int) -> None:
@@ -258,5 +264,6 @@ def _check_captured(ctx: LoweringContext) -> None:
     made = {value for op in inside[:-1] for value in op.results}  # the operation itself comes last
     made |= {a for op in inside for region in op.regions for block in region.blocks for a in block.arguments}
     for value in (value for op in inside[:-1] for value in op.operands):
-        if value not in made and value.owner.name != "stablehlo.constant":
+        constant = not isinstance(value.owner, hlo_ir.Block) and value.owner.name == "stablehlo.constant"
+        if value not in made and not constant:
             raise ctx.unsupported("its computation uses a value from outside of it")

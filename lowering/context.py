@@ -105,10 +105,10 @@ class LoweringContext:
 
         return built_in(self, operands)
 
-    def unsupported(self, what: str) -> UnsupportedError:
+    def unsupported(self, what: str, hint: str = "") -> UnsupportedError:
         """The error for something that this operation's rule does not take."""
         shapes = {f"operand {i}": t for i, t in enumerate(self.operand_types)}
-        return UnsupportedError(what + place_of(self.op.location), operation=self.op_name, operands=shapes)
+        return UnsupportedError(what + place_of(self.op.location), operation=self.op_name, operands=shapes, hint=hint)
 
     def block_argument_types(self, region: int) -> list[TensorType]:
         """Types of the arguments of a region's first block."""

@@ -32,6 +32,10 @@ COLLECTIVE = "collective"
 DEVICE = "device"
 """The kind of kernels that give the number of the device that runs the program."""
 
+HERE = 0
+"""The number of the only device of a program that is compiled for one."""
+SEVERAL = "sx.compile(program, num_replicas=N), --replicas N of the tool, or mhlo.num_replicas in the module"
+
 PAIRS, FRONTEND, XLA_PAIRS = "source_target_pairs", "mhlo.frontend_attributes", "_xla_send_recv_source_target_pairs"
 
 Fold = Callable[[ir.Value, ir.Value], ir.Value]
@@ -81,11 +85,10 @@ class Layout:
                 merged.insert(0, (extent, stride, other))
         if not prod(part):
             merged = [(0, 1, 1)]
-        return cls(
-            *map(tuple, zip(*merged, strict=True)),
-            source_step=0 if split is None else part[split] * strides[split],
-            target_step=0 if joined is None else part[joined] * others[joined],
-        )
+        extents, source_strides, target_strides = (tuple(column) for column in zip(*merged, strict=True))
+        source_step = 0 if split is None else part[split] * strides[split]
+        target_step = 0 if joined is None else part[joined] * others[joined]
+        return cls(extents, source_strides, target_strides, source_step, target_step)
 
     @property
     def plain(self) -> tuple[object, ...]:
@@ -216,6 +219,17 @@ WITH_FLAG = frozenset(
     ["stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.cross-replica-sum", "stablehlo.reduce_scatter"]
 )
 """Operations that may say that their groups number all devices."""
+
+
+def check_alone(ctx: LoweringContext, name: str, devices: Sequence[int]) -> None:
+    """Sees that a program for one device speaks of no other.
+
+    Raises:
+        UnsupportedError: it does.
+    """
+    others = sorted(set(devices) - {HERE})
+    if others:
+        raise ctx.unsupported(f"{name} names device {others[0]}, and this program is compiled for one device", SEVERAL)
 
 
 def refused(ctx: LoweringContext, broken: BrokenRule) -> VerificationError:

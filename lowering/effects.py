@@ -12,15 +12,21 @@ import mlir.ir as ir
 
 from stablexla.dialects.device_groups import BrokenRule, Groups, PairRules, mode_of, resolve_pairs
 from stablexla.lowering.context import LoweringContext, new_token
-from stablexla.lowering.devices import Layout, channel_of, is_host_transfer, message_pairs, refused, together
+from stablexla.lowering.devices import (
+    PAIRS,
+    Layout,
+    channel_of,
+    check_alone,
+    is_host_transfer,
+    message_pairs,
+    refused,
+    together,
+)
 from stablexla.lowering.generic import fill
 from stablexla.lowering.host import host_call
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.shape import constant_value
 from stablexla.lowering.types import TensorType
-
-HERE = 0
-"""The number of the only device."""
 
 
 @lowers("stablehlo.create_token")
@@ -61,7 +67,7 @@ def send(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:
     pairs = _pairs(ctx)
     if pairs and ctx.grid.size > 1:
         together(ctx, "send", arrays, types, [], [Layout.of(t.shape, t, t) for t in types], pairs=pairs)
-    elif not pairs or HERE in (source for source, _ in pairs):
+    else:
         host_call(ctx, "send", arrays, types, [], effect=True, **_channel(ctx.attributes))
     return token
 
@@ -74,8 +80,6 @@ def recv(ctx: LoweringContext, token: ir.Value) -> Sequence[ir.Value]:
     if pairs and ctx.grid.size > 1:
         layouts = [Layout.of(t.shape, t, t) for t in types]
         return [*together(ctx, "recv", [], [], types, layouts, pairs=pairs), token]
-    if pairs and HERE not in (target for _, target in pairs):
-        return [*(zeros(t) for t in types), token]
     return [*host_call(ctx, "recv", [], [], types, effect=True, **_channel(ctx.attributes)), token]
 
 
@@ -92,6 +96,8 @@ def _pairs(ctx: LoweringContext) -> Groups:
     where there is one partition, they are those of replicas.
     """
     table, grid = message_pairs(ctx.attributes), ctx.grid
+    if grid.size == 1:
+        check_alone(ctx, PAIRS, [device for pair in table for device in pair])
     if not table or grid.size == 1:
         return tuple((source, target) for source, target in table)
     mode = mode_of(channel_of(ctx.attributes) if grid.partitions > 1 else 0, None)

@@ -124,15 +124,36 @@ def _take_captured(function: ir.Operation, block: ir.Block) -> list[ir.Value]:
     """Gives the function an argument for each value from outside, and a copy of each scalar constant."""
     outside = []
     for value in captured(function):
-        maker = value.owner
-        if not isinstance(maker, ir.Block) and maker.operation.name == "arith.constant":
+        if is_constant(value):
             with ir.InsertionPoint.at_block_begin(block):
-                inside = maker.operation.clone().results[0]
+                inside = copied_constant(value)
         else:
             outside.append(value)
             inside = block.add_argument(value.type, ir.Location.current)
         remap(function, {value: inside})
     return outside
+
+
+# What constants are made of that are no constants of arith: complex numbers, and numbers given by their bits.
+_OF_CONSTANTS = ("complex.create", "complex.constant", "arith.bitcast")
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Whether a scalar is a constant, or made of nothing but constants."""
+    maker = value.owner
+    if isinstance(maker, ir.Block):
+        return False
+    op = maker.operation
+    return op.name == "arith.constant" or (op.name in _OF_CONSTANTS and all(map(is_constant, op.operands)))
+
+
+def copied_constant(value: ir.Value) -> ir.Value:
+    """A constant once more, at the insertion point, with all that it is made of."""
+    op = value.owner.operation
+    parts = {v: copied_constant(v) for v in op.operands}
+    copy = op.clone().operation
+    remap(copy, parts)
+    return copy.results[0]
 
 
 def _as_array(value: ir.Value, type_: TensorType) -> ir.Value:

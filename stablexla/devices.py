@@ -56,13 +56,20 @@ class Devices:
         self.replicas, self.partitions = signature.num_replicas, signature.num_partitions
         self.count = signature.num_devices
         self.time_limit: float | None = TIME_LIMIT
+        self._is_prepared = False  # for many processes
+        self._local: range | None = None
         dynamic = signature.dynamic_parameters, signature.dynamic_results
         self._bounded = None if signature.is_static else BoundedFunction(function, *dynamic)
 
     @property
     def local(self) -> range:
         """Those that this process has."""
-        return local_devices(self.count)
+        if self._local is None:
+            local = local_devices(self.count)
+            if _distributed() is None:  # which may still change
+                return local
+            self._local = local
+        return self._local
 
     def execute(self, leaves: Sequence[object], donate: bool = False) -> list[Array]:
         """Runs the only device of this process.
@@ -103,6 +110,9 @@ class Devices:
         return rest
 
     def _run(self, arguments: list[Sequence[object]], local: range, donate: bool) -> list[list[Array]]:
+        if not self._is_prepared and len(local) != self.count:
+            _distributed().prepare(self._function.collectives, len(local), time_limit=self.time_limit)
+            self._is_prepared = True
         if self._bounded is None:
             return self._function.execute_replicated(arguments, local.start, donate, self.time_limit)
         given = [self._named(d, self._bounded.in_bounds, own) for d, own in zip(local, arguments, strict=True)]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.errors import CollectiveError, ExecutionError, StablexlaError
-from stablexla.targets.runtime import _runtime
+from stablexla.targets.runtime import _runtime, mpi_symbols
 
 Array = npt.NDArray[Any]
 
@@ -55,13 +55,13 @@ _kept: list[object] = []
 def initialize() -> World:
     """Makes this process one of those that `mpiexec` has started; may be called again, which changes nothing.
 
-    From then on a program for N devices has N / size of them in each process, in the order of ranks, and its collectives
-    reach those of the others. All processes must call it, and run the same programs in the same order. Where no launcher
-    of MPI has started the process, it is alone, and mpi4py is not needed.
+    From then on a program for N devices has N / size of them in each process, in the order of ranks, and its
+    collectives reach those of the others. All processes must call it, and run the same programs in the same order.
+    Where no launcher of MPI has started the process, it is alone, and mpi4py is not needed.
 
-    MPI must allow calls from several threads at once, as mpi4py asks for if nobody says otherwise. Each process uses its
-    share of the machine's cores, unless `set_num_threads` or STABLEXLA_NUM_THREADS said how many threads it has. When
-    Python ends, so does MPI; a process whose neighbours failed does not wait for them.
+    MPI must allow calls from several threads at once, as mpi4py asks for if nobody says otherwise. Each process uses
+    its share of the machine's cores, unless `set_num_threads` or STABLEXLA_NUM_THREADS said how many threads it has.
+    When Python ends, so does MPI; a process whose neighbours failed does not wait for them.
 
     Returns:
         The processes: `rank` and `size`.
@@ -131,6 +131,27 @@ def local_devices(count: int) -> range:
     return range(process_index() * each, (process_index() + 1) * each)
 
 
+def prepare(collectives: Iterable[Mapping[str, Any]], local: int, *, time_limit: float | None = 60.0) -> None:
+    """Makes the communicators of a program's groups before its first run, in all processes at the same time.
+
+    Args:
+        collectives: as the compiler describes them.
+        local: devices of each process.
+        time_limit: seconds to wait for the others; None is for ever.
+
+    Raises:
+        CollectiveError: processes that do not come.
+    """
+    sets = set()
+    for collective in collectives:
+        groups = collective.get("groups") or _joined(collective.get("pairs", ()))
+        sets |= {tuple(sorted({device // local for device in group})) for group in groups}
+    everybody = tuple(range(process_count()))
+    wanted = sorted(processes for processes in sets if len(processes) > 1 and processes != everybody)
+    if wanted:
+        _check(_runtime.prepare_mpi(local, wanted, time_limit), local, "not all processes have come to run the program")
+
+
 def gather(
     results: Sequence[Sequence[Array]], *, time_limit: float | None = 60.0, dynamic: bool = False
 ) -> list[list[Array]]:
@@ -160,8 +181,8 @@ def gather(
 def launcher() -> list[str]:
     """The beginning of a command that starts programs in many processes; `-n N program` comes behind it.
 
-    It is the mpiexec that was installed beside this Python, or the first on the path. Processes that lose one of them
-    are not killed, but find out.
+    It is the mpiexec that was installed beside this Python, or the first on the path. Open MPI's is told that there may
+    be more processes than cores.
 
     Raises:
         StablexlaError: there is none.
@@ -172,8 +193,6 @@ def launcher() -> list[str]:
         raise StablexlaError("mpiexec is not installed", hint=_HINT)
     done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=60)
     said = done.stdout + done.stderr
-    if "HYDRA" in said:
-        return [path, "-disable-auto-cleanup"]
     return [path, "--oversubscribe"] if re.search(r"open ?mpi|prte|openrte", said, re.IGNORECASE) else [path]
 
 
@@ -195,10 +214,12 @@ def _start() -> World:
     cores = _runtime.default_num_threads()
     names = ("BYTE", "REQUEST_NULL", "ERRORS_RETURN")
     constants = {name: _handle(MPI, getattr(MPI, name)) for name in names}
-    constants |= {"ANY_SOURCE": MPI.ANY_SOURCE, "ANY_TAG": MPI.ANY_TAG}
+    constants["ANY_SOURCE"] = MPI.ANY_SOURCE
     constants["TAG_UB"] = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
     handles = _handle(MPI, data), _handle(MPI, control)
-    _runtime.start_mpi(_library(), constants, world.rank, *handles, pids, neighbours > cores)
+    library = _library()
+    mpi_symbols.use(library, MPI.get_vendor()[0], _handle(MPI, MPI.COMM_WORLD), world.size)
+    _runtime.start_mpi(library, constants, world.rank, *handles, pids, neighbours > cores)
     if _runtime.get_num_threads() == cores and "STABLEXLA_NUM_THREADS" not in os.environ:
         _runtime.set_num_threads(max(1, cores // neighbours))
     atexit.register(_leave, MPI, ours)
@@ -253,18 +274,30 @@ def _exchange(local: int, own: Sequence[Array], parts: Sequence[Sequence[Array]]
     places = [[(array.ctypes.data, array.nbytes) for array in part] for part in parts]
     mine, places[process_index()] = [(array.ctypes.data, array.nbytes) for array in own], []
     wrong = _runtime.gather_mpi(local, mine, places, limit)
+    _check(wrong, local, "the results of all devices could not be gathered")
+
+
+def _check(wrong: tuple[str, list[int], dict[int, str]] | None, local: int, what: str) -> None:
+    """Raises CollectiveError where the native runtime says that something went wrong."""
     if wrong is None:
         return
     summary, arrived, missing = wrong
-    devices = range(local * process_count())
     raise CollectiveError(
-        f"the results of all devices could not be gathered: {summary}",
+        f"{what}: {summary}",
         operation="execute_replicated",
-        group=tuple(devices),
+        group=tuple(range(local * process_count())),
         arrived=arrived,
         missing=missing,
-        hint="gather=False leaves each process its own results",
     )
+
+
+def _joined(pairs: Iterable[tuple[int, int]]) -> list[set[int]]:
+    """Devices that are joined by pairs, as groups."""
+    groups: list[set[int]] = []
+    for pair in pairs:
+        touched = [group for group in groups if not group.isdisjoint(pair)]
+        groups = [group for group in groups if group not in touched] + [set(pair).union(*touched)]
+    return groups
 
 
 def _exchange_shapes(local: int, own: Sequence[Array], limit: float | None) -> list[tuple[tuple[int, ...], ...]]:

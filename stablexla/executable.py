@@ -109,7 +109,8 @@ class Executable(OnDevices):
 
         Raises:
             ExecutionError: arguments that do not fit the parameters, or a program for several devices: they are run by
-                `execute_replicated`, unless this process has one of them alone.
+                `execute_replicated`, unless this process has one of them alone, or the program says how whole arrays
+                lie on its devices: those are taken and given here.
         """
         if self._is_plain:
             return self._function(*arguments)

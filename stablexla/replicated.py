@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from stablexla.devices import Devices, local_devices
 from stablexla.dialects.errors import ExecutionError
+from stablexla.targets.array_sharding import ArraySharding, Shardings
 from stablexla.targets.runtime.host import Host
 from stablexla.targets.runtime.queues import Item
 
@@ -26,6 +27,7 @@ class OnDevices:
     num_partitions: int
     """How many partitions each of them has."""
     _devices: Devices
+    _shardings: Shardings | None = None
     _host: Host
 
     @property
@@ -94,6 +96,30 @@ class OnDevices:
         if len(arguments) == 1 == self._devices.count and arguments[0] is not None:
             return [self.execute(arguments[0], donate=donate)]
         return self._devices.execute_replicated(arguments, gather, donate)
+
+    @property
+    def input_shardings(self) -> tuple[ArraySharding, ...] | None:
+        """How each argument lies on the partitions, where the program says so; it is called with whole arrays then.
+
+        >>> text = '''module attributes {mhlo.num_partitions = 2 : i32} {
+        ...   sdy.mesh @mesh = <["x"=2]>
+        ...   func.func @main(%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> tensor<4xf32> {
+        ...     %0 = stablehlo.negate %x : tensor<4xf32>
+        ...     return %0 : tensor<4xf32>
+        ...   }
+        ... }'''
+        >>> negated = sx.compile(text)
+        >>> negated.input_shardings[0].parts
+        (((0, 2),), ((2, 4),))
+        >>> negated(np.arange(4, dtype=np.float32))
+        array([-0., -1., -2., -3.], dtype=float32)
+        """
+        return None if self._shardings is None else self._shardings[0]
+
+    @property
+    def output_shardings(self) -> tuple[ArraySharding, ...] | None:
+        """`input_shardings` of the results."""
+        return None if self._shardings is None else self._shardings[1]
 
     @property
     def collective_timeout(self) -> float | None:

@@ -16,7 +16,8 @@ from stablexla.lowering.devices import channel_of, message_pairs
 from stablexla.targets.inlining import operations_of
 from stablexla.targets.passes import module_pass
 
-FEEDS = frozenset(["stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "stablehlo.recv"])
+SEND, RECV = "stablehlo.send", "stablehlo.recv"
+FEEDS = frozenset(["stablehlo.infeed", "stablehlo.outfeed", SEND, RECV])
 
 
 @module_pass(
@@ -26,7 +27,7 @@ FEEDS = frozenset(["stablehlo.infeed", "stablehlo.outfeed", "stablehlo.send", "s
 )
 def order_channels(module: hlo_ir.Module) -> None:
     """Items of one channel keep their order, and so does what goes to the host or comes from it."""
-    if grid_of(module).size == 1 or not any(map(_is_between_devices, operations_of(module, "stablehlo.recv"))):
+    if grid_of(module).size == 1 or not any(map(_is_between_devices, operations_of(module, RECV))):
         return
     blocks: list[Any] = []
 
@@ -40,24 +41,51 @@ def order_channels(module: hlo_ir.Module) -> None:
 
 
 def _order(block: Any) -> None:
-    """Sorts a block; each operation comes after those whose results it uses and those of the same stream."""
+    """Sorts a block; each operation comes after those whose results it uses and those of the same stream.
+
+    All devices run the same program: what another one has sent is there when this one has come past its own sending.
+    Of several receives that one comes first of which that is so.
+    """
     *rest, last = [_Operation(view.operation) for view in block.operations]
     if not any(op.waits for op in rest):
         return
-    ordered = []
+    ordered: list[_Operation] = []
     while rest:
-        later: list[_Operation] = []
-        behind: set[Any] = set()
-        for op in rest:
-            if op.waits or not behind.isdisjoint(op.needs):
-                later.append(op)
-                behind |= op.gives
-            else:
-                ordered.append(op)
-        ordered += later[:1]  # all that it needs is there
-        rest = later[1:]
+        later, ready = _without_waiting(rest, ordered)
+        chosen = next((op for op in ready if _is_sent(op, ordered, later)), ready[0] if ready else None)
+        if chosen is not None:
+            ordered.append(chosen)
+        rest = [op for op in later if op is not chosen]
     for op in ordered:
         op.operation.move_before(last.operation)
+
+
+def _without_waiting(rest: list[_Operation], ordered: list[_Operation]) -> tuple[list[_Operation], list[_Operation]]:
+    """Puts what needs nobody into the order; answers what is left, and of that the receives that might come next."""
+    later: list[_Operation] = []
+    ready: list[_Operation] = []
+    behind: set[Any] = set()
+    for op in rest:
+        is_free = behind.isdisjoint(op.needs)
+        if is_free and not op.waits:
+            ordered.append(op)
+            continue
+        if is_free:
+            ready.append(op)
+        later.append(op)
+        behind |= op.gives
+    return later, ready
+
+
+def _is_sent(op: _Operation, ordered: list[_Operation], later: list[_Operation]) -> bool:
+    """Whether as much was sent over each of a receive's channels as was received there, and this too."""
+    for name, channel in op.channels:
+        if name != RECV or not any((SEND, channel) in other.channels for other in later):
+            continue
+        counts = [sum(each.channels.count((which, channel)) for each in ordered) for which in (SEND, RECV)]
+        if counts[0] <= counts[1]:
+            return False
+    return True
 
 
 class _Operation:
@@ -65,37 +93,35 @@ class _Operation:
 
     Attributes:
         waits: whether it receives something from another device.
+        channels: what it sends to other devices and receives from them: operation and channel.
         needs: values that it uses, and the streams whose order it keeps.
         gives: its results, and these streams.
     """
 
     def __init__(self, operation: Any) -> None:
         self.operation = operation
-        streams: set[Any] = set()
+        self.channels: list[tuple[str, int]] = []
         values: set[Any] = set()
-        self.waits = False
+        streams: set[Any] = set()
 
         def note(op: Any) -> hlo_ir.WalkResult:
             values.update(op.operands)
-            if op.name in FEEDS or op.name == "stablehlo.custom_call":
-                streams.update(_stream(op))
-                self.waits |= op.name == "stablehlo.recv" and _is_between_devices(op)
+            if _is_between_devices(op):
+                self.channels.append((op.name, channel_of(op.attributes)))
+            elif op.name in FEEDS or (op.name == "stablehlo.custom_call" and _has_effect(op)):
+                streams.add("host")
             return hlo_ir.WalkResult.ADVANCE
 
         operation.walk(note)
+        streams.update(self.channels)
+        self.waits = any(name == RECV for name, _ in self.channels)
         self.needs = values | streams
         self.gives = set(operation.results) | streams
 
 
-def _stream(op: Any) -> list[object]:
-    """What the operation keeps its place in: a channel between devices, or all that the host has to do."""
-    if op.name == "stablehlo.custom_call":
-        attributes = op.attributes
-        return ["host"] if "has_side_effect" in attributes and bool(attributes["has_side_effect"]) else []
-    if not _is_between_devices(op):
-        return ["host"]
-    return [(op.name, channel_of(op.attributes))]
+def _has_effect(op: Any) -> bool:
+    return "has_side_effect" in op.attributes and bool(op.attributes["has_side_effect"])
 
 
 def _is_between_devices(op: Any) -> bool:
-    return bool(message_pairs(op.attributes))
+    return op.name in (SEND, RECV) and bool(message_pairs(op.attributes))

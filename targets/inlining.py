@@ -176,15 +176,13 @@ def _run_at_start(start: Any) -> None:
     for op in operations:
         op.move_before(start)
     values = list(terminator.operands)
-    held = [[v] for v in values] if len(start.results) == len(values) else [values]
-    for future, inside in zip(start.results, held, strict=True):
-        for use in list(future.uses):
-            done = use.owner.operation
-            if done.name != "stablehlo.async_done":
-                raise UnsupportedError(f"a future that {done.name} uses", operation=start.name)
-            for result, value in zip(list(done.results), inside, strict=True):
-                result.replace_all_uses_with(value)
-            done.erase()
+    for use in list(start.results[0].uses):
+        done = use.owner.operation
+        if done.name != "stablehlo.async_done":
+            raise UnsupportedError(f"a future that {done.name} uses", operation=start.name)
+        for result, value in zip(list(done.results), values, strict=True):
+            result.replace_all_uses_with(value)
+        done.erase()
     start.erase()
 
 

@@ -34,7 +34,7 @@ def test_examples_of(name):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("page", ["builder", "custom_calls", "jax"])
+@pytest.mark.parametrize("page", ["builder", "custom_calls", "distributed", "jax"])
 def test_examples_of_pages(page):
     result = doctest.testfile(str(ROOT / f"docs/{page}.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert result.attempted > 10

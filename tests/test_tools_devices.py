@@ -103,7 +103,7 @@ def test_errors(given: list[str], message: str, program: str, capfd: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    "given", [["--replicas=0"], ["--partitions=x"], ["--launcher=ssh"], ["--collective-timeout=0"]]
+    "given", [["--replicas=0"], ["--partitions=x"], ["--launcher=ssh"], ["--collective-timeout=0"], ["--processes=2"]]
 )
 def test_wrong_usage(given: list[str], program: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -31,8 +31,10 @@ def measure_training(console: Console) -> dict[str, dict[str, float]]:
         digits.BATCH = batch
         given = _arguments(digits, parallel)
         images = len(given[2])
+        alone, one_thread = digits.epoch_computation(images), sx.CompileOptions(num_threads=1)
         calls: dict[str, Callable[[], object]] = {
-            ALONE: partial(sx.compile(digits.epoch_computation(images)), *given),
+            f"{ALONE}, one thread": partial(sx.compile(alone, options=one_thread), *given),
+            ALONE: partial(sx.compile(alone), *given),
             **{str(devices): partial(parallel.Trainer(images, devices).epoch, *given) for devices in DEVICES},
         }
         found[str(batch)] = in_turns(calls)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import struct
@@ -24,6 +25,8 @@ _PATIENCE = 20
 """How many times as long a request may take by the clock."""
 _RENEW = 16 << 20
 """Bytes read after which a context is thrown away: it keeps every constant that it ever saw."""
+_HEADER = re.compile(r"^(?:.*\*/)?\s*HloModule\b.*", re.MULTILINE)
+_COUNT = re.compile(r",\s*(?:num_)?(replica|partition)(?:_count|s)=(\d+)")
 
 
 def _read_bytecode(data: bytes, context: Any) -> Any:
@@ -45,9 +48,16 @@ def _read_hlo_proto(data: bytes, context: Any) -> Any:
 
 
 def _read_hlo_text(data: bytes, context: Any) -> Any:
+    import jaxlib.mlir.ir as ir
     from jaxlib import _hlo
 
-    return _read_hlo_proto(_hlo.hlo_module_from_text(data.decode()).as_serialized_hlo_module_proto(), context)
+    text = data.decode()
+    module = _read_hlo_proto(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto(), context)
+    i32 = ir.IntegerType.get_signless(32, context)
+    header = _HEADER.search(text)
+    for name, count in _COUNT.findall(header[0] if header else ""):  # the proto does not say them
+        module.operation.attributes[f"mhlo.num_{name}s"] = ir.IntegerAttr.get(i32, int(count))
+    return module
 
 
 def _read_mhlo(data: bytes, context: Any) -> Any:

@@ -41,9 +41,7 @@ def launch(module: ir.Module, data: bytes | None, given: Sequence[str], argument
     """
     for name in _ONLY_HERE:
         if getattr(arguments, name):
-            raise UnsupportedError(
-                f"--{name} is for one process, and --launcher starts many", hint="one of the two"
-            )
+            raise UnsupportedError(f"--{name} is for one process, and --launcher starts many", hint="one of the two")
     replicas, partitions = counts_of(module, arguments.replicas, arguments.partitions)
     devices = replicas * partitions
     processes = arguments.processes or devices

@@ -200,7 +200,10 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
 def main(argv: Sequence[str] | None = None) -> int:
     """The tool; returns its exit code."""
     given = sys.argv[1:] if argv is None else argv
-    arguments = _parser().parse_args(given)
+    parser = _parser()
+    arguments = parser.parse_args(given)
+    if arguments.processes and not arguments.launcher:
+        parser.error("--processes is for --launcher mpi")
     if arguments.isolated and not arguments.apart:  # what else reads the program is not done here either
         return run_apart("stablexla.tools.run", given, compiling_apart=True)
     if arguments.launched:

@@ -11,7 +11,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
 from stablexla.lowering.devices import COLLECTIVE, DEVICE
-from stablexla.lowering.kernels import CONFIG
+from stablexla.lowering.kernels import CONFIG, copied_constant
 from stablexla.lowering.operations import captured, remap
 from stablexla.targets.cpu.emission import (
     Value,
@@ -21,7 +21,6 @@ from stablexla.targets.cpu.emission import (
     emitting,
     load,
     loop,
-    outside_constant,
     store,
 )
 from stablexla.targets.cpu.emitters import emitter
@@ -105,7 +104,7 @@ def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
         a, b, out, lo, hi = map(Value, made.add_entry_block().arguments)
     with emitting(made, target):
         at = lo
-        if can_clone(block):
+        if not isinstance(element, ir.ComplexType) and can_clone(block):
             lanes = _lanes(block, target)
             unroll = unrolled(weight(block), 4)
             for step in sorted({lanes * unroll, lanes}, reverse=True):
@@ -124,7 +123,8 @@ def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
 
 def _most_elements(kernel: Kernel) -> int:
     """A number for the type of the arrays, which may be of any length."""
-    return max(1, *(prod(v.type.shape) for v in kernel.inputs))
+    sizes: list[int] = [prod(v.type.shape) for v in kernel.inputs]
+    return max(1, *sizes)
 
 
 def _lanes(block: ir.Block, target: CpuTarget) -> int:
@@ -136,15 +136,18 @@ def _lanes(block: ir.Block, target: CpuTarget) -> int:
 def _folded(block: ir.Block, next_: Value, so_far: Value) -> Value:
     """The computation on two elements, whatever is in it."""
     mapping = dict(zip(block.arguments, (next_.ssa, so_far.ssa), strict=True))
-    for view in block.operations:
-        operation = view.operation
-        if operation.name == "linalg.yield":
-            break
-        for value in captured(operation):
-            if value not in mapping:
-                mapping[value] = outside_constant(value).ssa
+    *operations, last = [view.operation for view in block.operations]
+    for operation in operations:
+        _take_constants(operation, mapping)
         copy = operation.clone().operation
         remap(copy, mapping)
         mapping.update(zip(operation.results, copy.results, strict=True))
-    yielded = operation.operands[0]
-    return Value(mapping[yielded] if yielded in mapping else outside_constant(yielded).ssa)
+    _take_constants(last, mapping)
+    return Value(mapping[last.operands[0]])
+
+
+def _take_constants(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    """Copies what an operation uses from outside of the computation."""
+    for value in captured(operation):
+        if value not in mapping:
+            mapping[value] = copied_constant(value)

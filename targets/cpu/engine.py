@@ -20,7 +20,7 @@ from stablexla.targets.cpu.target import host_target
 from stablexla.targets.knobs import knobs
 from stablexla.targets.messages import messages_of
 from stablexla.targets.options import CompileOptions
-from stablexla.targets.runtime import CompiledFunction, set_num_threads
+from stablexla.targets.runtime import CompiledFunction, mpi_symbols, set_num_threads
 from stablexla.targets.runtime.saved_code import LoadedCode
 from stablexla.targets.signature import Signature
 from stablexla.targets.standard_error import captured_stderr
@@ -47,6 +47,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
     declared = declared_functions(module)
     host = take_host(module, signature.name, declared, signature.num_devices)
     collectives = take_collectives(module)
+    mpi_symbols.check_world(collectives, signature.num_devices)
     c_functions(declared)  # whatever is not registered is an error before anything is compiled
     code = _machine_code(module, cpu.opt_level)
     return CompiledFunction(

@@ -12,7 +12,7 @@ from stablexla.targets import (  # noqa: F401  (they register passes)
     ruled,
     transform,
 )
-from stablexla.targets.cpu import assign, attention_find, emit, packed_constants, timing  # noqa: F401
+from stablexla.targets.cpu import assign, attention_find, emit, mpi_dialect, packed_constants, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.imports import bounds, mesh_groups, quantized, shapes, shardings  # noqa: F401

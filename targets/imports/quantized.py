@@ -42,6 +42,8 @@ _CHOICES = frozenset({"stablehlo.maximum", "stablehlo.minimum"})
 _SCALES = (1e-30, 1e30)
 # Where operands and results may differ in scale and zero point, so that their numbers are computed.
 _MAY_DIFFER = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.select"})
+# What gives the number 0 where nobody sends anything, which is an integer of its own.
+_MAY_FILL = frozenset({"stablehlo.collective_broadcast", "stablehlo.collective_permute"})
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ def _only_moves(use: _Use) -> bool:
     if use.op.name in _CHOICES:
         return _chooses_integers(use)
     if use.op.name not in MOVES:
+        return False
+    if use.op.name in _MAY_FILL and any(any(q.zero_points) for q in use.quantized):
         return False
     return use.op.name not in _MAY_DIFFER or len({q.parameters for q in use.quantized}) == 1
 

@@ -82,13 +82,13 @@ def local_shape(shape: Sequence[int], sharding: Sharding) -> list[int]:
 
 
 def fitting(shape: Sequence[int], sharding: Sharding) -> Sharding:
-    """The sharding without the axes that do not cut their dimension into equal parts, or that came before."""
+    """The sharding without the axes that do not cut their dimension into equal parts of some size, or came before."""
     used: set[Axis] = set()
     dimensions = []
     for size, axes in zip(shape, sharding, strict=True):
         kept: list[Axis] = []
         for axis in axes:
-            if axis in used or size % (count(kept) * axis.size):
+            if axis in used or not size or size % (count(kept) * axis.size):
                 break
             used.add(axis)
             kept.append(axis)

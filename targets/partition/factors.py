@@ -37,22 +37,18 @@ class Factors:
 Rule = Callable[[Any, list[Shape], list[Shape]], Factors | None]
 RULES: dict[str, Rule] = {}
 
-ELEMENTWISE = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "abs add and atan2 bitcast_convert cbrt ceil clamp compare complex convert cosine count_leading_zeros divide "
-        "exponential exponential_minus_one floor imag is_finite log log_plus_one logistic map maximum minimum multiply "
-        "negate not or popcnt power real reduce_precision remainder round_nearest_afz round_nearest_even rsqrt select "
-        "shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor all_reduce "
-        "collective_permute collective_broadcast"
-    ).split()
-) | frozenset(
-    f"chlo.{name}"
-    for name in (
-        "acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf "
-        "lgamma next_after polygamma sinh square tan zeta"
-    ).split()
-)
+_STABLEHLO = """
+    abs add and atan2 cbrt ceil clamp collective_broadcast collective_permute compare complex convert
+    cosine count_leading_zeros divide exponential exponential_minus_one floor imag is_finite log log_plus_one logistic
+    map maximum minimum multiply negate not or popcnt power real reduce_precision remainder round_nearest_afz
+    round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan
+    tanh xor all_reduce
+"""
+_CHLO = """
+    acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf lgamma
+    next_after polygamma sinh square tan zeta
+"""
+ELEMENTWISE = frozenset([*map("stablehlo.{}".format, _STABLEHLO.split()), *map("chlo.{}".format, _CHLO.split())])
 
 
 def factors_of(op: Any, operands: list[Shape], results: list[Shape]) -> Factors | None:
@@ -76,7 +72,8 @@ def _elementwise(operands: list[Shape], results: list[Shape]) -> Factors | None:
     ids = tuple(range(len(shape)))
     if any(list(s) != list(shape) and len(s) for s in (*operands, *results)):
         return None
-    return Factors(*(tuple(ids if len(s) else () for s in shapes) for shapes in (operands, results)))
+    taken, given = (tuple(ids if len(s) else () for s in shapes) for shapes in (operands, results))
+    return Factors(taken, given)
 
 
 def _where(kept: Sequence[bool]) -> Ids:
@@ -100,6 +97,21 @@ def ints(op: Any, name: str, default: Sequence[int] = ()) -> list[int]:
 def integer(op: Any, name: str, default: int = 0) -> int:
     """An attribute that is a number."""
     return int(hlo_ir.IntegerAttr(op.attributes[name]).value) if name in op.attributes else default
+
+
+def value_text(op: Any) -> str:
+    """A constant's value as text, without its type. The binding cannot give attributes of complex numbers."""
+    notes = [op.attributes[i] for i in range(len(op.attributes))]
+    return next(str(note) for note in notes if note.name == "value").partition("=")[2].rpartition(" : ")[0]
+
+
+@_rule("bitcast_convert")
+def _bitcast_convert(op: Any, operands: list[Shape], results: list[Shape]) -> Factors:
+    """The wider side lacks the last dimension where the widths differ."""
+    wide, narrow = sorted((len(operands[0]), len(results[0])))
+    kept = tuple(range(wide))
+    longer = (*kept, *((None,) * (narrow - wide)))
+    return Factors((longer if len(operands[0]) > wide else kept,), (longer if len(results[0]) > wide else kept,))
 
 
 @_rule("transpose")
@@ -202,7 +214,7 @@ def _dot_general(op: Any, operands: list[Shape], results: list[Shape]) -> Factor
 
 @_rule("dot")
 def _dot(op: Any, operands: list[Shape], results: list[Shape]) -> Factors:
-    lhs = tuple(range(1, len(operands[0]))) + (0,)
+    lhs = (*range(1, len(operands[0])), 0)
     rhs = (0, *range(10, 9 + len(operands[1])))
     return Factors((lhs, rhs), (lhs[:-1] + rhs[1:],), (0,))
 

@@ -7,13 +7,13 @@ from itertools import count
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
-import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.targets.partition.factors import Factors, Ids, Shape, _rule, _where, ints
+from stablexla.targets.partition.factors import Factors, Ids, Shape, _rule, _where, ints, value_text
 
 ANY_START = frozenset(f"stablehlo.{name}" for name in ("maximum", "minimum", "and", "or"))
 """Of these the initial value may count once for each part."""
+_TEXTS = {0: ("0", "0.000000e+00", "-0.000000e+00", "false"), 1: ("1", "1.000000e+00", "true")}
 STARTS = {"stablehlo.add": 0, "stablehlo.multiply": 1, "stablehlo.xor": 0}
 
 
@@ -46,16 +46,8 @@ def _is_constant(value: Any, number: int) -> bool:
     owner = value.owner
     if isinstance(owner, hlo_ir.Block) or owner.operation.name not in ("stablehlo.constant", "sdy.constant"):
         return False
-    try:
-        return bool(np.all(np.array(hlo_ir.DenseElementsAttr(owner.operation.attributes["value"])) == number))
-    except (TypeError, ValueError, RuntimeError):  # of an element type that numpy lacks
-        return f"dense<{'0' if number == 0 else '1'}" in str(owner.operation.attributes["value"]) and _is_plain(owner)
-
-
-def _is_plain(owner: Any) -> bool:
-    """Whether a number is written as 0.000000e+00 or 1.000000e+00."""
-    text = str(owner.operation.attributes["value"])
-    return "e+00" in text and text.split("<", 1)[1].split("e", 1)[0] in ("0.000000", "1.000000")
+    real, *imaginary = value_text(owner.operation).removeprefix("dense<").removesuffix(">").strip("()").split(",")
+    return real in _TEXTS[number] and all(part in _TEXTS[0] for part in imaginary)
 
 
 def _untouched(op: Any, rank: int) -> list[bool]:
@@ -64,9 +56,7 @@ def _untouched(op: Any, rank: int) -> list[bool]:
     columns = [ints(op, name, ones) for name in ("window_dimensions", "window_strides", "base_dilations")]
     columns.append(ints(op, "window_dilations", ones))
     padding = ints(op, "padding", [0] * (2 * rank))
-    return [
-        all(column[i] == 1 for column in columns) and not any(padding[2 * i : 2 * i + 2]) for i in range(rank)
-    ]
+    return [all(column[i] == 1 for column in columns) and not any(padding[2 * i : 2 * i + 2]) for i in range(rank)]
 
 
 @_rule("reduce_window")

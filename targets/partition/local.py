@@ -10,7 +10,7 @@ import numpy as np
 
 from stablexla.targets.partition.axes import Axes, Axis, Sharding, axes_of, count, whole
 from stablexla.targets.partition.emit import Emitter, array, create, like
-from stablexla.targets.partition.factors import Factors, Shape, ints
+from stablexla.targets.partition.factors import Factors, Shape, ints, value_text
 
 SIZES = "slice_sizes"
 
@@ -66,12 +66,23 @@ def adapt(op: Any, shapes: Sequence[Shape], parts: Sequence[Shape]) -> None:
         op.attributes[name] = array([part if value == size else value for value, size, part in rows])
 
 
-def splat_of(value: Any, shape: Shape) -> Any:
-    """An attribute with one value for all elements, for another shape; None where the elements differ."""
-    if not isinstance(value, hlo_ir.DenseElementsAttr) or not value.is_splat:
+def constant_of(op: Any, shape: Shape) -> Any:
+    """A constant of another shape where the insertion point is; None where its elements differ."""
+    is_whole = list(op.results[0].type.shape) == list(shape)
+    type_ = like(op.results[0].type, shape)
+    if isinstance(type_.element_type, hlo_ir.ComplexType):
+        text = value_text(op)
+        if not is_whole and not text.startswith("dense<("):
+            return None
+        made = hlo_ir.Operation.parse(f"stablehlo.constant {text} : {type_}")
+        hlo_ir.InsertionPoint.current.insert(made)
+        return made.operation.results[0]
+    value = op.attributes["value"]
+    if not is_whole and not (isinstance(value, hlo_ir.DenseElementsAttr) and value.is_splat):
         return None
-    type_: Any = hlo_ir.ShapedType(value.type)
-    return hlo_ir.DenseElementsAttr.get_splat(like(type_, shape), value.get_splat_value())
+    if not is_whole:
+        value = hlo_ir.DenseElementsAttr.get_splat(type_, value.get_splat_value())
+    return create("stablehlo.constant", [type_], [], value=value)
 
 
 def shift_iota(op: Any, sharding: Sharding, emitter: Emitter) -> Any:
@@ -80,12 +91,13 @@ def shift_iota(op: Any, sharding: Sharding, emitter: Emitter) -> Any:
     dimension = int(hlo_ir.IntegerAttr(op.attributes["iota_dimension"]).value)
     if not sharding[dimension]:
         return result
-    scalar = like(result.type, [])
     start = emitter.start(sharding[dimension], result.type.shape[dimension])
-    if start.type != scalar:
-        start = create("stablehlo.convert", [scalar], [start])
-    shifts = create("stablehlo.broadcast_in_dim", [result.type], [start], broadcast_dimensions=array([]))
-    return create("stablehlo.add", [result.type], [result, shifts])
+    # Counted as integers: the sum of two rounded numbers may be another one than the rounded sum.
+    counted = hlo_ir.RankedTensorType.get(list(result.type.shape), start.type.element_type)
+    numbers = create("stablehlo.iota", [counted], [], iota_dimension=op.attributes["iota_dimension"])
+    shifts = create("stablehlo.broadcast_in_dim", [counted], [start], broadcast_dimensions=array([]))
+    shifted = create("stablehlo.add", [counted], [numbers, shifts])
+    return shifted if counted == result.type else create("stablehlo.convert", [result.type], [shifted])
 
 
 def reshaped(
@@ -123,7 +135,9 @@ def _matching(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
     found = []
     i = j = 0
     while i < len(before) or j < len(after):
-        rows, columns, one, other = [], [], 1, 1
+        rows: list[int] = []
+        columns: list[int] = []
+        one = other = 1
         while not (rows or columns) or one != other:
             if j >= len(after) or (i < len(before) and one <= other):
                 one *= before[i]

@@ -6,7 +6,6 @@ whole arrays, by every device.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -19,20 +18,22 @@ from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
 from stablexla.targets.partition import factors_windows  # noqa: F401  (it registers rules)
 from stablexla.targets.partition.annotations import SHARDING, Meshes, shape_of
-from stablexla.targets.partition.axes import Axes, Axis, Sharding, axes_of, groups_along, local_shape, whole
+from stablexla.targets.partition.axes import Axes, Axis, Sharding, axes_of, local_shape, whole
+from stablexla.targets.partition.effects import has_effect, once
 from stablexla.targets.partition.emit import Emitter, like
 from stablexla.targets.partition.factors import Factors, factors_of
 from stablexla.targets.partition.gspmd import BEFORE, FULL_TO_SHARD, KEY, SHARD_TO_FULL, written_sharding
 from stablexla.targets.partition.local import (
     adapt,
+    constant_of,
     cut_factors,
     reshaped,
     scattered,
     sharding_by,
     shift_iota,
-    splat_of,
     unshared,
 )
+from stablexla.targets.partition.mesh_groups import resolve_groups
 from stablexla.targets.partition.moves import moves
 
 RESHARDS = frozenset(
@@ -40,8 +41,6 @@ RESHARDS = frozenset(
     for name in ("all_gather", "all_slice", "all_to_all", "collective_permute", "reshard", "sharding_constraint")
 )
 PASSES_ON = frozenset(["sdy.data_flow_edge", "sdy.func_data_flow_edge", "sdy.propagation_barrier"])
-_MESH = re.compile(r'mesh\s*=\s*@"?([^,">]+)')
-_AXIS = re.compile(r'axis_ref<\s*name\s*=\s*"([^"]*)"')
 
 
 @dataclass
@@ -168,27 +167,26 @@ class Partitioner:
 
     def _wanted(self, op: Any) -> list[Sharding] | None:
         """What stands on an operation for its results."""
-        if SHARDING not in op.attributes:
+        if SHARDING not in op.attributes or not len(op.results):
             return None
         return self.meshes.of_values(op.attributes[SHARDING], [shape_of(r.type) for r in op.results])
 
     def _constant(self, op: Any) -> None:
-        result, value = op.results[0], op.attributes["value"]
+        result = op.results[0]
+        shape = tuple(result.type.shape)
+        wanted = self._wanted(op)
+        if wanted is not None and any(wanted[0]):
+            made = constant_of(op, local_shape(shape, wanted[0]))
+            if made is not None:
+                self._parts[result] = self._parts[made] = Part(made, wanted[0], shape)
+                self._drop(op)
+                return
         if op.name == "sdy.constant":
-            made = hlo_ir.Operation.create("stablehlo.constant", results=[result.type], attributes={"value": value})
+            made = constant_of(op, shape)
+            self._parts[result] = self._set(made, whole(len(shape)))
             self._drop(op)
         else:
-            made = op
-        wanted = self._wanted(op)
-        part = self._set(made.results[0], whole(len(result.type.shape)))
-        self._parts[result] = part
-        if wanted is None or not any(wanted[0]):
-            return
-        cut = splat_of(value, local_shape(result.type.shape, wanted[0]))
-        if cut is not None:
-            made.attributes["value"] = cut
-            made.results[0].set_type(cut.type)
-            self._parts[result] = self._parts[made.results[0]] = Part(made.results[0], wanted[0], part.shape)
+            self._set(result, whole(len(shape)))
 
     def _reshape(self, op: Any) -> None:
         value, result = op.operands[0], op.results[0]
@@ -286,13 +284,17 @@ class Partitioner:
 
     def _compute(self, op: Any, behind: Any) -> None:
         parts = [self._parts[value] for value in op.operands]
+        if has_effect(op) and not self._context:
+            self._compute_once(op)
+            return
         wanted = self._wanted(op)
-        self._resolve_groups(op)
+        resolve_groups(op, self.meshes, self.emitter)
+        for region in op.regions:
+            for block in region.blocks:
+                self._capture(block)
         if not any(any(p.sharding) for p in parts) and not any(map(any, wanted or ())):
             self._leave(op, [p.value for p in parts])
-            if op.name == "stablehlo.rng" and not self._context:  # else each device would have numbers of its own
-                with hlo_ir.InsertionPoint(behind), op.location:
-                    self._parts[op.results[0]].value = self.emitter.from_first(op.results[0])
+            self._agree(op, behind)
             return
         shapes = [p.shape for p in parts]
         results = [shape_of(r.type) for r in op.results]
@@ -302,8 +304,27 @@ class Partitioner:
         if known is None or (op.name == "stablehlo.iota" and not _can_count(op)):
             self._note(op)
             self._leave(op, [self._whole(value) for value in op.operands])
+            self._agree(op, behind)
             return
         self._compute_parts(op, behind, known, wanted)
+
+    def _compute_once(self, op: Any) -> None:
+        for i, value in enumerate(list(op.operands)):
+            op.operands[i] = self._whole(value)
+        for result, made in zip(op.results, once(op, self.emitter), strict=True):
+            self._parts[result] = Part(made, whole(len(shape_of(result.type) or ())), shape_of(result.type))
+        self._dead.append(op)
+
+    def _capture(self, block: Any) -> None:
+        """Has the operations of a comparator or the like use what stands for values outside, which are whole there."""
+        for each in block.operations:
+            op = each.operation
+            for i, value in enumerate(list(op.operands)):
+                if value in self._parts:
+                    op.operands[i] = self._whole(value)
+            for region in op.regions:
+                for inner in region.blocks:
+                    self._capture(inner)
 
     def _leave(self, op: Any, operands: Sequence[Any]) -> None:
         for i, value in enumerate(operands):
@@ -311,6 +332,12 @@ class Partitioner:
         for result in op.results:
             shape = shape_of(result.type)
             self._set(result, () if shape is None else whole(len(shape)))
+
+    def _agree(self, op: Any, behind: Any) -> None:
+        """Has all devices take the random numbers of the first one, as each draws its own."""
+        if op.name == "stablehlo.rng" and not self._context:
+            with hlo_ir.InsertionPoint(behind), op.location:
+                self._parts[op.results[0]].value = self.emitter.from_first(op.results[0])
 
     def _compute_parts(self, op: Any, behind: Any, factors: Factors, wanted: list[Sharding] | None) -> None:
         values = list(op.operands)
@@ -348,19 +375,6 @@ class Partitioner:
         else:
             part.value = self.emitter.reduce(result, partial, others, reducer)
 
-    def _resolve_groups(self, op: Any) -> None:
-        """Groups that are written as axes of a mesh, as groups of devices."""
-        if "replica_groups" not in op.attributes or "mesh_axes" not in str(op.attributes["replica_groups"]):
-            return
-        text = str(op.attributes["replica_groups"])
-        mesh = _MESH.search(text)
-        if mesh is None:
-            raise UnsupportedError(f"groups of {text}", operation=op.name)
-        axes = self.meshes.named(mesh[1], _AXIS.findall(text))
-        groups = groups_along(axes, self.meshes.all_named(mesh[1]), self.devices)
-        is_flat = "use_global_device_ids" in op.attributes
-        op.attributes["replica_groups"] = self.emitter.flattened(groups) if is_flat else self.emitter.plain(groups)
-
     def _note(self, op: Any) -> None:
         name = f"{op.name} @{_target(op)}" if op.name == "stablehlo.custom_call" else str(op.name)
         self.replicated.setdefault(name, []).append(place_of(op.location))
@@ -368,7 +382,7 @@ class Partitioner:
 
 def _can_count(op: Any) -> bool:
     """Whether the start of a part can be added to an iota: not of truth values."""
-    return not str(op.results[0].type.element_type) == "i1"
+    return str(op.results[0].type.element_type) != "i1"
 
 
 def _target(op: Any) -> str:
@@ -382,4 +396,4 @@ def _annotations(main: Any, key: str) -> list[Any]:
     if key not in main.attributes:
         return [None] * rows
     found = [hlo_ir.DictAttr(row) for row in hlo_ir.ArrayAttr(main.attributes[key])]
-    return [row[SHARDING] if SHARDING in row else None for row in found]
+    return [row[SHARDING] if SHARDING in row else None for row in found]  # noqa: SIM401  (it has no get)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jaxlib.mlir.ir as hlo_ir
 import jaxlib.mlir.passmanager as hlo_passes
@@ -17,19 +17,19 @@ import jaxlib.mlir.passmanager as hlo_passes
 from stablexla.dialects.errors import CompileError, ReplicationWarning
 from stablexla.targets.array_sharding import ArraySharding
 from stablexla.targets.inlining import inline_calls
-from stablexla.targets.partition.annotations import SHARDING, Meshes, shape_of
-from stablexla.targets.partition.axes import blocks
-from stablexla.targets.partition.emit import Emitter
-from stablexla.targets.partition.gspmd import BEFORE, KEY, as_shardy
-from stablexla.targets.partition.partitioner import Part, Partitioner
 from stablexla.targets.passes import module_pass
 from stablexla.targets.signature import count_of, main_of
 
+# What partitions is imported where there is something to partition: every program comes by here.
+if TYPE_CHECKING:
+    from stablexla.targets.partition.partitioner import Part
+
+SHARDING, GSPMD = "sdy.sharding", "mhlo.sharding"
 PROPAGATE = (
     "builtin.module(sdy-import-pipeline,sdy-user-priority-propagate,"
     "sdy-export-pipeline{avoid-export-for-partitioning=true})"
 )
-DROPPED = (SHARDING, "sdy.sharding_rule", KEY, BEFORE)
+DROPPED = (SHARDING, "sdy.sharding_rule", GSPMD, "stablexla.before")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Partitioned:
 
 def is_sharded(module: hlo_ir.Module) -> bool:
     """Whether a module says how its arrays lie on several partitions."""
-    return count_of(module, "partitions") > 1 and (_says(module, SHARDING, "sdy.") or _says(module, KEY))
+    return count_of(module, "partitions") > 1 and (_says(module, SHARDING, "sdy.") or _says(module, GSPMD))
 
 
 def partitioned(module: hlo_ir.Module) -> Partitioned | None:
@@ -53,11 +53,16 @@ def partitioned(module: hlo_ir.Module) -> Partitioned | None:
         UnsupportedError: a mesh of another number of devices, or a part of the program that cannot be partitioned.
         CompileError: Shardy's propagation failed.
     """
+    if not is_sharded(module):
+        return None
+    from stablexla.targets.partition.annotations import Meshes
+    from stablexla.targets.partition.emit import Emitter
+    from stablexla.targets.partition.gspmd import as_shardy
+    from stablexla.targets.partition.partitioner import Partitioner
+
     devices = count_of(module, "partitions")
     with module.context:
-        if not is_sharded(module):
-            return None
-        is_gspmd = _says(module, KEY)
+        is_gspmd = _says(module, GSPMD)
         inline_calls(module)
         _drop_inner_constraints(module)
         if is_gspmd:
@@ -87,6 +92,8 @@ def partition(module: hlo_ir.Module) -> None:
 
 
 def _places(parts: Sequence[Part], devices: int) -> tuple[ArraySharding, ...]:
+    from stablexla.targets.partition.axes import blocks
+
     return tuple(
         ArraySharding(part.shape, tuple(blocks(part.shape, part.sharding, devices)))
         for part in parts
@@ -116,7 +123,7 @@ def _drop_inner_constraints(module: hlo_ir.Module) -> None:
     found: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:
-        if op.name == "sdy.sharding_constraint" and shape_of(op.operation.results[0].type) == ():
+        if op.name == "sdy.sharding_constraint" and op.operation.results[0].type.rank == 0:
             found.append(op.operation)
         return hlo_ir.WalkResult.ADVANCE
 

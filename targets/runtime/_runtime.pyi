@@ -113,6 +113,9 @@ def start_mpi(
     pids: Sequence[int],
     crowded: bool,
 ) -> None: ...
+def prepare_mpi(
+    local: int, sets: Sequence[Sequence[int]], time_limit: float | None
+) -> tuple[str, list[int], dict[int, str]] | None: ...
 def gather_mpi(
     local: int,
     own: Sequence[tuple[int, int]],

@@ -1,4 +1,6 @@
-"""What is said when a run over several devices ends before its time; the native runtime gives the facts as plain values.
+"""What is said when a run over several devices ends before its time.
+
+The native runtime gives the facts as plain values, and this makes sentences of them.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ def _deadlock(configs: Sequence[Config], config: Config, facts: Mapping[str, Any
 
 
 def _late(configs: Sequence[Config], config: Config, facts: Mapping[str, Any]) -> tuple[str, str]:
-    limit = f"{facts['seconds']:g} s"
-    return f"device {facts['device']} has waited for {limit}{_channel(config)}", "executable.collective_timeout = seconds"
+    waited = f"device {facts['device']} has waited for {facts['seconds']:g} s{_channel(config)}"
+    return waited, "executable.collective_timeout = seconds"
 
 
 def _outer(configs: Sequence[Config], config: Config, facts: Mapping[str, Any]) -> tuple[str, str]:

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "strided_copy.h"
+
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
@@ -12,16 +14,21 @@ namespace stablexla {
 namespace {
 
 constexpr std::int64_t kChunk = 128 << 10;     // bytes of one part that are done at a time
+constexpr std::int64_t kShort = 256;           // bytes of a run from which on each is worth a call
+constexpr std::int64_t kShortChunk = 16 << 10;  // the same as kChunk for shorter ones, which share lines with other parts
 constexpr std::int64_t kTile = 8 << 10;        // of a fold that stay in the nearest cache until all members are in
-constexpr std::int64_t kStreamFrom = 8 << 20;  // bytes written from which caches are passed by
+constexpr std::int64_t kStreamTile = 4 << 10;   // the same where the caches are passed by
+constexpr std::int64_t kStreamFrom = 16 << 20;  // bytes read and written; fewer may still be there when they are read
 
-// Writes past the caches, so that the memory is not read first.
-void stream(char* target, const char* source, std::int64_t bytes) {
+// Writes past the caches, so that the memory is not read first. Meanwhile the bytes at `next`, if that is not null, are
+// fetched: else the memory would be read and written in turns.
+void stream(char* target, const char* source, std::int64_t bytes, const char* next = nullptr) {
 #if defined(__x86_64__)
   const std::int64_t head = std::min<std::int64_t>(bytes, -reinterpret_cast<std::uintptr_t>(target) & 15);
   std::memcpy(target, source, static_cast<std::size_t>(head));
   std::int64_t i = head;
   for (; i + 64 <= bytes; i += 64) {
+    if (next != nullptr) _mm_prefetch(next + i, _MM_HINT_T0);
     const auto* from = reinterpret_cast<const __m128i*>(source + i);
     auto* to = reinterpret_cast<__m128i*>(target + i);
     const __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1);
@@ -95,26 +102,37 @@ Work::Work(const Collective& what, const std::vector<int>& group)
     bytes_ += part.bytes * (part.from == kAll ? members_ : 1);
   }
   bytes_ += written;
-  streams_ = written >= kStreamFrom;
+  streams_ = bytes_ > kStreamFrom;
 }
 
 void Work::add(std::size_t operand, int from, int to) {
   const std::int64_t bytes = what_.operands[operand].layout.bytes();
   if (bytes == 0) return;
-  parts_.push_back({operand, from, to, bytes, kChunk, chunks_});
-  chunks_ += (bytes + kChunk - 1) / kChunk;
+  const std::int64_t run = what_.operands[operand].layout.run();
+  const std::int64_t chunk = run < kShort ? kShortChunk / run * run : kChunk;
+  if (turns_.empty() || parts_.back().operand != operand) turns_.push_back({parts_.size(), 0, chunks_});
+  ++turns_.back().parts;
+  parts_.push_back({operand, from, to, bytes, chunk});
+  chunks_ += (bytes + chunk - 1) / chunk;
 }
 
 void Work::run(std::int64_t chunk, const Member* members) const {
-  const auto next = std::upper_bound(parts_.begin(), parts_.end(), chunk,
-                                     [](std::int64_t c, const Part& part) { return c < part.first_chunk; });
-  const Part& part = *(next - 1);
+  const auto next = std::upper_bound(turns_.begin(), turns_.end(), chunk,
+                                     [](std::int64_t c, const Turns& turns) { return c < turns.first_chunk; });
+  const Turns& turns = *(next - 1);
+  chunk -= turns.first_chunk;
+  const auto parts = static_cast<std::int64_t>(turns.parts);
+  const Part& part = parts_[turns.first_part + static_cast<std::size_t>(chunk % parts)];
   const Layout& layout = what_.operands[part.operand].layout;
-  const std::int64_t begin = (chunk - part.first_chunk) * part.chunk_bytes;
+  const std::int64_t begin = chunk / parts * part.chunk_bytes;
   const std::int64_t end = std::min(begin + part.chunk_bytes, part.bytes);
   const std::int64_t first_source = std::max(part.to, 0) * layout.source_step;
   const std::int64_t first_target = std::max(part.from, 0) * layout.target_step;
   const std::int64_t run = layout.run();
+  if (run < kShort && layout.extents.size() > 1) {
+    move_rows(part, members, begin / run, end / run);
+    return;
+  }
   const std::size_t outer = layout.extents.size() - 1;
   for (std::int64_t at = begin; at < end;) {
     std::int64_t row = at / run;
@@ -129,6 +147,38 @@ void Work::run(std::int64_t chunk, const Member* members) const {
     at += bytes;
   }
   if (streams_) end_stream();
+}
+
+void Work::move_rows(const Part& part, const Member* members, std::int64_t begin, std::int64_t end) const {
+  const Layout& layout = what_.operands[part.operand].layout;
+  const int first = std::max(part.to, 0), last = part.to == kAll ? members_ : part.to + 1;
+  const auto source = [&](int i) {
+    char* base = static_cast<char*>(members[i].inputs[part.operand]);
+    return Rows{base + std::max(part.to, 0) * layout.source_step, &layout.source_strides};
+  };
+  const auto put = [&](std::int64_t from, std::int64_t to, Rows rows) {
+    for (int j = first; j < last; ++j) {
+      char* base = static_cast<char*>(members[j].outputs[part.operand]);
+      copy_rows(layout.extents, from, to, {base + std::max(part.from, 0) * layout.target_step, &layout.target_strides},
+                rows);
+    }
+  };
+  if (part.from != kAll || members_ == 1) {
+    put(begin, end, source(std::max(part.from, 0)));
+    return;
+  }
+  alignas(64) char folded[kTile], next[kTile];  // rows that lie together are folded at once
+  const std::int64_t tile = kTile / layout.run();
+  const std::int64_t elements = layout.run() / what_.operands[part.operand].element_bytes;
+  for (std::int64_t at = begin; at < end; at += tile) {
+    const std::int64_t to = std::min(at + tile, end);
+    copy_rows(layout.extents, at, to, {folded}, source(0));
+    for (int i = 1; i < members_; ++i) {
+      copy_rows(layout.extents, at, to, {next}, source(i));
+      members[0].combine(folded, next, folded, 0, (to - at) * elements);
+    }
+    put(at, to, {folded});
+  }
 }
 
 void Work::move(const Part& part, const Member* members, std::int64_t source, std::int64_t target,
@@ -155,20 +205,22 @@ void Work::copy(const Part& part, const Member* members, std::int64_t source, st
 
 void Work::fold(const Part& part, const Member* members, std::int64_t source, std::int64_t target,
                 std::int64_t bytes) const {
-  alignas(64) char scratch[kTile];
+  alignas(64) char scratch[kStreamTile];
   const std::int64_t width = what_.operands[part.operand].element_bytes;
   const Combine combine = members[0].combine;
   const int first = std::max(part.to, 0), last = part.to == kAll ? members_ : part.to + 1;
   const auto input = [&](int i) { return static_cast<const char*>(members[i].inputs[part.operand]) + source; };
   const auto output = [&](int j) { return static_cast<char*>(members[j].outputs[part.operand]) + target; };
-  for (std::int64_t at = 0; at < bytes; at += kTile) {
-    const std::int64_t tile = std::min(kTile, bytes - at);
+  const std::int64_t most = streams_ ? kStreamTile : kTile;
+  for (std::int64_t at = 0; at < bytes; at += most) {
+    const std::int64_t tile = std::min(most, bytes - at);
+    const bool is_last = bytes - at < 2 * most;
     char* folded = streams_ ? scratch : output(first) + at;
     combine(input(0) + at, input(1) + at, folded, 0, tile / width);
     for (int i = 2; i < members_; ++i) combine(folded, input(i) + at, folded, 0, tile / width);
     for (int j = first; j < last; ++j) {
       if (streams_)
-        stream(output(j) + at, folded, tile);
+        stream(output(j) + at, folded, tile, is_last ? nullptr : input(j) + at + most);
       else if (j != first)
         std::memcpy(output(j) + at, folded, static_cast<std::size_t>(tile));
     }

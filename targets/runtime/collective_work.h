@@ -25,10 +25,17 @@ class Work {
   struct Part {
     std::size_t operand;
     int from, to;
-    std::int64_t bytes, chunk_bytes, first_chunk;
+    std::int64_t bytes, chunk_bytes;
+  };
+  // The parts of an operand, which are equally long. Their chunks take turns: what they read and write may lie in the
+  // same lines of the caches.
+  struct Turns {
+    std::size_t first_part, parts;
+    std::int64_t first_chunk;
   };
 
   void add(std::size_t operand, int from, int to);
+  void move_rows(const Part& part, const Member* members, std::int64_t begin, std::int64_t end) const;
   void move(const Part& part, const Member* members, std::int64_t source, std::int64_t target, std::int64_t bytes) const;
   void copy(const Part& part, const Member* members, std::int64_t source, std::int64_t target, std::int64_t bytes) const;
   void fold(const Part& part, const Member* members, std::int64_t source, std::int64_t target, std::int64_t bytes) const;
@@ -36,6 +43,7 @@ class Work {
   const Collective& what_;
   int members_;
   std::vector<Part> parts_;
+  std::vector<Turns> turns_;
   std::int64_t chunks_ = 0, bytes_ = 0;
   bool streams_ = false;  // too much for the caches
 };

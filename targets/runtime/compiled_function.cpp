@@ -1,11 +1,11 @@
 #include "compiled_function.h"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#define PY_ARRAY_UNIQUE_SYMBOL stablexla_numpy
 #include <numpy/arrayobject.h>
 #include <numpy/arrayscalars.h>
 
@@ -201,7 +201,8 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
       keep_alive(std::move(keep_alive_)),
       host(std::move(host_)),
       num_devices(num_devices_),
-      hosted_(!host.is_none()) {
+      hosted_(!host.is_none()),
+      is_special_(hosted_ || num_devices != 1) {
   if (entry == 0) throw nb::value_error("the entry address is 0: the function was not found in the machine code");
   std::vector<bool> taken(parameters.size());
   for (auto [result, parameter] : aliases) {
@@ -333,6 +334,7 @@ __attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::si
                                                             PyObject* const* arguments,
                                                             const std::vector<nb::object>& kept,
                                                             const std::vector<nb::object>& made) const {
+  if (num_devices != 1) cold_path("raise_for_several", kCollectiveErrors)(name, num_devices);
   nb::list given;
   for (std::size_t i = 0; i < parameters.size(); ++i) given.append(nb::handle(arguments[i]));
   HostedRun hosted(*this, arena, nb::make_tuple(given, nb::cast(kept)), nb::cast(made));
@@ -342,7 +344,6 @@ __attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::si
 
 std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, std::size_t count, bool donate) const {
   if (count != parameters.size()) cold_path("raise_wrong_count")(name, parameters, count);
-  if (num_devices != 1) cold_path("raise_for_several", kCollectiveErrors)(name, num_devices);
   const std::size_t total = count + constants_.size() + results.size() + 1;
   Few<void*, 64> data(total);
   Few<std::array<char, kScalarBytes>, 64> scalars(count);
@@ -361,7 +362,7 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
     made.push_back(donate ? donated_result(i, &data[next], arrays) : new_result(i, &data[next]));
   Arena arena(arena_bytes);
   data[next++] = arena.data();
-  if (hosted_)
+  if (is_special_)
     run_hosted(data.data(), total, arena, arguments, kept, made);
   else
     run(data.data(), total, nullptr);
@@ -398,50 +399,6 @@ std::string CompiledFunction::repr() const {
     return "(" + text + ")";
   };
   return "<CompiledFunction " + name + list(parameters, true) + " -> " + list(results, false) + ">";
-}
-
-// What any object with DLPack holds, as an array of its own elements where numpy has them, else of unsigned integers
-// of the same width, with DLPack's type code: numpy itself refuses bfloat16 and the 8-bit floats.
-nb::object make_array_of_dlpack(nb::handle value) {
-  auto tensor = nb::cast<nb::ndarray<nb::ro, nb::device::cpu>>(value);
-  const auto type = tensor.dtype();
-  const int type_of_width[] = {NPY_UINT8, NPY_UINT16, NPY_UINT32, NPY_UINT64, NPY_COMPLEX128};
-  if (type.lanes != 1 || type.bits < 8 || type.bits > 128 || (type.bits & (type.bits - 1)) != 0)
-    throw nb::type_error("elements of an unusual width");
-  const std::size_t width = type.bits / 8;
-  std::vector<npy_intp> shape, strides;
-  for (std::size_t i = 0; i < tensor.ndim(); ++i) {
-    shape.push_back(static_cast<npy_intp>(tensor.shape(i)));
-    strides.push_back(static_cast<npy_intp>(tensor.stride(i)) * static_cast<npy_intp>(width));
-  }
-  PyArray_Descr* descr = PyArray_DescrFromType(type_of_width[__builtin_ctzll(width)]);
-  auto* data = const_cast<void*>(tensor.data());
-  nb::object array =
-      nb::steal(PyArray_NewFromDescr(&PyArray_Type, descr, static_cast<int>(shape.size()), shape.data(),
-                                     strides.data(), data != nullptr ? data : nothing, 0, nullptr));
-  if (!array.is_valid()) throw_python();
-  using Tensor = decltype(tensor);
-  nb::capsule owner(new Tensor(tensor), [](void* held) noexcept { delete static_cast<Tensor*>(held); });
-  auto* raw = reinterpret_cast<PyArrayObject*>(array.ptr());
-  if (PyArray_SetBaseObject(raw, owner.release().ptr()) < 0) throw_python();
-  PyArray_UpdateFlags(raw, NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_F_CONTIGUOUS | NPY_ARRAY_ALIGNED);
-  return nb::make_tuple(array, static_cast<int>(type.code));
-}
-
-// An object with DLPack over a numpy array's own memory, its elements called by DLPack's type code.
-nb::object make_dlpack_of_array(nb::handle array, int type_code) {
-  if (!PyArray_Check(array.ptr())) throw nb::type_error("no numpy array");
-  auto* raw = reinterpret_cast<PyArrayObject*>(array.ptr());
-  const auto width = static_cast<std::int64_t>(PyArray_ITEMSIZE(raw));
-  std::vector<std::size_t> shape;
-  std::vector<std::int64_t> strides;
-  for (int i = 0; i < PyArray_NDIM(raw); ++i) {
-    if (PyArray_STRIDE(raw, i) % width != 0) throw nb::value_error("strides that are no whole elements");
-    shape.push_back(static_cast<std::size_t>(PyArray_DIM(raw, i)));
-    strides.push_back(PyArray_STRIDE(raw, i) / width);
-  }
-  const nb::dlpack::dtype type{static_cast<std::uint8_t>(type_code), static_cast<std::uint8_t>(8 * width), 1};
-  return nb::cast(nb::ndarray<nb::array_api>(PyArray_DATA(raw), shape.size(), shape.data(), array, strides.data(), type));
 }
 
 }  // namespace stablexla

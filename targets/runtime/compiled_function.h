@@ -43,8 +43,11 @@ using Entry = void (*)(void** packed);
 
 class Arena;
 class DeviceRun;
+class DeviceThreads;
 class FfiCall;
 class HostedRun;
+class ReleasedGil;
+struct Device;
 
 // A function of the host that a program calls: handler(inputs, outputs), two tuples of arrays.
 struct Callback {
@@ -91,7 +94,11 @@ class CompiledFunction {
  private:
   struct DeviceCall;
 
+  std::vector<DeviceCall> prepare_all(const std::vector<nb::object>& arguments, int first, bool donate) const;
   void prepare(DeviceCall& call, int device, std::size_t place, std::vector<PyObject*>& arrays, bool donate) const;
+  void place(DeviceCall& call, Device& device) const;
+  void run_device(DeviceCall& call, Device& device, ReleasedGil& gil) const;
+  bool run_all(DeviceRun& run, std::vector<DeviceCall>& calls, DeviceThreads& threads, double seconds) const;
   std::unique_ptr<DeviceRun> take_run(int first, int count) const;
   void raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls) const;
   void read_collectives(nb::sequence configs);
@@ -108,6 +115,7 @@ class CompiledFunction {
   std::vector<Block> constants_;
   std::vector<std::size_t> constant_bytes_;
   bool hosted_ = false;
+  bool is_special_ = false;  // not what runs at once
   std::atomic<std::uint64_t> seed_{0};
   std::unique_ptr<std::atomic<std::uint64_t>[]> drawn_;  // by each device
   std::uint64_t program_ = 0;                             // the same in all processes

@@ -28,15 +28,6 @@ struct CompiledFunction::DeviceCall {
 
 namespace {
 
-// What the threads of a run share.
-struct Shared {
-  const CompiledFunction& function;
-  DeviceRun& run;
-  PyInterpreterState* interpreter;
-  void* calls;
-  void (*go)(Shared& shared, std::size_t index, ReleasedGil& gil);
-};
-
 nb::dict as_dict(const DeviceRun& run) {
   const Stop& why = run.why();
   nb::dict dict;
@@ -114,14 +105,11 @@ std::unique_ptr<DeviceRun> CompiledFunction::take_run(int first, int count) cons
   return std::make_unique<DeviceRun>(collectives, num_devices, first, count);
 }
 
-std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const std::vector<nb::object>& arguments,
-                                                                          int first, bool donate,
-                                                                          double seconds) const {
+std::vector<CompiledFunction::DeviceCall> CompiledFunction::prepare_all(const std::vector<nb::object>& arguments,
+                                                                        int first, bool donate) const {
   const std::size_t count = arguments.size();
-  if (count == 0 || first < 0 || static_cast<std::size_t>(first) + count > static_cast<std::size_t>(num_devices))
-    cold_path("raise_wrong_devices", kCollectiveErrors)(name, num_devices, first, count);
   std::vector<DeviceCall> calls(count);
-  std::vector<PyObject*> arrays(count * parameters.size(), nullptr);
+  std::vector<PyObject*> arrays(count * parameters.size(), nullptr);  // those that arguments were taken from
   for (std::size_t i = 0; i < count; ++i) {
     calls[i].given = arguments[i];
     prepare(calls[i], first + static_cast<int>(i), i, arrays, donate);
@@ -132,6 +120,63 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
       void** data = &calls[i].data[first_result + k];
       calls[i].made.push_back(donated_result(k, data, arrays, i * parameters.size()));
     }
+  return calls;
+}
+
+void CompiledFunction::place(DeviceCall& call, Device& device) const {
+  nb::object given, made;  // what the views that handlers get may lie in
+  if (hosted_) {
+    given = nb::make_tuple(call.given, nb::cast(call.kept));
+    made = nb::cast(call.made);
+  }
+  call.hosted = std::make_unique<HostedRun>(*this, *call.arena, std::move(given), std::move(made));
+  call.hosted->set_device(&device);
+  device.hosted = call.hosted.get();
+}
+
+void CompiledFunction::run_device(DeviceCall& call, Device& device, ReleasedGil& gil) const {
+  FloatScope scope(program_float_state(flush_denormals));
+  DeviceScope number(device.number);
+  const bool well = call.hosted->run(reinterpret_cast<Entry>(entry), call.packed.data(), gil);
+  if (call.hosted->has_raised()) {
+    Failure said;
+    if (transport() != nullptr) said.summary = call.hosted->raised_text();
+    device.run->stop(Stop::kRaised, device.number, device.at, nullptr, std::move(said));
+  }
+  device.run->finish(device, well);
+}
+
+bool CompiledFunction::run_all(DeviceRun& run, std::vector<DeviceCall>& calls, DeviceThreads& threads,
+                               double seconds) const {
+  struct Shared {
+    const CompiledFunction& function;
+    DeviceRun& run;
+    std::vector<DeviceCall>& calls;
+    PyInterpreterState* interpreter;
+  } shared{*this, run, calls, PyInterpreterState_Get()};
+  const auto job = [](void* context, std::size_t index) {
+    const Shared& ours = *static_cast<Shared*>(context);
+    ReleasedGil gil(ours.interpreter);
+    ours.function.run_device(ours.calls[index + 1], ours.run.device(index + 1), gil);
+  };
+  const HostedRun* around = innermost_run();
+  const bool is_whole = run.count() == num_devices;
+  Device& own = run.device(0);
+  ReleasedGil gil;
+  run.begin(seconds, around != nullptr ? around->device() : nullptr, is_whole ? nullptr : transport(), program_, name);
+  threads.start(job, &shared, run.spins());
+  run_device(calls[0], own, gil);
+  run.wait_for_all(own);
+  return run.end(own);
+}
+
+std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const std::vector<nb::object>& arguments,
+                                                                          int first, bool donate,
+                                                                          double seconds) const {
+  const std::size_t count = arguments.size();
+  if (count == 0 || first < 0 || static_cast<std::size_t>(first) + count > static_cast<std::size_t>(num_devices))
+    cold_path("raise_wrong_devices", kCollectiveErrors)(name, num_devices, first, count);
+  std::vector<DeviceCall> calls = prepare_all(arguments, first, donate);
   std::unique_ptr<DeviceThreads> threads;
   try {
     threads = std::make_unique<DeviceThreads>(count - 1);
@@ -139,46 +184,8 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
     cold_path("raise_no_threads", kCollectiveErrors)(name, error.what());
   }
   std::unique_ptr<DeviceRun> run = take_run(first, static_cast<int>(count));
-  for (std::size_t i = 0; i < count; ++i) {
-    DeviceCall& call = calls[i];
-    nb::object given = hosted_ ? nb::object(nb::make_tuple(call.given, nb::cast(call.kept))) : nb::object();
-    nb::object made = hosted_ ? nb::cast(call.made) : nb::object();
-    call.hosted = std::make_unique<HostedRun>(*this, *call.arena, std::move(given), std::move(made));
-    call.hosted->set_device(&run->device(i));
-    run->device(i).hosted = call.hosted.get();
-  }
-  const auto go = [](Shared& shared, std::size_t i, ReleasedGil& gil) {
-    DeviceCall& call = static_cast<DeviceCall*>(shared.calls)[i];
-    Device& device = shared.run.device(i);
-    FloatScope scope(program_float_state(shared.function.flush_denormals));
-    DeviceScope number(device.number);
-    const bool well = call.hosted->run(reinterpret_cast<Entry>(shared.function.entry), call.packed.data(), gil);
-    if (call.hosted->has_raised()) {
-      Failure said;
-      if (transport() != nullptr) said.summary = call.hosted->raised_text();
-      shared.run.stop(Stop::kRaised, device.number, device.at, nullptr, std::move(said));
-    }
-    shared.run.finish(device, well);
-  };
-  Shared shared{*this, *run, PyInterpreterState_Get(), calls.data(), go};
-  HostedRun* around = innermost_run();
-  bool well;
-  {
-    ReleasedGil gil;
-    const bool alone = static_cast<int>(count) == num_devices;
-    run->begin(seconds, around != nullptr ? around->device() : nullptr, alone ? nullptr : transport(), program_, name);
-    threads->start(
-        [](void* context, std::size_t index) {
-          auto& ours = *static_cast<Shared*>(context);
-          ReleasedGil own(ours.interpreter);
-          ours.go(ours, index + 1, own);
-        },
-        &shared);
-    shared.go(shared, 0, gil);
-    run->wait_for_all(run->device(0));
-    well = run->end(run->device(0));
-  }
-  if (!well) raise_stopped(*run, calls);
+  for (std::size_t i = 0; i < count; ++i) place(calls[i], run->device(i));
+  if (!run_all(*run, calls, *threads, seconds)) raise_stopped(*run, calls);
   idle_runs_.push_back(std::move(run));
   std::vector<std::vector<nb::object>> made;
   for (DeviceCall& call : calls) made.push_back(std::move(call.made));

@@ -72,6 +72,16 @@ bool DeviceMessages::withdraw(const Route& route, Receiver& receiver) {
   return true;
 }
 
+// Under the lock, so that the receivers are still there.
+void DeviceMessages::stop() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& [route, queue] : queues_) {
+    if (queue.receiver == nullptr) continue;
+    queue.receiver->word.fetch_or(Receiver::kStopped);
+    futex_wake(queue.receiver->word, 1);
+  }
+}
+
 std::vector<DeviceMessages::Unreceived> DeviceMessages::unreceived() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<Unreceived> found;

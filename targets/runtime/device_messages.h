@@ -18,8 +18,10 @@ namespace stablexla {
 // Who sends to whom on which channel.
 using Route = std::tuple<std::int64_t, int, int>;  // channel, source, target
 
-// Where a message is to be put. `word` changes when it has been.
+// Where a message is to be put. `word` becomes kThere when it has been, and changes when the run is stopped.
 struct Receiver {
+  static constexpr std::uint32_t kThere = 1, kStopped = 1u << 31;
+
   const Collective* what;
   void** outputs;
   Word word{0};
@@ -39,6 +41,7 @@ class DeviceMessages {
   bool receive(const Route& route, Receiver& receiver);
   // Waits no more; false if a sender has begun to copy.
   bool withdraw(const Route& route, Receiver& receiver);
+  void stop();  // wakes all who wait
 
   std::vector<Unreceived> unreceived();
   void clear();

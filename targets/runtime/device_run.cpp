@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "hosted_run.h"
@@ -12,8 +13,9 @@
 namespace stablexla {
 namespace {
 
-constexpr std::chrono::microseconds kSpin(30);
+constexpr std::chrono::microseconds kSpin(30), kYield(50);
 constexpr std::chrono::milliseconds kLook(50);  // between two looks of the caller for signals
+constexpr const char* kNoMemory = "there is no memory for a message";
 
 std::atomic<int> devices_at_work{0};  // of all runs
 
@@ -67,7 +69,12 @@ void DeviceRun::begin(double seconds, const Device* outer, Transport* transport,
   }
   spins_ = devices_at_work.fetch_add(count()) + count() <= cores();
   key_ = {program, 0, count()};
-  if (transport != nullptr) key_.number = transport->begin(program, name);
+  if (transport == nullptr) return;
+  key_.number = transport->begin(program, name);
+  // other processes tell this run's meetings apart by it, and may have had other runs before
+  for (auto& groups : meetings_)
+    for (auto& meeting : groups)
+      if (meeting != nullptr) meeting->begin();
 }
 
 void DeviceRun::finish(Device& device, bool well) {
@@ -79,8 +86,11 @@ void DeviceRun::finish(Device& device, bool well) {
       if (other.state.load() != Device::kWaiting) continue;
       const Collective& what = collectives_[static_cast<std::size_t>(other.at.load())];
       const Seat seat = what.seat(other.number);
+      std::vector<int> both;  // who sends, and who receives
+      for (auto [source, target] : what.pairs)
+        if (what.op == Op::kRecv && target == other.number) both = {source, target};
       stop(Stop::kDeadlock, other.number, what.number,
-           seat.group < 0 ? nullptr : &what.groups[static_cast<std::size_t>(seat.group)]);
+           seat.group < 0 ? &both : &what.groups[static_cast<std::size_t>(seat.group)]);
       break;
     }
   }
@@ -89,7 +99,7 @@ void DeviceRun::finish(Device& device, bool well) {
 
 void DeviceRun::wait_for_all(Device& caller) {
   const auto none = [&] { return running_.load(std::memory_order_acquire) == 0; };
-  if (none() || (spins_ && spin_until(none, kSpin))) return;
+  if (none() || (spins_ ? spin_until(none, kSpin) : yield_until(none, kYield))) return;
   while (!none()) {
     const std::uint32_t seen = running_.load();
     if (seen != 0) futex_wait(running_, seen, kLook);
@@ -108,7 +118,8 @@ bool DeviceRun::end(Device& caller) {
   }
   if (!is_stopped() && transport_ != nullptr) {
     Failure said = std::exchange(transport_, nullptr)->end(key_, deadline(), waiting(caller));
-    if (!said.summary.empty()) stop(Stop::kTransport, caller.number, -1, nullptr, std::move(said));
+    const std::int64_t number = said.number;
+    if (!said.summary.empty()) stop(Stop::kTransport, caller.number, number, nullptr, std::move(said));
   }
   messages_.clear();
   return !is_stopped();
@@ -145,20 +156,25 @@ void DeviceRun::stop(Stop::Kind kind, int device, std::int64_t number, const std
     for (Device& each : devices_) why_.devices.push_back({each.number, each.state.load(), each.at.load()});
     stopped_.store(true);
   }
-  if (transport_ != nullptr) transport_->failed(key_, why_.said.summary.empty() ? why_.text() : why_.said.summary);
   for (auto& groups : meetings_)
     for (auto& meeting : groups)
       if (meeting != nullptr) meeting->stop();
-  for (Device& each : devices_)
-    if (Word* word = each.sleeping_on.load()) futex_wake(*word, 1 << 20);
+  messages_.stop();
+  if (transport_ != nullptr) transport_->failed(key_, why_.said.summary.empty() ? why_.text() : why_.said.summary);
 }
 
 bool DeviceRun::meet(Device& device, const Collective& what, void** outputs, void** inputs, Combine combine) {
   if (is_stopped()) return false;
   device.at.store(what.number, std::memory_order_relaxed);
   if (what.gets_nothing(device.number)) fill_zeros(what, outputs);
-  if (what.op == Op::kSend) return send(device, what, inputs);
-  if (what.op == Op::kRecv) return receive(device, what, outputs);
+  if (what.is_message()) {
+    try {
+      return what.op == Op::kSend ? send(device, what, inputs) : receive(device, what, outputs);
+    } catch (const std::bad_alloc&) {
+      stop(Stop::kTransport, device.number, what.number, nullptr, {kNoMemory, {}, {}});
+      return false;
+    }
+  }
   return what.seat(device.number).group < 0 || join(device, what, outputs, inputs, combine);
 }
 
@@ -175,7 +191,7 @@ bool DeviceRun::join(Device& device, const Collective& what, void** outputs, voi
     complete(device, meeting);
     return !is_stopped();
   }
-  device.state.store(Device::kWaiting, std::memory_order_relaxed);
+  device.state.store(Device::kWaiting, std::memory_order_release);
   now_idle(device, what, what.groups[static_cast<std::size_t>(seat.group)]);
   const bool done = wait(device, meeting, seen, false);
   device.state.store(Device::kRunning, std::memory_order_relaxed);
@@ -195,8 +211,13 @@ void DeviceRun::complete(Device& device, Meeting& meeting) {
     if (Meeting::is_open(now)) wait(device, meeting, now, true);
     return;
   }
-  Failure said = transport_->run(key_, meeting.visits(), meeting.what(), meeting.group(), meeting.members(),
-                                 deadline(), waiting(device));
+  Failure said;
+  try {
+    said = transport_->run(key_, meeting.visits(), meeting.what(), meeting.group(), meeting.members(), deadline(),
+                           waiting(device));
+  } catch (const std::bad_alloc&) {
+    said.summary = kNoMemory;
+  }
   if (!said.summary.empty())
     stop(Stop::kTransport, device.number, meeting.what().number, &meeting.what().groups[meeting.group()],
          std::move(said));
@@ -207,7 +228,7 @@ bool DeviceRun::wait(Device& device, Meeting& meeting, std::uint32_t seen, bool 
   Deadline until = is_open ? Deadline::max() : deadline();
   for (;;) {
     const auto changed = [&] { return meeting.phase() != seen; };
-    if (!(spins_ && spin_until(changed, kSpin)) && !changed()) {
+    if (!(spins_ ? spin_until(changed, kSpin) : yield_until(changed, kYield)) && !changed()) {
       meeting.begin_sleep();
       const Slept slept = sleep(device, meeting.word(), seen, until);
       meeting.end_sleep();
@@ -230,9 +251,9 @@ bool DeviceRun::wait(Device& device, Meeting& meeting, std::uint32_t seen, bool 
   }
 }
 
+// The word must change when the run is stopped.
 DeviceRun::Slept DeviceRun::sleep(Device& device, Word& word, std::uint32_t seen, Deadline until) {
   Slept slept = Slept::kChanged;
-  device.sleeping_on.store(&word);
   while (word.load() == seen) {
     const auto now = Clock::now();
     if (is_stopped()) slept = Slept::kStopped;
@@ -247,7 +268,6 @@ DeviceRun::Slept DeviceRun::sleep(Device& device, Word& word, std::uint32_t seen
       futex_wait(word, seen, until - now);
     }
   }
-  device.sleeping_on.store(nullptr);
   return is_stopped() ? Slept::kStopped : slept;
 }
 

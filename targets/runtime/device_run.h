@@ -36,7 +36,6 @@ struct alignas(64) Device {
   HostedRun* hosted = nullptr;    // its way out of the program
   std::atomic<int> state{kRunning};
   std::atomic<std::int64_t> at{-1};        // the last collective that it came to
-  std::atomic<Word*> sleeping_on{nullptr};
 };
 
 // Why a run ended before its time, as plain values; the sentences are made in collective_errors.py.
@@ -83,6 +82,7 @@ class DeviceRun {
   const Stop& why() const { return why_; }
   const Collectives& collectives() const { return collectives_; }
   double seconds() const { return seconds_; }
+  bool spins() const { return spins_; }  // there are cores for all
   int total() const { return total_; }
   int first() const { return first_; }
   int count() const { return static_cast<int>(devices_.size()); }

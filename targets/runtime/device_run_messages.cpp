@@ -18,7 +18,7 @@ bool DeviceRun::send(Device& device, const Collective& what, void** inputs) {
       if (!said.summary.empty()) stop(Stop::kTransport, device.number, what.number, nullptr, std::move(said));
     } else if (Receiver* receiver = messages_.send(what, {what.channel, source, target}, inputs)) {
       idle_.fetch_sub(1);
-      receiver->word.store(1);
+      receiver->word.store(Receiver::kThere);
       futex_wake(receiver->word, 1);
     }
     if (is_stopped()) return false;
@@ -46,12 +46,12 @@ bool DeviceRun::receive_here(Device& device, const Collective& what, const Route
   const std::vector<int> both{std::get<1>(route), std::get<2>(route)};
   Receiver receiver{&what, outputs};
   if (!messages_.receive(route, receiver)) {
-    device.state.store(Device::kWaiting, std::memory_order_relaxed);
+    device.state.store(Device::kWaiting, std::memory_order_release);
     now_idle(device, what, both);
     if (sleep(device, receiver.word, 0, deadline()) == Slept::kLate)
       stop(Stop::kTimeLimit, device.number, what.number, &both);
     if (is_stopped() && !messages_.withdraw(route, receiver))  // a sender is copying to where the outputs are
-      while (receiver.word.load() == 0) sched_yield();
+      while ((receiver.word.load() & Receiver::kThere) == 0) sched_yield();
     device.state.store(Device::kRunning, std::memory_order_relaxed);
     if (is_stopped()) return false;
   }

@@ -18,8 +18,9 @@ class DeviceThread {
     std::thread([this] { work(); }).detach();
   }
 
-  void start(DeviceThreads::Job job, void* context, std::size_t index) {
+  void start(DeviceThreads::Job job, void* context, std::size_t index, bool spins) {
     job_ = job;
+    spins_.store(spins, std::memory_order_relaxed);
     context_ = context;
     index_ = index;
     jobs_.fetch_add(1);
@@ -30,10 +31,15 @@ class DeviceThread {
   // Between two runs of a loop nobody wants to wait for a thread to wake up.
   static constexpr std::chrono::microseconds kSpin{30};
 
+  template <typename Changed>
+  bool look_for_a_moment(Changed changed) const {
+    return spins_.load(std::memory_order_relaxed) ? spin_until(changed, kSpin) : yield_until(changed, kSpin);
+  }
+
   void work() {
     for (std::uint32_t seen = 0;; ++seen) {
       const auto changed = [&] { return jobs_.load(std::memory_order_acquire) != seen; };
-      while (!spin_until(changed, kSpin)) {
+      while (!look_for_a_moment(changed)) {
         sleeps_.store(true);
         if (!changed()) futex_wait(jobs_, seen);
         sleeps_.store(false);
@@ -45,6 +51,7 @@ class DeviceThread {
   DeviceThreads::Job job_ = nullptr;
   void* context_ = nullptr;
   std::size_t index_ = 0;
+  std::atomic<bool> spins_{true};
   alignas(64) Word jobs_{0};
   std::atomic<bool> sleeps_{false};
 };
@@ -103,8 +110,8 @@ DeviceThreads::DeviceThreads(std::size_t count) {
 
 DeviceThreads::~DeviceThreads() { give_back(threads_); }
 
-void DeviceThreads::start(Job job, void* context) {
-  for (std::size_t i = 0; i < threads_.size(); ++i) threads_[i]->start(job, context, i);
+void DeviceThreads::start(Job job, void* context, bool spins) {
+  for (std::size_t i = 0; i < threads_.size(); ++i) threads_[i]->start(job, context, i, spins);
 }
 
 std::size_t idle_device_threads() {

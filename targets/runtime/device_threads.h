@@ -18,7 +18,8 @@ class DeviceThreads {
   ~DeviceThreads();  // what they do must be over
   DeviceThreads(const DeviceThreads&) = delete;
 
-  void start(Job job, void* context);  // job(context, i) for i of [0, count)
+  // Calls job(context, i) for i of [0, count). With `spins` there are cores for all who wait.
+  void start(Job job, void* context, bool spins);
 
  private:
   std::vector<DeviceThread*> threads_;

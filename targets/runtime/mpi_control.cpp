@@ -59,9 +59,10 @@ void MpiControl::drain() {
   for (;;) {
     MpiStatus status;
     int flag = 0;
-    if (mpi_.iprobe(mpi_.any_source, kTag, comm_, &flag, &status) != 0 || flag == 0) return;
+    MpiHandle found = 0;
+    if (mpi_.improbe(mpi_.any_source, kTag, comm_, &flag, &found, &status) != 0 || flag == 0) return;
     Message message;
-    if (mpi_.recv(&message, sizeof message, mpi_.byte, mpi_.any_source, kTag, comm_, &status) != 0) return;
+    if (mpi_.mrecv(&message, sizeof message, mpi_.byte, &found, &status) != 0) return;
     take(message);
   }
 }
@@ -80,7 +81,10 @@ void MpiControl::take(const Message& message) {
     case kGone:
       return hear(message);
     case kJoin:
-      joined_[{message.program, message.stage}].insert(message.sender);
+      if (message.stage == kWithdrawn)
+        for (auto& [meeting, processes] : joined_)
+          if (std::get<0>(meeting) == message.program) processes.erase(message.sender);
+      if (message.stage != kWithdrawn) joined_[{message.program, message.stage}].insert(message.sender);
       return;
   }
 }
@@ -114,6 +118,8 @@ void MpiControl::hear(const Message& message) {
     if (wait->token != message.token) continue;
     const RunKey run = wait->place.run;
     const bool same_run = message.program == run.program && message.number == run.number;
+    const bool is_over = message.kind == kGone ||
+                         (same_run && message.collective == kGather && wait->place.collective != kGather);
     Place place;
     place.run.program = message.program, place.run.number = message.number;
     place.collective = message.collective, place.visit = message.visit, place.group = message.group;
@@ -123,13 +129,13 @@ void MpiControl::hear(const Message& message) {
     bool awaited = false;
     for (auto& [device, where] : wait->missing) {
       if (device / run.local != message.sender) continue;
-      if (message.kind == kGone || !same_run || (message.here & set_of(device)) != 0) {
+      if (is_over || !same_run || (message.here & set_of(device)) != 0) {
         where = place.text;
         if (!same_run) where += ", in another run";
         awaited = awaited || same_run;
       }
     }
-    if (message.kind == kGone && awaited) {
+    if (is_over && awaited) {
       wait->fatal = true;
       wait->why = process_name(message.sender) + " has ended its run of the program";
     }
@@ -156,11 +162,14 @@ std::string MpiControl::death_of(int process) {
   return text;
 }
 
-std::uint64_t MpiControl::begin(std::uint64_t program, const std::string& name) {
+std::uint64_t MpiControl::begin(std::uint64_t program) {
   std::lock_guard lock(mutex_);
-  drain();
+  const Clock::time_point now = Clock::now();
+  if (now > next_drain_) {  // a look costs as much as a small message
+    drain();
+    next_drain_ = now + std::chrono::milliseconds(5);
+  }
   const std::uint64_t number = runs_[program]++;
-  names_.emplace(program, name);
   active_.insert({program, number});
   return number;
 }
@@ -170,6 +179,14 @@ std::string MpiControl::trouble(RunKey run) {
   std::lock_guard lock(mutex_);
   const auto found = failures_.find({run.program, run.number});
   return found == failures_.end() ? "" : found->second;
+}
+
+std::string MpiControl::new_trouble(RunKey run) {
+  {
+    std::lock_guard lock(mutex_);
+    for (int i = 0; i < 3; ++i) drain();  // a look may take in another message than the one that is looked for
+  }
+  return trouble(run);
 }
 
 void MpiControl::end(RunKey run) {
@@ -236,15 +253,21 @@ bool MpiControl::look_for_dead() {
   return !dead_.empty();
 }
 
-void MpiControl::look(Wait& wait) {
+bool MpiControl::is_quiet() {
   std::lock_guard lock(mutex_);
   drain();
-  if (wait.fatal) return;
+  return sent_.empty() && left_.size() + 1 == pids_.size();
+}
+
+std::string MpiControl::look(Wait& wait) {
+  std::lock_guard lock(mutex_);
+  drain();
+  if (wait.fatal) return wait.why;
   const auto failure = failures_.find({wait.place.run.program, wait.place.run.number});
   if (failure != failures_.end()) {
     wait.fatal = true;
     wait.why = failure->second;
-    return;
+    return wait.why;
   }
   for (auto& [device, where] : wait.missing) {
     const std::string death = death_of(device / wait.place.run.local);
@@ -253,26 +276,24 @@ void MpiControl::look(Wait& wait) {
     wait.fatal = true;
     wait.why = death;
   }
+  return wait.why;
 }
 
-void MpiControl::join(std::uint64_t key, int stage, const std::vector<int>& processes) {
+void MpiControl::join(std::uint64_t key, int stage) {
   std::lock_guard lock(mutex_);
   Place place;
   place.run.program = key;
   Message message = message_of(kJoin, place);
   message.stage = stage;
-  joined_[{key, stage}].insert(rank_);
-  for (int process : processes)
+  for (int process = 0; process < size(); ++process)
     if (process != rank_) post(process, message);
+  take(message);
 }
 
-bool MpiControl::all_joined(std::uint64_t key, int stage, const std::vector<int>& processes) {
+bool MpiControl::all_joined(std::uint64_t key, int stage) {
   std::lock_guard lock(mutex_);
   drain();
-  const std::set<int>& joined = joined_[{key, stage}];
-  for (int process : processes)
-    if (joined.count(process) == 0) return false;
-  return true;
+  return joined_[{key, stage}].size() == pids_.size();
 }
 
 }  // namespace stablexla

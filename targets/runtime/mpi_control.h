@@ -1,5 +1,5 @@
-// What processes tell each other beside their data: that a run has failed, and, when something takes long, where they are.
-// Nothing is sent here while all goes well.
+// What processes tell each other beside their data: that a run has failed, and, when something takes long, where they
+// are. Nothing is sent here while all goes well.
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,9 @@
 #include "transport.h"
 
 namespace stablexla {
+
+// In the place of a collective's number: a message over a channel, and what processes do before and after a run.
+constexpr std::int64_t kMessages = -1, kGather = -2, kPrepare = -3;
 
 // Where devices of a process wait. Which of two waits is meant is told by the numbers, whatever the text says.
 struct Place {
@@ -40,14 +43,16 @@ class MpiControl {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(pids_.size()); }
 
-  std::uint64_t begin(std::uint64_t program, const std::string& name);
+  std::uint64_t begin(std::uint64_t program);
   // What another process says is wrong with the run; "" where nothing is.
   std::string trouble(RunKey run);
+  std::string new_trouble(RunKey run);  // the same with what has just come
   void end(RunKey run);
   void failed(RunKey run, const std::string& why);
   void leave();  // tells the others that this process ends
 
-  // A wait of one thread for members in other processes.
+  // A wait of one thread for members in other processes. From `enter` to `leave` any thread that hears of them writes
+  // to it, under the lock.
   struct Wait {
     Place place;
     std::vector<int> here;                  // devices that wait
@@ -61,14 +66,19 @@ class MpiControl {
   void leave(Wait& wait);
   void arrived(Wait& wait, int process);
   void ask(Wait& wait);   // the processes of missing devices where they are
-  void look(Wait& wait);  // at what came in, and whether the missing ones are alive
+  // Looks at what came in, and whether the missing ones are alive; why they can't come any more, else "".
+  std::string look(Wait& wait);
   bool look_for_dead();   // whether a process has ended without having said so
+  // Whether all have said that they end, and nothing is under way: MPI may wait for messages when it is finalised.
+  bool is_quiet();
 
-  // Meetings of processes before they make a communicator: says that this one is at `stage`.
-  void join(std::uint64_t key, int stage, const std::vector<int>& processes);
-  bool all_joined(std::uint64_t key, int stage, const std::vector<int>& processes);
+  // A meeting of all processes: says that this one is at `stage`, or that it has given up.
+  void join(std::uint64_t key, int stage);
+  bool all_joined(std::uint64_t key, int stage);
+  void withdraw(std::uint64_t key) { join(key, kWithdrawn); }
 
  private:
+  static constexpr int kWithdrawn = -1;
   enum Kind : std::int32_t { kFailed, kLeft, kAsk, kAnswer, kGone, kJoin };
   struct Message {
     std::int32_t kind, sender, token, group;
@@ -103,10 +113,10 @@ class MpiControl {
   std::map<int, std::string> left_;
   std::set<int> dead_;
   std::map<std::uint64_t, std::uint64_t> runs_;       // how many of each program have begun
-  std::map<std::uint64_t, std::string> names_;
   std::set<Key> active_;
   std::set<Wait*> waits_;
   std::int32_t tokens_ = 0;
+  Clock::time_point next_drain_;
   std::map<std::tuple<std::uint64_t, int>, std::set<int>> joined_;
 };
 

@@ -1,8 +1,8 @@
 // How the arrays of a collective go between processes: parts that move, and folds.
 //
-// A fold is the same, bit for bit, as in one process: every element is folded from left to right in the group's order, by
-// the program's own function. MPI's reductions leave the order open, so that only MPI's messages are used. Each process
-// folds a slice of a large array for all; a small one everybody folds whole, which takes one exchange less.
+// A fold is the same, bit for bit, as in one process: every element is folded from left to right in the group's order,
+// by the program's own function. MPI's reductions leave the order open, so that only MPI's messages are used. Each
+// process folds a slice of a large array for all; a small one everybody folds whole, which takes one exchange less.
 #pragma once
 
 #include <cstdint>

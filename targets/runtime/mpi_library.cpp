@@ -23,11 +23,11 @@ MpiLibrary::MpiLibrary(const std::string& path, const std::map<std::string, std:
   find(library, "MPI_Isend", isend);
   find(library, "MPI_Issend", issend);
   find(library, "MPI_Irecv", irecv);
-  find(library, "MPI_Recv", recv);
+  find(library, "MPI_Mrecv", mrecv);
   find(library, "MPI_Test", test);
   find(library, "MPI_Cancel", cancel);
   find(library, "MPI_Request_free", request_free);
-  find(library, "MPI_Iprobe", iprobe);
+  find(library, "MPI_Improbe", improbe);
   find(library, "MPI_Ibarrier", ibarrier);
   find(library, "MPI_Comm_group", comm_group);
   find(library, "MPI_Group_incl", group_incl);
@@ -39,7 +39,6 @@ MpiLibrary::MpiLibrary(const std::string& path, const std::map<std::string, std:
   request_null = constants.at("REQUEST_NULL");
   errors_return = constants.at("ERRORS_RETURN");
   any_source = static_cast<int>(constants.at("ANY_SOURCE"));
-  any_tag = static_cast<int>(constants.at("ANY_TAG"));
   tag_limit = static_cast<int>(
       std::min<std::int64_t>(constants.at("TAG_UB"), std::numeric_limits<int>::max()));
 }

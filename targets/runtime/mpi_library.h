@@ -24,11 +24,11 @@ struct MpiLibrary {
   int (*isend)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*);
   int (*issend)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*);
   int (*irecv)(void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*);
-  int (*recv)(void*, int, MpiHandle, int, int, MpiHandle, void*);
+  int (*mrecv)(void*, int, MpiHandle, MpiHandle*, void*);
   int (*test)(MpiHandle*, int*, void*);
   int (*cancel)(MpiHandle*);
   int (*request_free)(MpiHandle*);
-  int (*iprobe)(int, int, MpiHandle, int*, void*);
+  int (*improbe)(int, int, MpiHandle, int*, MpiHandle*, void*);
   int (*ibarrier)(MpiHandle, MpiHandle*);
   int (*comm_group)(MpiHandle, MpiHandle*);
   int (*group_incl)(MpiHandle, int, const int*, MpiHandle*);
@@ -38,7 +38,7 @@ struct MpiLibrary {
   int (*error_string)(int, char*, int*);
 
   MpiHandle byte, request_null, errors_return;
-  int any_source, any_tag, tag_limit;
+  int any_source, tag_limit;
 
   // Whether the request is done, which is then MPI_REQUEST_NULL; `error` is MPI's number where it failed.
   bool is_done(MpiHandle& request, int& error) const;

@@ -14,6 +14,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr std::int64_t kLongest = std::int64_t(1) << 30;  // of one message: MPI counts in int
+constexpr std::int64_t kCopied = 2 << 10;                 // implementations copy what is shorter when it is sent
 constexpr milliseconds kLook{50}, kFirstQuestion{200}, kQuestion{300}, kGrace{100}, kWithdrawal{500};
 
 void sleep_for(microseconds time) {
@@ -23,11 +24,18 @@ void sleep_for(microseconds time) {
 
 }  // namespace
 
-MpiWait::MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, Place place, std::vector<int> here,
-                 const std::vector<int>& awaited, Deadline deadline, const Waiting& waiting)
-    : mpi_(mpi), control_(control), crowded_(crowded), deadline_(deadline), waiting_(waiting), awaited_(awaited) {
-  wait_.place = std::move(place);
-  wait_.here = std::move(here);
+MpiWait::MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, const Place& place, const std::string& text,
+                 const std::vector<int>& here, const std::vector<int>& awaited, Deadline deadline,
+                 const Waiting& waiting)
+    : mpi_(mpi),
+      control_(control),
+      crowded_(crowded),
+      deadline_(deadline),
+      waiting_(waiting),
+      text_(text),
+      here_(here),
+      awaited_(awaited) {
+  wait_.place = place;
 }
 
 MpiWait::~MpiWait() {
@@ -50,6 +58,8 @@ bool MpiWait::pause() {
     since_ = now;
     next_look_ = now + kLook;
     next_question_ = now + kFirstQuestion;
+    wait_.place.text = text_;
+    wait_.here = here_;
     for (int device : awaited_) wait_.missing[device] = "";
     control_.enter(wait_);
     return true;
@@ -77,12 +87,13 @@ bool MpiWait::look() {
   if (now >= next_question_) {
     next_question_ = now + kQuestion;
     control_.ask(wait_);
+    asked_ = true;
   }
-  control_.look(wait_);
-  if (!wait_.fatal) return true;
+  std::string why = control_.look(wait_);
+  if (why.empty()) return true;
   if (grace_ == Clock::time_point()) grace_ = now + kGrace;  // what was sent before may still come
   if (now < grace_) return true;
-  fail(wait_.why);
+  fail(std::move(why));
   return false;
 }
 
@@ -91,22 +102,24 @@ void MpiWait::fail(std::string why) {
   if (why_.empty()) why_ = std::move(why);
 }
 
-Failure MpiWait::failure() const {
+Failure MpiWait::failure() {
+  if (known_) control_.leave(wait_);  // from now on only this thread has it
   Failure failure;
   failure.summary = why_.empty() ? "MPI has failed" : why_;
-  failure.arrived = wait_.here;
+  failure.arrived = here_;
   const auto& missing = wait_.missing;
   for (int device : awaited_) {
     const auto found = missing.find(device);
-    if (known_ && found == missing.end()) {
+    if (known_ && (found == missing.end() || found->second == text_)) {
       failure.arrived.push_back(device);
       continue;
     }
     const int process = device / wait_.place.run.local;
     std::string where = known_ ? found->second : "";
-    if (where.empty()) where = "gives no answer: it computes, or has stopped";
-    else if (where == wait_.place.text) where = "has come here, and gave no data";
-    failure.missing[device] = "process " + std::to_string(process) + ": " + where;
+    if (where.empty() && asked_) where = "gives no answer: it computes, or has stopped";
+    else if (where.empty()) where = "had not come";
+    const std::string name = "process " + std::to_string(process);
+    failure.missing[device] = where.compare(0, name.size(), name) == 0 ? where : name + ": " + where;
   }
   std::sort(failure.arrived.begin(), failure.arrived.end());
   return failure;
@@ -131,22 +144,23 @@ void MpiMessages::start(Start start, char* data, std::int64_t bytes, int peer, b
 }
 
 void MpiMessages::receive(int peer, void* data, std::int64_t bytes, int stage) {
+  takes_from_senders_ = takes_from_senders_ || bytes > kCopied;
   const auto irecv = [&](char* part, int size, MpiHandle* request) {
-    return mpi_.irecv(part, size, mpi_.byte, peer, tag_ + stage, comm_, request);
+    return mpi_.irecv(part, size, mpi_.byte, rank_of(peer), tag_ + stage, comm_, request);
   };
   start(irecv, static_cast<char*>(data), bytes, peer, true);
 }
 
 void MpiMessages::send(int peer, const void* data, std::int64_t bytes, int stage) {
   const auto isend = [&](char* part, int size, MpiHandle* request) {
-    return mpi_.isend(part, size, mpi_.byte, peer, tag_ + stage, comm_, request);
+    return mpi_.isend(part, size, mpi_.byte, rank_of(peer), tag_ + stage, comm_, request);
   };
   start(isend, static_cast<char*>(const_cast<void*>(data)), bytes, peer, false);
 }
 
 void MpiMessages::send_synchronous(int peer, const void* data, std::int64_t bytes) {
   const auto issend = [&](char* part, int size, MpiHandle* request) {
-    return mpi_.issend(part, size, mpi_.byte, peer, tag_, comm_, request);
+    return mpi_.issend(part, size, mpi_.byte, rank_of(peer), tag_, comm_, request);
   };
   start(issend, static_cast<char*>(const_cast<void*>(data)), bytes, peer, false);
 }

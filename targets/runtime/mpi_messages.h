@@ -16,15 +16,17 @@ namespace stablexla {
 // One thread's wait for devices in other processes.
 class MpiWait {
  public:
-  MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, Place place, std::vector<int> here,
-          const std::vector<int>& awaited, Deadline deadline, const Waiting& waiting);
+  // At `place`, which is called `text`, for devices `awaited`; those that wait are `here`. Nothing is copied until it is
+  // known that the wait is no short one.
+  MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, const Place& place, const std::string& text,
+          const std::vector<int>& here, const std::vector<int>& awaited, Deadline deadline, const Waiting& waiting);
   ~MpiWait();
   MpiWait(const MpiWait&) = delete;
 
   bool pause();  // between two tests of what is waited for; false when it is given up
   void fail(std::string why);
   void refresh(std::function<std::vector<int>()> arrived) { arrived_ = std::move(arrived); }  // processes heard of
-  Failure failure() const;
+  Failure failure();
 
  private:
   bool look();
@@ -35,9 +37,10 @@ class MpiWait {
   const Deadline deadline_;
   const Waiting& waiting_;
   MpiControl::Wait wait_;
-  std::vector<int> awaited_;
+  const std::string& text_;
+  const std::vector<int>&here_, &awaited_;
   std::function<std::vector<int>()> arrived_;
-  bool known_ = false, given_up_ = false;
+  bool known_ = false, asked_ = false, given_up_ = false;
   std::string why_;
   unsigned spins_ = 0;
   Clock::time_point since_, next_look_, next_question_, grace_;
@@ -46,7 +49,9 @@ class MpiWait {
 // The messages of one collective. What is still in flight at the end is withdrawn.
 class MpiMessages {
  public:
-  MpiMessages(const MpiLibrary& mpi, MpiHandle comm, int tag) : mpi_(mpi), comm_(comm), tag_(tag) {}
+  // `ranks` are those of the processes in the communicator, where they are counted in another way.
+  MpiMessages(const MpiLibrary& mpi, MpiHandle comm, int tag, const std::vector<int>* ranks = nullptr)
+      : mpi_(mpi), comm_(comm), tag_(tag), ranks_(ranks) {}
   ~MpiMessages();
   MpiMessages(const MpiMessages&) = delete;
 
@@ -58,7 +63,10 @@ class MpiMessages {
   bool finish(std::size_t begin, std::size_t end, MpiWait& wait);
   bool finish(MpiWait& wait) { return finish(0, requests_.size(), wait); }
   bool is_done(std::size_t begin, std::size_t end, MpiWait& wait);
-  std::vector<int> heard() const;  // ranks of the communicator of which something has come
+  std::vector<int> heard() const;  // processes of which something has come
+  // Whether something came that lies in its sender's memory until it is taken: where the sender has failed since, that
+  // memory may hold something else by now.
+  bool took_from_senders() const { return takes_from_senders_; }
   // Memory that lives as long as messages may still come into it.
   char* room(std::size_t bytes);
 
@@ -69,14 +77,17 @@ class MpiMessages {
     bool is_receive = false;
   };
   bool withdraw();
+  int rank_of(int peer) const { return ranks_ == nullptr ? peer : (*ranks_)[static_cast<std::size_t>(peer)]; }
   template <typename Start>
   void start(Start start, char* data, std::int64_t bytes, int peer, bool is_receive);
 
   const MpiLibrary& mpi_;
   const MpiHandle comm_;
   const int tag_;
+  const std::vector<int>* ranks_;
   std::vector<Request> requests_;
   std::vector<Block> rooms_;
+  bool takes_from_senders_ = false;
   int error_ = 0;
 };
 

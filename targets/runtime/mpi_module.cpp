@@ -54,12 +54,14 @@ std::vector<MpiTransport::Array> arrays_of(const Arrays& arrays) {
   return made;
 }
 
-nb::object gather(int local, const Arrays& own, const std::vector<Arrays>& others, nb::object time_limit) {
-  Deadline deadline = Deadline::max();
-  if (!time_limit.is_none())
-    deadline = Clock::now() + std::chrono::microseconds(static_cast<std::int64_t>(nb::cast<double>(time_limit) * 1e6));
-  std::vector<std::vector<MpiTransport::Array>> targets;
-  for (const Arrays& arrays : others) targets.push_back(arrays_of(arrays));
+Deadline deadline_of(nb::handle seconds) {
+  if (seconds.is_none()) return Deadline::max();
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(nb::cast<double>(seconds)));
+}
+
+// Waits without the GIL, but for looks at signals; None when all went well.
+template <typename Wait>
+nb::object waited(Wait wait) {
   bool interrupted = false;
   Failure failure;
   {
@@ -71,11 +73,24 @@ nb::object gather(int local, const Arrays& own, const std::vector<Arrays>& other
       gil.release();
       return interrupted;
     };
-    failure = mpi().gather(local, arrays_of(own), targets, deadline, waiting);
+    failure = wait(waiting);
   }
   if (interrupted) throw nb::python_error();
   if (failure.summary.empty()) return nb::none();
   return nb::make_tuple(failure.summary, failure.arrived, failure.missing);
+}
+
+nb::object prepare(int local, const std::vector<std::vector<int>>& sets, nb::object time_limit) {
+  const Deadline deadline = deadline_of(time_limit);
+  return waited([&](const Waiting& waiting) { return mpi().prepare(local, sets, deadline, waiting); });
+}
+
+nb::object gather(int local, const Arrays& own, const std::vector<Arrays>& others, nb::object time_limit) {
+  const Deadline deadline = deadline_of(time_limit);
+  const std::vector<MpiTransport::Array> sources = arrays_of(own);
+  std::vector<std::vector<MpiTransport::Array>> targets;
+  for (const Arrays& arrays : others) targets.push_back(arrays_of(arrays));
+  return waited([&](const Waiting& waiting) { return mpi().gather(local, sources, targets, deadline, waiting); });
 }
 
 bool leave(double seconds, bool failed) {
@@ -97,6 +112,9 @@ void bind_mpi(nb::module_& m) {
         "Devices of other processes are reached over MPI from now on: `path` is the library that mpi4py has loaded,\n"
         "`constants` its handles and numbers by name, `data` and `control` communicators of all processes, `pids`\n"
         "those of the processes by rank, 0 for one on another machine.");
+  m.def("prepare_mpi", prepare, "local"_a, "sets"_a, "time_limit"_a,
+        "Makes a communicator of each of these sets of processes, which are the same in all processes; each has `local`\n"
+        "devices. Returns as `gather_mpi`.");
   m.def("gather_mpi", gather, "local"_a, "own"_a, "others"_a, "time_limit"_a,
         "Sends the arrays `own` (addresses and bytes) to all processes, and fills others[process] with theirs.\n"
         "Returns None, or what went wrong: summary, devices that came, and where the others are.");

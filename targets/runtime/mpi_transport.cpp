@@ -8,8 +8,6 @@
 namespace stablexla {
 namespace {
 
-constexpr std::int64_t kMessages = -1, kGather = -2;  // in the place of a collective's number
-
 // The run that this thread has ended last, and how often its results were gathered.
 thread_local RunKey last_run;
 thread_local std::uint64_t gathers = 0;
@@ -20,8 +18,9 @@ std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {
   return seed ^ (seed >> 33);
 }
 
-Place place_of(RunKey run, const Collective& what, std::uint64_t visit, int group) {
-  return {run, what.number, visit, group, what.place.empty() ? what.name : what.name + " " + what.place};
+std::string text_of(const Collective& what) {
+  const std::size_t begin = what.place.find_first_not_of(" \n");
+  return begin == std::string::npos ? what.name : what.name + " " + what.place.substr(begin);
 }
 
 std::vector<int> processes_of(const std::vector<int>& devices, int local) {
@@ -48,8 +47,8 @@ int MpiTransport::tag_of(const Place& place) const {
   return static_cast<int>(tag % (limit / 2)) * 2;  // a tag for each stage of messages
 }
 
-std::uint64_t MpiTransport::begin(std::uint64_t program, const std::string& name) {
-  return control_.begin(program, name);
+std::uint64_t MpiTransport::begin(std::uint64_t program, const std::string&) {
+  return control_.begin(program);
 }
 
 void MpiTransport::failed(RunKey run, const std::string& why) {
@@ -61,81 +60,118 @@ void MpiTransport::failed(RunKey run, const std::string& why) {
   control_.failed(run, why);
 }
 
+bool MpiTransport::is_good(RunKey run, const MpiMessages& messages, MpiWait& wait) {
+  if (!messages.took_from_senders()) return true;
+  std::string trouble = control_.new_trouble(run);
+  if (trouble.empty()) return true;
+  wait.fail(std::move(trouble));
+  return false;
+}
+
+const MpiTransport::Plan& MpiTransport::plan_of(RunKey run, const Collective& what, std::size_t group) {
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<Plan>& plan = plans_[{run.program, what.number, group, run.local}];
+  if (plan != nullptr) return *plan;
+  plan = std::make_unique<Plan>();
+  const std::vector<int>& devices = what.groups[group];
+  plan->processes = processes_of(devices, run.local);
+  const auto index_of = [&](int process) {
+    const auto& all = plan->processes;
+    return static_cast<int>(std::lower_bound(all.begin(), all.end(), process) - all.begin());
+  };
+  plan->group.processes = static_cast<int>(plan->processes.size());
+  plan->group.me = index_of(world_.rank);
+  for (int device : devices) {
+    (device / run.local == world_.rank ? plan->here : plan->awaited).push_back(device);
+    plan->group.seats.push_back({device, index_of(device / run.local), nullptr});
+  }
+  plan->text = text_of(what);
+  const auto known = communicators_.find(plan->processes);
+  plan->is_own = known != communicators_.end();  // which it is after `prepare`
+  plan->comm = plan->is_own ? known->second : world_.data;
+  return *plan;
+}
+
 Failure MpiTransport::run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
                           const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) {
-  const std::vector<int>& devices = what.groups[group];
-  const std::vector<int> processes = processes_of(devices, run.local);
-  const auto rank_in_group = [&](int process) {
-    return static_cast<int>(std::lower_bound(processes.begin(), processes.end(), process) - processes.begin());
-  };
-  MpiGroup members;
-  members.processes = static_cast<int>(processes.size());
-  members.me = rank_in_group(world_.rank);
-  std::vector<int> here, awaited;
+  const Plan& plan = plan_of(run, what, group);
+  MpiGroup members = plan.group;
   auto next = local.begin();
-  for (int device : devices) {
-    const bool is_here = device / run.local == world_.rank;
-    (is_here ? here : awaited).push_back(device);
-    members.seats.push_back({device, rank_in_group(device / run.local), is_here ? &*next++ : nullptr});
-  }
-  const Place place = place_of(run, what, visit, static_cast<int>(group));
-  MpiWait wait(mpi_, control_, world_.crowded, place, here, awaited, deadline, waiting);
-  const std::string trouble = control_.trouble(run);
+  for (auto& seat : members.seats)
+    if (seat.process == members.me) seat.here = &*next++;
+  const Place place{run, what.number, visit, static_cast<int>(group), ""};
+  MpiWait wait(mpi_, control_, world_.crowded, place, plan.text, plan.here, plan.awaited, deadline, waiting);
+  std::string trouble = control_.trouble(run);
   if (!trouble.empty()) {
-    wait.fail(trouble);
+    wait.fail(std::move(trouble));
     return wait.failure();
   }
-  MpiHandle comm = 0;
-  Failure failure = communicator(processes, wait, comm);
-  if (!failure.summary.empty()) return failure;
-  MpiMessages messages(mpi_, comm, tag_of(place));
+  MpiMessages messages(mpi_, plan.comm, tag_of(place), plan.is_own ? nullptr : &plan.processes);
   wait.refresh([&] {
     std::vector<int> heard = messages.heard();
-    for (int& process : heard) process = processes[static_cast<std::size_t>(process)];
+    for (int& process : heard) process = plan.processes[static_cast<std::size_t>(process)];
     return heard;
   });
-  if (!MpiData(what, members, messages, wait).run()) return wait.failure();
+  if (!MpiData(what, members, messages, wait).run() || !is_good(run, messages, wait)) return wait.failure();
   return {};
 }
 
-// A communicator is made once for each set of processes, when all of them are known to be there: making it cannot be
-// given up.
-Failure MpiTransport::communicator(const std::vector<int>& processes, MpiWait& wait, MpiHandle& comm) {
-  {
-    std::lock_guard lock(mutex_);
-    const auto known = communicators_.find(processes);
-    if (known != communicators_.end()) {
-      comm = known->second;
-      return {};
+Failure MpiTransport::prepare(int local, const std::vector<std::vector<int>>& sets, Deadline deadline,
+                              const Waiting& waiting) {
+  std::lock_guard making(making_);
+  std::uint64_t key = sets.size();
+  bool known = true;
+  for (const std::vector<int>& processes : sets) {
+    for (int process : processes) key = mixed(key, static_cast<std::uint64_t>(process));
+    key = mixed(key, processes.size());
+    known = known && prepared_.count(processes) != 0;
+  }
+  if (known) return {};
+  std::vector<int> here, awaited;
+  for (int device = 0; device < world_.size * local; ++device)
+    (device / local == world_.rank ? here : awaited).push_back(device);
+  const Place place{{key, 0, local}, kPrepare, 0, 0, ""};
+  const std::string text = "the first run of a program";
+  MpiWait wait(mpi_, control_, world_.crowded, place, text, here, awaited, deadline, waiting);
+  for (int stage = 0; stage < 2; ++stage) {
+    control_.join(key, stage);
+    while (!control_.all_joined(key, stage)) {
+      if (wait.pause()) continue;
+      control_.withdraw(key);
+      return wait.failure();
     }
   }
-  std::uint64_t key = processes.size();
-  for (int process : processes) key = mixed(key, static_cast<std::uint64_t>(process));
-  for (int stage = 0; stage < 2; ++stage) {
-    control_.join(key, stage, processes);
-    while (!control_.all_joined(key, stage, processes))
-      if (!wait.pause()) return wait.failure();
-  }
-  MpiHandle world = 0, group = 0, made = 0;
-  int error = mpi_.comm_group(world_.data, &world);
-  if (error == 0) error = mpi_.group_incl(world, static_cast<int>(processes.size()), processes.data(), &group);
-  if (error == 0)
-    error = mpi_.comm_create_group(world_.data, group, static_cast<int>(key % static_cast<std::uint64_t>(mpi_.tag_limit)), &made);
-  if (error != 0) {
+  for (const std::vector<int>& processes : sets) {
+    if (!prepared_.insert(processes).second ||
+        !std::binary_search(processes.begin(), processes.end(), world_.rank))
+      continue;
+    const int error = make_communicator(processes);
+    if (error == 0) continue;
     wait.fail("MPI: " + mpi_.text_of(error));
     return wait.failure();
   }
+  return {};
+}
+
+int MpiTransport::make_communicator(const std::vector<int>& processes) {
+  MpiHandle world = 0, group = 0, made = 0;
+  int error = mpi_.comm_group(world_.data, &world);
+  if (error == 0) error = mpi_.group_incl(world, static_cast<int>(processes.size()), processes.data(), &group);
+  if (error == 0) error = mpi_.comm_create_group(world_.data, group, 1, &made);
+  if (error != 0) return error;
   mpi_.group_free(&group);
   mpi_.group_free(&world);
   mpi_.comm_set_errhandler(made, mpi_.errors_return);
   std::lock_guard lock(mutex_);
-  communicators_[processes] = comm = made;
-  return {};
+  communicators_[processes] = made;
+  return 0;
 }
 
-std::uint64_t MpiTransport::next_on(RunKey run, const Collective& what, int source, int target, bool sends) {
+// A message over a channel, one after another between the same two devices.
+Place MpiTransport::route_of(RunKey run, const Collective& what, int source, int target, bool sends) {
   std::lock_guard lock(mutex_);
-  return counts_[{run.program, run.number, what.channel, source, target, sends}]++;
+  const std::uint64_t count = counts_[{run.program, run.number, what.channel, source, target, sends}]++;
+  return {run, kMessages, mixed(count, static_cast<std::uint64_t>(what.channel)), source * 65537 + target, ""};
 }
 
 Failure MpiTransport::send(RunKey run, const Collective& what, int source, int target, void** inputs, Deadline,
@@ -143,11 +179,9 @@ Failure MpiTransport::send(RunKey run, const Collective& what, int source, int t
   Sent sent;
   sent.run = run;
   sent.target = target;
-  sent.place = place_of(run, what, 0, 0);
-  Place route = sent.place;
-  route.collective = kMessages;
-  route.visit = mixed(next_on(run, what, source, target, true), static_cast<std::uint64_t>(what.channel));
-  route.group = source * 65537 + target;
+  sent.text = text_of(what);
+  sent.number = what.number;
+  sent.route = route_of(run, what, source, target, true);
   std::size_t bytes = 0;
   for (const Operand& operand : what.operands) bytes += static_cast<std::size_t>(operand.input_bytes);
   sent.data.resize(bytes);
@@ -156,7 +190,7 @@ Failure MpiTransport::send(RunKey run, const Collective& what, int source, int t
     std::memcpy(sent.data.data() + begin, inputs[i], static_cast<std::size_t>(what.operands[i].input_bytes));
     begin += static_cast<std::size_t>(what.operands[i].input_bytes);
   }
-  sent.messages = std::make_unique<MpiMessages>(mpi_, world_.data, tag_of(route));
+  sent.messages = std::make_unique<MpiMessages>(mpi_, world_.data, tag_of(sent.route));
   sent.messages->send_synchronous(target / run.local, sent.data.data(), static_cast<std::int64_t>(bytes));
   std::lock_guard lock(mutex_);
   sent_.push_back(std::move(sent));
@@ -165,19 +199,22 @@ Failure MpiTransport::send(RunKey run, const Collective& what, int source, int t
 
 Failure MpiTransport::receive(RunKey run, const Collective& what, int source, int target, void** outputs,
                               Deadline deadline, const Waiting& waiting) {
-  const Place place = place_of(run, what, 0, 0);
-  Place route = place;
-  route.collective = kMessages;
-  route.visit = mixed(next_on(run, what, source, target, false), static_cast<std::uint64_t>(what.channel));
-  route.group = source * 65537 + target;
-  MpiWait wait(mpi_, control_, world_.crowded, place, {target}, {source}, deadline, waiting);
+  const Place route = route_of(run, what, source, target, false);
+  const std::string text = text_of(what);
+  const std::vector<int> here{target}, awaited{source};
+  MpiWait wait(mpi_, control_, world_.crowded, route, text, here, awaited, deadline, waiting);
+  std::string trouble = control_.trouble(run);
+  if (!trouble.empty()) {
+    wait.fail(std::move(trouble));
+    return wait.failure();
+  }
   MpiMessages messages(mpi_, world_.data, tag_of(route));
   std::int64_t bytes = 0;
   for (const Operand& operand : what.operands) bytes += operand.output_bytes;
   const bool is_one = what.operands.size() == 1;
   char* room = is_one ? static_cast<char*>(outputs[0]) : messages.room(static_cast<std::size_t>(bytes));
   messages.receive(source / run.local, room, bytes);
-  if (!messages.finish(wait)) return wait.failure();
+  if (!messages.finish(wait) || !is_good(run, messages, wait)) return wait.failure();
   for (std::size_t i = 0; i < what.operands.size() && !is_one; ++i) {
     std::memcpy(outputs[i], room, static_cast<std::size_t>(what.operands[i].output_bytes));
     room += what.operands[i].output_bytes;
@@ -202,11 +239,13 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
     }
   }
   for (Sent& sent : mine) {
-    MpiWait wait(mpi_, control_, world_.crowded, sent.place, {}, {sent.target}, deadline, waiting);
+    const std::vector<int> here, awaited{sent.target};
+    MpiWait wait(mpi_, control_, world_.crowded, sent.route, sent.text, here, awaited, deadline, waiting);
     if (sent.messages->finish(wait)) continue;
     Failure failure = wait.failure();
     failure.summary = "nobody has received what was sent to device " + std::to_string(sent.target) + ": " +
                       failure.summary;
+    failure.number = sent.number;
     return failure;
   }
   control_.end(run);
@@ -222,8 +261,9 @@ Failure MpiTransport::gather(int local, const std::vector<Array>& own, const std
   std::vector<int> here, awaited;
   for (int device = 0; device < world_.size * local; ++device)
     (device / local == world_.rank ? here : awaited).push_back(device);
-  const Place place{last_run, kGather, ++gathers, 0, "gathering of the results"};
-  MpiWait wait(mpi_, control_, world_.crowded, place, here, awaited, deadline, waiting);
+  const Place place{last_run, kGather, ++gathers, 0, ""};
+  const std::string text = "gathering of the results";
+  MpiWait wait(mpi_, control_, world_.crowded, place, text, here, awaited, deadline, waiting);
   MpiMessages messages(mpi_, world_.data, tag_of(place));
   const std::string trouble = control_.trouble(last_run);
   if (!trouble.empty()) {
@@ -249,7 +289,7 @@ bool MpiTransport::leave(double seconds, bool failed) {
   MpiHandle request = 0;
   int error = 0;
   if (mpi_.ibarrier(world_.data, &request) != 0) return false;
-  while (!mpi_.is_done(request, error)) {
+  while (!mpi_.is_done(request, error) || !control_.is_quiet()) {
     if (Clock::now() > limit) return false;
     if (control_.look_for_dead()) limit = std::min(limit, in(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

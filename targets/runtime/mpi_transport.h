@@ -46,6 +46,9 @@ class MpiTransport : public Transport {
   Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs, Deadline deadline,
                   const Waiting& waiting) override;
 
+  // Makes communicators of these sets of processes, the same in all processes, where there are none yet. All processes
+  // must have come, which is waited for: making one cannot be given up.
+  Failure prepare(int local, const std::vector<std::vector<int>>& sets, Deadline deadline, const Waiting& waiting);
   // After the last run of this thread, in which each process has `local` devices: the arrays `own` go to all others, and
   // theirs come to others[process].
   struct Array {
@@ -59,25 +62,40 @@ class MpiTransport : public Transport {
   bool leave(double seconds, bool failed);
 
  private:
+  // A group of a collective, with what does not change from run to run.
+  struct Plan {
+    std::vector<int> processes, here, awaited;
+    MpiGroup group;
+    MpiHandle comm = 0;
+    bool is_own = false;  // the communicator is that of these processes, not of the world
+    std::string text;
+  };
   // A message that its receiver has not begun to take.
   struct Sent {
     RunKey run;
-    Place place;
+    Place route;
+    std::string text;
+    std::int64_t number = -1;
     int target = 0;
     std::vector<char> data;
     std::unique_ptr<MpiMessages> messages;
   };
 
-  Failure communicator(const std::vector<int>& processes, MpiWait& wait, MpiHandle& comm);
+  // Whether what was received is what was sent: no sender has failed meanwhile.
+  bool is_good(RunKey run, const MpiMessages& messages, MpiWait& wait);
+  const Plan& plan_of(RunKey run, const Collective& what, std::size_t group);
+  int make_communicator(const std::vector<int>& processes);
   int tag_of(const Place& place) const;
-  std::uint64_t next_on(RunKey run, const Collective& what, int source, int target, bool sends);
+  Place route_of(RunKey run, const Collective& what, int source, int target, bool sends);
 
   const MpiLibrary mpi_;
   const MpiWorld world_;
   MpiControl control_;
-  std::mutex mutex_;
+  std::mutex mutex_, making_;
   std::atomic<bool> failed_{false};  // the last run
+  std::set<std::vector<int>> prepared_;
   std::map<std::vector<int>, MpiHandle> communicators_;
+  std::map<std::tuple<std::uint64_t, std::int64_t, std::size_t, int>, std::unique_ptr<Plan>> plans_;
   std::list<Sent> sent_;
   std::map<std::tuple<std::uint64_t, std::uint64_t, std::int64_t, int, int, bool>, std::uint64_t> counts_;
 };

@@ -1,5 +1,6 @@
 #include "released_gil.h"
 
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -28,7 +29,11 @@ void ReleasedGil::take() {
 
 void ReleasedGil::forget() {
   take();
-  PyThreadState_Clear(state_);
+  try {
+    PyThreadState_Clear(state_);  // what the thread has in its threading.local may run Python
+  } catch (abi::__forced_unwind&) {
+    for (;;) pause();  // Python has ended meanwhile
+  }
   PyThreadState_DeleteCurrent();
 }
 

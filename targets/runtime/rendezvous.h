@@ -25,7 +25,8 @@ class Meeting {
   std::size_t group() const { return group_; }
   bool is_local() const { return is_local_; }
   const std::vector<Member>& members() const { return members_; }  // those in this process, in the group's order
-  std::uint64_t visits() const { return visits_; }
+  std::uint64_t visits() const { return visits_; }  // since `begin`
+  void begin() { visits_ = 0; }
 
   // Puts a member's tables where the others find them. True for the last to come, who has to call `complete`, or `end`
   // after it has done the work in another way.

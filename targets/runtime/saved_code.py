@@ -15,7 +15,7 @@ from stablexla.dialects import custom_calls
 from stablexla.dialects.custom_calls import C_FUNCTION, CustomCallTarget
 from stablexla.dialects.errors import CompileError, LoadError
 from stablexla.targets.knobs import knobs
-from stablexla.targets.runtime import processor
+from stablexla.targets.runtime import mpi_symbols, processor
 from stablexla.targets.runtime._runtime import (
     ArraySpec,
     CompiledFunction,
@@ -98,6 +98,7 @@ def restore(
     check_machine(description)
     calls = description["host_calls"]
     _check_functions(calls or ())
+    mpi_symbols.check_world(description["collectives"], description["num_devices"])
     code = LoadedCode(_cut(sections["code"], description["code"]))
     return CompiledFunction(
         name,
@@ -161,7 +162,9 @@ def _plain(value: Any) -> Any:
 
 def _addresses(names: Sequence[str]) -> dict[str, int]:
     """Where functions other than those of custom calls are."""
-    found = {name: find_symbol(name) for name in names if not name.startswith(C_FUNCTION)}
+    elsewhere = (C_FUNCTION, *mpi_symbols.PREFIXES)
+    found = {name: find_symbol(name) for name in names if not name.startswith(elsewhere)}
+    found |= mpi_symbols.addresses(names)
     missing = [name for name, address in found.items() if not address]
     if missing:
         found |= _registered(missing)

@@ -43,6 +43,7 @@ struct Failure {
   std::string summary;
   std::vector<int> arrived;
   std::map<int, std::string> missing;
+  std::int64_t number = -1;  // of the collective, where the caller cannot know it
 };
 
 class Transport {

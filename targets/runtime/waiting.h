@@ -2,6 +2,7 @@
 #pragma once
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,6 +39,18 @@ bool spin_until(Done done, std::chrono::microseconds time) {
 }
 
 using Word = std::atomic<std::uint32_t>;
+
+// The same where there are more threads than cores: between two looks the core is for the others. Where what is waited
+// for takes some microseconds, that is far cheaper than sleeping and being woken.
+template <typename Done>
+bool yield_until(Done done, std::chrono::microseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  do {
+    if (done()) return true;
+    sched_yield();
+  } while (std::chrono::steady_clock::now() < end);
+  return done();
+}
 
 // Sleeps while the word is what was seen, and at most so long; may come back early.
 inline void futex_wait(Word& word, std::uint32_t seen, const timespec* limit = nullptr) {

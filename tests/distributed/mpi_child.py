@@ -1,4 +1,7 @@
-"""One process of many: runs programs, and holds the results of all devices against what one process came to."""
+"""One process of many: runs programs, and holds the results of all devices against what one process came to.
+
+Most of them were compiled and saved by that one.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,10 @@ import stablexla as sx
 from tests.distributed.mpi_programs import PROGRAMS, Array, Program
 
 
-def run(program: Program, expected: dict[str, Array]) -> None:
+def run(program: Program, folder: Path, expected: dict[str, Array]) -> None:
     """Runs it three times: with all results here, with the own ones, and with no arguments for the others."""
-    executable = program.compile()
+    file = folder / program.name
+    executable = sx.load_executable(file) if file.exists() else program.compile()
     arguments = program.arguments()
     local = sx.distributed.local_devices(len(arguments))
     own = [row if device in local else None for device, row in enumerate(arguments)]
@@ -39,7 +43,7 @@ def main() -> None:
     with np.load(sys.argv[1]) as file:
         expected = dict(file)
     for name in sys.argv[2:]:
-        run(PROGRAMS[name], expected)
+        run(PROGRAMS[name], Path(sys.argv[1]).parent, expected)
     Path(sys.argv[1]).with_name(f"done_{world.size}_{world.rank}").write_text(" ".join(sys.argv[2:]))
 
 

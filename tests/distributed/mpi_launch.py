@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stablexla.distributed import launcher
 from stablexla.dialects.errors import StablexlaError
+from stablexla.distributed import launcher
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 100

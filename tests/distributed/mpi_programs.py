@@ -13,8 +13,8 @@ import stablexla as sx
 
 Array = npt.NDArray[Any]
 Build = Callable[[sx.XlaBuilder, sx.XlaOp], list[sx.XlaOp]]
-TYPES = ("f32", "f64", "bf16", "f16", "s8", "u32", "s64", "pred", "f8e4m3fn")
-LARGE = 262_147 * 2  # so that arrays are cut into slices and chunks, none of which fit
+TYPES = ("f32", "f64", "bf16", "f16", "s8", "u32", "s64", "pred", "c64", "f8e4m3fn")
+LARGE = 4 * 131_101  # so that arrays are cut into slices and chunks of different sizes
 
 
 @dataclass(frozen=True)

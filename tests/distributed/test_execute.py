@@ -243,6 +243,30 @@ class TestElsewhere:
         assert executable.num_devices == 2
         assert values(executable.execute_replicated([[X], [X]]))[0] == [[2, 4], 0, 0]
 
+    def test_one_on_whole_arrays(self, tmp_path: Path) -> None:
+        text = """
+        module @product attributes {mhlo.num_partitions = 2 : i32} {
+          sdy.mesh @mesh = <["x"=2]>
+          func.func @main(%a: tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}, %b: tensor<4x4xf32>)
+              -> (tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+            %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+                : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+            return %0 : tensor<4x4xf32>
+          }
+        }"""
+        a = np.arange(16, dtype=np.float32).reshape(4, 4)
+        executable = sx.compile(text)
+        executable.save(tmp_path / "product.sxe")
+        cached, isolated = sx.CompileOptions(cache=tmp_path), sx.CompileOptions(isolated=True)
+        made = [executable, sx.load_executable(tmp_path / "product.sxe"), sx.compile(text, options=isolated)]
+        for each in (*made, sx.compile(text, options=cached), sx.compile(text, options=cached)):
+            np.testing.assert_array_equal(each(a, a), a @ a)
+            ((top,), (bottom,)) = each.execute_replicated([[a[:2], a], [a[2:], a]])
+            np.testing.assert_array_equal(np.concatenate([top, bottom]), a @ a)
+            assert "sdy.mesh" in each.ir("source")
+        assert executable.profile([a, a], runs=2).devices == 2
+        assert executable.explain().kernels
+
     def test_it_can_be_looked_into(self) -> None:
         executable = compiled(total, sx.f32[2])
         assert executable.stages[0] == "source"

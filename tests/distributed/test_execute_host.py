@@ -167,6 +167,10 @@ class TestFailures:
         assert list(error.missing) == [1]
         assert "test_execute_host.py" in error.place
         assert isinstance(error, sx.ExecutionError)
+        lines = [line.split() for line in str(error).splitlines()]
+        assert ["group", "devices", "0,", "1"] in lines
+        assert ["arrived", "device", "0"] in lines
+        assert [line[:2] for line in lines].count(["device", "1"]) == 1
         for device in (0, 1):
             executable.transfer_to_infeed(X, device=device)
         assert values(executable.execute_replicated([[], []])) == [[[2, 4]]] * 2

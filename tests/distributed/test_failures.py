@@ -6,7 +6,6 @@ import gc
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,12 +47,11 @@ def is_device(b: sx.XlaBuilder, number: int) -> sx.XlaOp:
     return sx.eq(b.replica_id(), b.constant(np.uint32(number)))
 
 
-def failing(made: sx.Executable, *arguments: Any, within: float = 20) -> sx.CollectiveError:
-    """The error of a run, which must come soon."""
-    start = time.monotonic()
+def failing(made: sx.Executable, *arguments: Any, late: bool = False) -> sx.CollectiveError:
+    """The error of a run: at once, or because of the limit of time."""
     with pytest.raises(sx.CollectiveError) as raised:
         made.execute_replicated([list(arguments)] * made.num_devices)
-    assert time.monotonic() - start < within
+    assert ("has waited for" in str(raised.value)) == late
     return raised.value
 
 
@@ -94,9 +92,10 @@ class TestDeadlocks:
     def test_more_rounds_on_one(self) -> None:
         def program(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
             rounds = sx.convert_element_type(b.replica_id(), "s32") + 3
-            body = lambda s: sx.tuple((s[0] + 1, s[1], sx.all_reduce(s[2], sx.add)))  # noqa: E731
             state = sx.tuple((b.constant(np.int32(0)), rounds, x))
-            return sx.while_(lambda s: s[0] < s[1], body, state)[2]
+            return sx.while_(
+                lambda s: s[0] < s[1], lambda s: sx.tuple((s[0] + 1, s[1], sx.all_reduce(s[2], sx.add))), state
+            )[2]
 
         error = failing(executable(program, X), X)
         assert (error.arrived, list(error.missing)) == ((1,), [0])
@@ -191,6 +190,18 @@ class TestMessages:
         error = failing(sx.compile(sending("[[0, 1]]", "[[1, 0]]"), num_replicas=2), X)
         assert "4" in str(error)
 
+    def test_everybody_receives_first(self) -> None:
+        """What is sent is made of what was received: a circle, which no order of the instructions resolves."""
+
+        def program(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            received = b.recv(sx.f32[6], 1, source_target_pairs=((0, 1), (1, 0)))
+            sx.send(received + x, 1, source_target_pairs=((0, 1), (1, 0)))
+            return received
+
+        error = failing(executable(program, X), X)
+        assert "recv" in str(error)
+        assert HERE in error.place
+
     def test_they_work_after_a_failure(self) -> None:
         """What was left in a queue by the run that failed is not found by the next one."""
         broken = sx.compile(sending("[[0, 1]]", ""), num_replicas=2)
@@ -210,11 +221,46 @@ def test_the_limit_of_time() -> None:
     made.collective_timeout = 0.2
     for device in (0, 2):
         made.transfer_to_infeed(X, device=device)
-    error = failing(made, X)
+    error = failing(made, X, late=True)
     assert (error.group, sorted(error.arrived), list(error.missing)) == ((0, 1, 2), [0, 2], [1])
     assert "0.2 s" in str(error)
     assert "no collective yet" in error.missing[1]
     assert "collective_timeout" in str(error)
+
+
+def test_those_that_receive_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device raises while another waits for its message, for ever if need be."""
+
+    def raise_it(_: np.ndarray) -> np.ndarray:
+        raise ValueError("no answer")
+
+    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
+    sx.register_custom_call("raise_it", raise_it)
+
+    def send(v: sx.XlaOp) -> sx.XlaOp:
+        answer = sx.custom_call("raise_it", v, sx.f32[6], has_side_effect=True)
+        sx.send(answer, 1, source_target_pairs=((0, 1),))
+        return v
+
+    def recv(v: sx.XlaOp) -> sx.XlaOp:
+        return v.builder.recv(sx.f32[6], 1, source_target_pairs=((0, 1),))
+
+    made = executable(lambda b, x: sx.conditional(is_device(b, 0), x, send, x, recv), X)
+    made.collective_timeout = None
+    said: list[str] = []
+
+    def run_twenty() -> None:
+        for _ in range(20):
+            try:
+                made.execute_replicated([[X], [X]])
+            except ValueError as error:
+                said.append(str(error))
+
+    runner = threading.Thread(target=run_twenty, daemon=True)
+    runner.start()
+    runner.join(60)
+    assert said == ["no answer"] * 20
 
 
 def test_failures_leave_no_memory_and_no_threads() -> None:

@@ -122,8 +122,7 @@ class TestOperationSemantics:
         x = numbered(grid, (4, 16))
         expected = each(grid, lambda d: np.concatenate([of_one[:, 4 * d : 4 * d + 4] for of_one in x], 0))
         assert expected[0].shape == (16, 4)
-        make = lambda b, x: sx.all_to_all(x, split_dimension=1, concat_dimension=0, split_count=4)  # noqa: E731
-        run(make, grid, x, expected=[expected])
+        run(lambda b, x: sx.all_to_all(x, 1, 0, split_count=4), grid, x, expected=[expected])
 
     def test_all_to_all_in_the_order_of_its_groups(self) -> None:
         """{1,2,3} and {4,5,0}: parts are joined in that order."""
@@ -149,8 +148,7 @@ class TestOperationSemantics:
         operand = [f32(1.0, 2.25), f32(3.0, 5.25)]
         expected = [f32(4.0), f32(7.5)]
         same([model.reduce_scatter(TWO, operand, np.add, 0)], [expected], "the model")
-        make = lambda b, x: sx.reduce_scatter(x, sx.add, 0, 2)  # noqa: E731
-        run(make, TWO, operand, expected=[expected], against=["xla"])
+        run(lambda b, x: sx.reduce_scatter(x, sx.add, 0, 2), TWO, operand, expected=[expected], against=["xla"])
 
     def test_reduce_scatter_between_0_and_2_and_between_1_and_3(self) -> None:
         x = numbered(Grid(4), (2,))
@@ -185,26 +183,36 @@ class TestOperationSemantics:
         results = executable.execute_replicated([[np.int32(0)], [np.int32(0)]])
         assert [[int(r) for r in of_one] for of_one in results] == [[120, 120], [150, 110]]
 
-    def test_recv_before_send(self) -> None:
-        """A channel's four instructions: Recv, Send, RecvDone, SendDone; the data of the sender arrives."""
+    def test_recv_send_recv_done_send_done(self) -> None:
+        """The order of a channel's four instructions, as HLO has them; the data of the sender arrives."""
         x = [f32(1, 2), f32(3, 4)]
-        made = check(EXCHANGE, TWO, [[a] for a in x], [model.collective_permute(TWO, x, ((0, 1), (1, 0)))], against=[])
-        assert made[0][0].tolist() == [3, 4]
+        check(EXCHANGE, TWO, [[a] for a in x], [[x[1], x[0]]], against=[])
+
+    def test_send_and_recv(self) -> None:
+        """As the builder has them: one shape, one channel."""
+
+        def program(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            sx.send(x, 3, source_target_pairs=((0, 1), (1, 0)))
+            return b.recv(sx.f32[2], 3, source_target_pairs=((0, 1), (1, 0)))
+
+        x = [f32(1, 2), f32(3, 4)]
+        run(program, TWO, x, expected=[[x[1], x[0]]], against=[])
 
 
-EXCHANGE = """
-func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
-  %t = stablehlo.create_token : !stablehlo.token
-  %s = "stablehlo.send"(%x, %t) {
-    channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, is_host_transfer = false,
-    source_target_pairs = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>
-  } : (tensor<2xf32>, !stablehlo.token) -> !stablehlo.token
-  %r:2 = "stablehlo.recv"(%s) {
-    channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, is_host_transfer = false,
-    source_target_pairs = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>
-  } : (!stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)
-  func.return %r#0 : tensor<2xf32>
-}"""
+PAIRS = 'frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1},{1,0}}"}'
+EXCHANGE = f"""
+HloModule exchange, replica_count=2, entry_computation_layout={{(f32[2]{{0}})->f32[2]{{0}}}}
+
+ENTRY main {{
+  x = f32[2]{{0}} parameter(0)
+  t = token[] after-all()
+  r = (f32[2]{{0}}, u32[], token[]) recv(t), channel_id=1, {PAIRS}
+  s = (f32[2]{{0}}, u32[], token[]) send(x, t), channel_id=1, {PAIRS}
+  rd = (f32[2]{{0}}, token[]) recv-done(r), channel_id=1
+  sd = token[] send-done(s), channel_id=1
+  ROOT y = f32[2]{{0}} get-tuple-element(rd), index=0
+}}
+"""
 
 
 # ---- StableHLO's specification ---------------------------------------------------------------------------------------
@@ -328,23 +336,33 @@ class TestStablehlo:
         x = [s64([[1, 2]]), s64([[3, 4]]), s64([[5, 6]]), s64([[7, 8]])]
         expected = [s64([[0, 0]]), s64([[5, 6]]), s64([[5, 6]]), s64([[0, 0]])]
         same([model.collective_broadcast(grid, x, ((2, 1),), channel or 0)], [expected], "the model")
-        make = lambda b, x: sx.collective_broadcast(x, ((2, 1),), channel)  # noqa: E731
-        run(make, grid, x, expected=[expected], against=["interpreter"])
+        run(
+            lambda b, x: sx.collective_broadcast(x, ((2, 1),), channel),
+            grid,
+            x,
+            expected=[expected],
+            against=["interpreter"],
+        )
 
     @pytest.mark.parametrize("channel", [None, 1])
     def test_collective_permute(self, channel: int | None) -> None:
         x = [s64([[1, 2], [3, 4]]), s64([[5, 6], [7, 8]]), s64([[9, 10], [11, 12]])]
         expected = [s64([[0, 0], [0, 0]]), x[0], x[1]]
-        make = lambda b, x: sx.collective_permute(x, ((0, 1), (1, 2)), channel)  # noqa: E731
-        run(make, Grid(1, 3) if channel else Grid(3), x, expected=[expected])
+        grid = Grid(1, 3) if channel else Grid(3)
+        run(lambda b, x: sx.collective_permute(x, ((0, 1), (1, 2)), channel), grid, x, expected=[expected])
 
     @pytest.mark.parametrize("channel", [None, 1])
     def test_collective_permute_to_itself(self, channel: int | None) -> None:
         x = [s64([[4 * d + 1, 4 * d + 2], [4 * d + 3, 4 * d + 4]]) for d in range(5)]
         expected = [x[0] * 0, x[0], x[1], x[3], x[4]]
-        make = lambda b, x: sx.collective_permute(x, ((0, 1), (1, 2), (3, 3), (4, 4)), channel)  # noqa: E731
-        # The interpreter of this jaxlib ends the process where a pair is of one process.
-        run(make, Grid(1, 5) if channel else Grid(5), x, expected=[expected], against=["xla"])
+        pairs = ((0, 1), (1, 2), (3, 3), (4, 4))
+        run(
+            lambda b, x: sx.collective_permute(x, pairs, channel),
+            Grid(1, 5) if channel else Grid(5),
+            x,
+            expected=[expected],
+            against=["xla"],  # this interpreter ends the process where a pair is of one device
+        )
 
     def test_reduce_scatter(self) -> None:
         x = [s64([[1, 2, 3, 4], [5, 6, 7, 8]]), s64([[9, 10, 11, 12], [13, 14, 15, 16]])]

@@ -11,6 +11,7 @@ import atexit
 import functools
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -196,22 +197,21 @@ def _run_on_the_interpreter(text: str, arguments: Arguments, replicas: int, part
     return [found[d * len(outputs) : (d + 1) * len(outputs)] for d in range(count)]
 
 
-def _with_many_cores() -> None:
+def _with_many_cores(compiler: str) -> None:
     """Starts this program again, with the library of affinity.c in front of the others."""
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "affinity.so"
         source = Path(__file__).with_name("affinity.c")
-        compiler = os.environ.get("CC", "cc")
         subprocess.run([compiler, "-shared", "-fPIC", "-O1", str(source), "-o", str(library)], check=True, timeout=60)
-        # The file may go once it is mapped, which is when the next program has begun.
-        kept = os.open(library, os.O_RDONLY)
+        kept = os.open(library, os.O_RDONLY)  # the file itself may go
         os.set_inheritable(kept, True)
-        os.environ["LD_PRELOAD"] = f"/proc/self/fd/{kept}"
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
+    os.environ["LD_PRELOAD"] = f"/proc/self/fd/{kept}"
     os.execv(sys.executable, [sys.executable, "-m", "tests.distributed.xla_oracle", *sys.argv[1:]])
 
 
 if __name__ == "__main__":
-    if "LD_PRELOAD" not in os.environ:
-        _with_many_cores()
+    found = shutil.which(os.environ.get("CC", "cc"))
+    if found and "LD_PRELOAD" not in os.environ:
+        _with_many_cores(found)
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
     serve(int(sys.argv[2]), _imports, _answer)

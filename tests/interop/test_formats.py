@@ -290,6 +290,13 @@ class TestHlo:
         for result, theirs in zip(ours, jax.tree.leaves(function(x)), strict=True):
             np.testing.assert_allclose(result.astype(np.float64), np.asarray(theirs, np.float64), rtol=2e-6)
 
+    @pytest.mark.parametrize("before", ["", "// HloModule other, replica_count=9\n", "/* a\ncomment */ "])
+    def test_replicas_and_partitions(self, before: str) -> None:
+        text = f"{before}HloModule m, replica_count=4, num_partitions=2\nENTRY e {{ ROOT r = u32[] replica-id() }}"
+        executable = sx.compile(text)
+        assert (executable.num_replicas, executable.num_partitions) == (4, 2)
+        assert "mhlo.num_" not in str(sx.load("HloModule m\nENTRY e { ROOT r = u32[] replica-id() }"))
+
     def test_tuples_within_tuples(self) -> None:
         text = """HloModule m
 ENTRY e {

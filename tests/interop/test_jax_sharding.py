@@ -1,5 +1,7 @@
 """What JAX says about several devices, in a program for one: dropped where it means nothing, refused where it does.
 
+Programs that run on several devices are in test_jax_sharding_devices.py.
+
 Programs for more devices than this process has are lowered for abstract meshes. The oracle is `jax.jit` on one device.
 """
 
@@ -73,26 +75,29 @@ class TestOneDevice:
 
 @pytest.mark.usefixtures("partitioner")
 class TestSeveralDevices:
-    def test_arrays_on_two_devices_are_computed_with_on_one(self) -> None:
+    def test_arrays_on_two_devices_are_computed_with_on_two_or_one(self) -> None:
         def function(x: Any) -> Any:
             return x @ x.T
 
         exported = artifact(function)
         assert exported.nr_devices == 2
         np.testing.assert_array_equal(from_exported(exported)(X), X @ X.T)
-        with pytest.raises(sx.UnsupportedError, match="try: num_partitions=1"):
-            sx.compile(str(exported.mlir_module()))
+        executable = sx.compile(str(exported.mlir_module()))
+        assert executable.num_partitions == 2
+        assert executable.parameters[0].shape == (2, 3)
+        np.testing.assert_array_equal(executable(X), X @ X.T)
         np.testing.assert_array_equal(sx.compile(str(exported.mlir_module()), num_partitions=1)(X), X @ X.T)
 
-    def test_parts_are_refused(self) -> None:
+    def test_parts(self) -> None:
         per_device = jax.shard_map(lambda x: lax.psum(x, "x"), mesh=TWO, in_specs=P("x"), out_specs=P())
 
         def function(x: Any) -> Any:
             return per_device(x) + 1
 
         exported = artifact(function)
+        np.testing.assert_array_equal(from_exported(exported)(X), X[:2] + X[2:] + 1)
         with pytest.raises(sx.UnsupportedError, match=r'(?s)mesh @mesh with "x"=2|several devices') as caught:
-            from_exported(exported)
+            sx.compile(exported.mlir_module_serialized, num_partitions=1)
         assert "compiled for one device" in str(caught.value)
         assert "test_jax_sharding.py" in str(caught.value)
 

@@ -1,7 +1,8 @@
-"""Collectives where there is one device, which is alone in its group.
+"""Collectives where there is one device, which is alone in its group; and what is special in programs for several.
 
-Oracle: XLA:CPU. The reference interpreter ends the process where it meets one outside of a simulation of its own, and
-XLA:CPU has no collective_broadcast; what these come to is known.
+Whole programs for several devices are in tests/distributed. Oracle: XLA:CPU. The reference interpreter ends the process
+where it meets one outside of a simulation of its own, and XLA:CPU has no collective_broadcast; what these come to is
+known.
 """
 
 from __future__ import annotations
@@ -143,12 +144,136 @@ def test_programs_for_several_devices_are_refused_on_one(make: Make, message: st
         sx.compile(computation)
     assert "compiled for one" in str(raised.value)
     assert "test_collectives.py" in str(raised.value)
+    assert "num_replicas=" in raised.value.hint
 
 
-def test_several_replicas_are_refused() -> None:
+STARTED = """
+func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<8xf32>, tensor<4xf32>) {
+  %0 = "stablehlo.async_start"(%x) ({
+  ^bb0(%a: tensor<4xf32>):
+    %g = "stablehlo.all_gather"(%a) {all_gather_dim = 0 : i64, replica_groups = dense<[[1, 0]]> : tensor<1x2xi64>}
+      : (tensor<4xf32>) -> tensor<8xf32>
+    stablehlo.return %g : tensor<8xf32>
+  }) : (tensor<4xf32>) -> !stablehlo.future<tensor<8xf32>>
+  %1 = "stablehlo.async_start"(%x) ({
+  ^bb0(%a: tensor<4xf32>):
+    %r = "stablehlo.all_reduce"(%a) ({
+    ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+      %s = stablehlo.subtract %p, %q : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4xf32>) -> tensor<4xf32>
+    stablehlo.return %r : tensor<4xf32>
+  }) : (tensor<4xf32>) -> !stablehlo.future<tensor<4xf32>>
+  %2 = "stablehlo.async_start"(%x) ({
+  ^bb0(%a: tensor<4xf32>):
+    %p = "stablehlo.collective_permute"(%a) {source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>}
+      : (tensor<4xf32>) -> tensor<4xf32>
+    stablehlo.return %p : tensor<4xf32>
+  }) : (tensor<4xf32>) -> !stablehlo.future<tensor<4xf32>>
+  %3 = "stablehlo.async_done"(%2) : (!stablehlo.future<tensor<4xf32>>) -> tensor<4xf32>
+  %4 = stablehlo.add %x, %3 : tensor<4xf32>
+  %5 = "stablehlo.async_done"(%0) : (!stablehlo.future<tensor<8xf32>>) -> tensor<8xf32>
+  %6 = "stablehlo.async_done"(%1) : (!stablehlo.future<tensor<4xf32>>) -> tensor<4xf32>
+  return %4, %5, %6 : tensor<4xf32>, tensor<8xf32>, tensor<4xf32>
+}"""
+
+
+def test_what_is_started_may_be_waited_for_in_any_order() -> None:
+    x, y = np.arange(4, dtype=np.float32), np.arange(4, dtype=np.float32) ** 2
+    results = sx.compile(STARTED, num_replicas=2).execute_replicated([[x], [y]])
+    for (permuted, gathered, reduced), wanted in zip(results, [x, x + y], strict=True):
+        np.testing.assert_array_equal(permuted, wanted)
+        np.testing.assert_array_equal(gathered, np.concatenate([y, x]))
+        np.testing.assert_array_equal(reduced, x - y)
+
+
+def test_a_wider_computation() -> None:
+    """The operands become numbers of the computation's type before they are folded."""
+    wide = sx.XlaBuilder("wide")
+    add = wide.build(wide.parameter(0, sx.f64[()]) + wide.parameter(1, sx.f64[()]))
     b = sx.XlaBuilder("test")
-    computation = b.build(sx.all_reduce(b.parameter(0, sx.f32[2]), sx.add))
-    with pytest.raises(sx.UnsupportedError, match="num_replicas is 2"):
-        sx.compile(computation, num_replicas=2)
-    with pytest.raises(sx.UnsupportedError, match="num_partitions is 4"):
-        sx.compile(computation, num_partitions=4)
+    x = b.parameter(0, sx.f32[4])
+    computation = b.build(sx.tuple([sx.all_reduce(x, add), sx.reduce_scatter(x, add, 0, 2)]))
+    one, two = np.array([1, 1e8, 0.1, 3], np.float32), np.array([1e-8, 1, 0.2, -3], np.float32)
+    sums = one.astype(np.float64) + two
+    results = sx.compile(computation, num_replicas=2).execute_replicated([[one], [two]])
+    for device, (whole, part) in enumerate(results):
+        np.testing.assert_array_equal(whole, sums)
+        np.testing.assert_array_equal(part, sums[2 * device : 2 * device + 2])
+    run(lambda b, x: sx.all_reduce(x, add), one, against=[], expected=[one.astype(np.float64)])
+
+
+def test_a_computation_with_a_value_from_outside_is_refused() -> None:
+    text = """
+    func.func @main(%x: tensor<4xf32>, %y: tensor<f32>) -> tensor<4xf32> {
+      %0 = "stablehlo.all_reduce"(%x) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %c = stablehlo.add %a, %b : tensor<f32>
+        %d = stablehlo.multiply %c, %y : tensor<f32>
+        stablehlo.return %d : tensor<f32>
+      }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<4xf32>) -> tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }"""
+    with pytest.raises(sx.UnsupportedError, match="uses a value from outside"):
+        sx.compile(text, num_replicas=2)
+
+
+def test_the_sum_of_older_programs() -> None:
+    text = """
+    func.func @main(%x: tensor<4xbf16>) -> tensor<4xbf16> {
+      %0 = "stablehlo.cross-replica-sum"(%x) {replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>}
+        : (tensor<4xbf16>) -> tensor<4xbf16>
+      return %0 : tensor<4xbf16>
+    }"""
+    xs = [sample("bf16", 4, seed) for seed in range(3)]
+    wanted = xs[0].astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        for x in xs[1:]:
+            wanted = (wanted + x.astype(np.float32)).astype(x.dtype).astype(np.float32)
+    for (result,) in sx.compile(text, num_replicas=3).execute_replicated([[x] for x in xs]):
+        np.testing.assert_array_equal(result.astype(np.float32), wanted)
+
+
+def test_device_numbers_inside_of_computations() -> None:
+    """They are read at the beginning of the program, and used wherever they are wanted."""
+    text = """
+    func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<f32>) {
+      %0 = "stablehlo.map"(%x) ({
+      ^bb0(%a: tensor<f32>):
+        %n = stablehlo.replica_id : tensor<ui32>
+        %f = stablehlo.convert %n : (tensor<ui32>) -> tensor<f32>
+        %s = stablehlo.add %a, %f : tensor<f32>
+        stablehlo.return %s : tensor<f32>
+      }) {dimensions = array<i64: 0>} : (tensor<4xf32>) -> tensor<4xf32>
+      %z = stablehlo.constant dense<0.0> : tensor<f32>
+      %1 = "stablehlo.reduce"(%x, %z) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %n = stablehlo.partition_id : tensor<ui32>
+        %f = stablehlo.convert %n : (tensor<ui32>) -> tensor<f32>
+        %s = stablehlo.add %a, %b : tensor<f32>
+        %m = stablehlo.maximum %s, %f : tensor<f32>
+        stablehlo.return %m : tensor<f32>
+      }) {dimensions = array<i64: 0>} : (tensor<4xf32>, tensor<f32>) -> tensor<f32>
+      return %0, %1 : tensor<4xf32>, tensor<f32>
+    }"""
+    results = sx.compile(text, num_replicas=2, num_partitions=3).execute_replicated([[np.zeros(4, np.float32)]] * 6)
+    for device, (mapped, reduced) in enumerate(results):
+        np.testing.assert_array_equal(mapped, np.full(4, device // 3, np.float32))
+        assert reduced == device % 3
+
+
+def test_nothing_sent_is_the_number_zero_of_quantised_arrays() -> None:
+    kind = "tensor<4x!quant.uniform<i8:f32, 0.5:3>>"
+    text = f"""
+    func.func @main(%x: {kind}) -> ({kind}, {kind}) {{
+      %0 = "stablehlo.collective_permute"(%x) {{source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>}}
+        : ({kind}) -> {kind}
+      %1 = "stablehlo.collective_broadcast"(%x) {{replica_groups = dense<[[1]]> : tensor<1x1xi64>}} : ({kind}) -> {kind}
+      return %0, %1 : {kind}, {kind}
+    }}"""
+    x, y = np.array([-128, 0, 3, 127], np.int8), np.array([1, 2, 3, 4], np.int8)
+    zeros = np.full(4, 3, np.int8)
+    results = sx.compile(text, num_replicas=2).execute_replicated([[x], [y]])
+    for (permuted, broadcast), wanted in zip(results, [(zeros, zeros), (x, y)], strict=True):
+        np.testing.assert_array_equal(permuted, wanted[0])
+        np.testing.assert_array_equal(broadcast, wanted[1])

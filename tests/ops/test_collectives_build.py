@@ -65,6 +65,15 @@ class TestForms:
         assert "handle = 3" in str(build(lambda x: sx.collective_permute(x, ((0, 1),), 3), X))
         assert "handle = 4" in str(build(lambda x: sx.collective_broadcast(x, ((0, 1),), 4), X))
 
+    def test_groups_of_replicas_and_all_partitions(self):
+        """shard_count counts the devices, of which there are more than replicas."""
+        groups = ((0, 1), (2, 3))
+        assert shape_of(lambda x: sx.all_gather(x, 0, 6, groups, 1), X) == "f32[24,16]"
+        assert shape_of(lambda x: sx.reduce_scatter(x, sx.add, 0, 4, groups, 1), X) == "f32[1,16]"
+        refused("C6", lambda x: sx.all_gather(x, 0, 3, groups, 1), X)
+        refused("C6", lambda x: sx.all_gather(x, 0, 2, ((0,), (1, 2)), 1), X)
+        refused("C6", lambda x: sx.all_gather(x, 0, 4, groups, 1, True), X)
+
     def test_groups_of_different_sizes_are_filled_up(self):
         text = str(build(lambda x: sx.all_reduce(x, sx.add, ((0, 1), (2,))), X))
         assert "dense<[[0, 1], [2, -1]]>" in text

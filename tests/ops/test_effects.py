@@ -240,20 +240,29 @@ def test_the_caller_is_at_the_other_end() -> None:
         made.transfer_from_channel(1)
 
 
-@pytest.mark.parametrize(("pairs", "wanted"), [("[[0, 0]]", X), ("[[1, 2]]", X * 0)])
-def test_pairs_say_who_sends_to_whom(pairs: str, wanted: np.ndarray) -> None:
+def to_itself(pairs: str) -> str:
+    """A program of one device that sends and receives over a channel with these pairs."""
     attributes = (
         "{channel_handle = #stablehlo.channel_handle<handle = 9004, type = 1>, is_host_transfer = false, "
         f"source_target_pairs = dense<{pairs}> : tensor<1x2xi64>}}"
     )
-    text = f"""
+    return f"""
     func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {{
       %t = stablehlo.create_token : !stablehlo.token
       %0 = "stablehlo.send"(%x, %t) {attributes} : (tensor<2xf32>, !stablehlo.token) -> !stablehlo.token
       %1:2 = "stablehlo.recv"(%0) {attributes} : (!stablehlo.token) -> (tensor<2xf32>, !stablehlo.token)
       return %1#0 : tensor<2xf32>
     }}"""
-    check(text, [X], against=[], expected=[wanted])
+
+
+def test_pairs_say_who_sends_to_whom() -> None:
+    check(to_itself("[[0, 0]]"), [X], against=[], expected=[X])
+
+
+def test_pairs_of_devices_that_are_not_there() -> None:
+    with pytest.raises(sx.UnsupportedError, match="source_target_pairs names device 1") as raised:
+        sx.compile(to_itself("[[0, 1]]"))
+    assert "num_replicas=" in str(raised.value)
 
 
 def test_nothing_is_sent_on_a_channel() -> None:

@@ -96,6 +96,24 @@ class TestChannels:
         refused("I1", lambda x: sx.send(sx.tuple((x, x)), 1), X)
         refused("", lambda x: sx.send(x, "one"), X)
 
+    def test_send_c1(self):
+        refused("C1", lambda x: sx.send(x, 1, ((0, 1, 2),)), X)
+
+    def test_send_c2(self):
+        refused("C2", lambda x: sx.send(x, 1, ((0, 1), (0, 2))), X)
+
+    def test_send_c3(self):
+        refused("C3", lambda x: sx.send(x, 1, ((0, 1), (2, 1))), X)
+
+    def test_send_c4(self):
+        refused("C4", lambda x: sx.send(x, 1, ((0, -1),)), X)
+
+    def test_pairs_of_all_forms(self):
+        twice = ((0, 1), (0, 2))
+        refused("C2", lambda x: sx.send_with_token(x, token(x), 1, twice), X)
+        refused("C2", lambda x: x.builder.recv(X, 1, twice), X)
+        refused("C2", lambda x: sx.recv_with_token(token(x), X, 1, twice), X)
+
     def test_send_with_token_i1(self):
         refused("I1", lambda x: sx.send_with_token(sx.tuple((x,)), token(x), 1), X)
 

@@ -62,7 +62,8 @@ class Step:
 
     def numbers(self) -> list[int]:
         sides = [[len(side), *side, *[0] * (3 - len(side))] for side in (self.outputs, self.inputs)]
-        return [self.devices, self.kind, self.number, COMBINES[self.combine], self.repeats, self.more, *sum(sides, [])]
+        head = [self.devices, self.kind, self.number, COMBINES[self.combine], self.repeats, self.more]
+        return [*head, *sides[0], *sides[1]]
 
 
 collective = functools.partial(Step, 0)

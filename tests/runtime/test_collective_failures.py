@@ -15,6 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import stablexla as sx
+from stablexla.targets import runtime
+from stablexla.targets.runtime import ArraySpec, CompiledFunction
+from stablexla.targets.runtime._runtime import current_device, idle_device_threads, run_stopped
 from tests.runtime.device_programs import (
     Step,
     collective,
@@ -25,11 +30,6 @@ from tests.runtime.device_programs import (
     run,
     values,
 )
-
-import stablexla as sx
-from stablexla.targets import runtime
-from stablexla.targets.runtime import ArraySpec, CompiledFunction
-from stablexla.targets.runtime._runtime import current_device, idle_device_threads, run_stopped
 
 SPEC = ArraySpec("float32", (30_000,))
 ROWS = values(np.random.default_rng(0), 8, 30_000)
@@ -342,10 +342,10 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 
 def test_calls_that_do_not_fit() -> None:
     function = four(ADD)
-    with pytest.raises(sx.ExecutionError, match="for 4 devices.*\n.*execute_replicated"):
+    with pytest.raises(sx.ExecutionError, match=r"(?s)for 4 devices.*execute_replicated"):
         function(ROWS[0])
     with pytest.raises(sx.ExecutionError, match="program for 4 devices, but 5 rows"):
-        run(function, ROWS[:4]) and function.execute_replicated([[r] for r in ROWS[:5]])
+        function.execute_replicated([[r] for r in ROWS[:5]])
     with pytest.raises(sx.ExecutionError, match="0 rows"):
         function.execute_replicated([])
     with pytest.raises(sx.ExecutionError, match="for the devices from -1 on"):
@@ -384,3 +384,32 @@ def test_nothing_is_kept_alive() -> None:
     del results
     gc.collect()
     assert runtime.pool_stats()["in_use_blocks"] == before - 4
+
+
+END = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+from tests.runtime.device_programs import *
+spec = ArraySpec("float32", (5,))
+what = config("all_reduce", ["f32[5]"], groups=[(0, 1, 2)])
+started = threading.Event()
+class Host:
+    callbacks = [(lambda given, wanted: started.set(), (), ())]
+steps = [host(0), collective(0, [2], [0], "add_f32"), host(0)]
+function = devices_program([spec], [spec], steps, [what], 3, host=Host())
+def again():
+    while True:
+        run(function, np.ones((3, 5), np.float32))
+for _ in range(3):
+    threading.Thread(target=again, daemon=True).start()
+started.wait(30)
+print("good")
+"""
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_python_ends_while_devices_run(attempt: int) -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-X", "faulthandler", "-c", END, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("good\n", 0), done.stderr

@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from stablexla.targets import runtime
+from stablexla.targets.runtime import ArraySpec, CompiledFunction
+from stablexla.targets.runtime._runtime import current_device, run_stopped
 from tests.runtime.device_programs import (
     Step,
     collective,
@@ -23,14 +27,11 @@ from tests.runtime.device_programs import (
     values,
 )
 
-from stablexla.targets import runtime
-from stablexla.targets.runtime import ArraySpec, CompiledFunction
-from stablexla.targets.runtime._runtime import current_device, run_stopped
-
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 
+ALL4 = (0, 1, 2, 3)
 TYPES = {"f32": np.float32, "f64": np.float64, "u8": np.uint8}
-GROUPS = [[(0, 1)], [(1, 0)], [(0, 1, 2, 3)], [(2, 0), (3, 1)], [(0,), (3, 2, 1)], [tuple(range(8))], [(4, 1, 6), (0, 2)]]
+GROUPS = [[(0, 1)], [(1, 0)], [ALL4], [(2, 0), (3, 1)], [(0,), (3, 2, 1)], [tuple(range(8))], [(4, 1, 6), (0, 2)]]
 
 
 @pytest.fixture
@@ -96,7 +97,9 @@ def test_all_reduce_of_unaligned_arguments(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
-@pytest.mark.parametrize(("shape", "axis"), [((3, 5), 0), ((3, 5), 1), ((2, 3, 4), 1), ((70, 300), 0), ((300, 70), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 5), 0), ((3, 5), 1), ((2, 3, 4), 1), ((70, 300), 0), ((300, 70), 1), ((9000, 3), 1)]
+)
 def test_all_gather(rng: np.random.Generator, groups: Any, shape: tuple[int, ...], axis: int) -> None:
     members = len(groups[-1])
     groups = [g for g in groups if len(g) == members]
@@ -109,7 +112,9 @@ def test_all_gather(rng: np.random.Generator, groups: Any, shape: tuple[int, ...
 
 
 @pytest.mark.parametrize("groups", GROUPS, ids=str)
-@pytest.mark.parametrize(("shape", "axis"), [((24, 5), 0), ((3, 24), 1), ((2, 24, 4), 1), ((240, 300), 0)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((24, 5), 0), ((3, 24), 1), ((2, 24, 4), 1), ((240, 300), 0), ((9000, 24), 1)]
+)
 def test_reduce_scatter(rng: np.random.Generator, groups: Any, shape: tuple[int, ...], axis: int) -> None:
     members = len(groups[-1])
     groups = [g for g in groups if len(g) == members]

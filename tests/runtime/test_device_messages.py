@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.device_programs import Step, collective, config, devices_program, mask, run, values
 
 import stablexla as sx
 from stablexla.targets.runtime import ArraySpec, CompiledFunction
+from tests.runtime.device_programs import Step, collective, config, devices_program, mask, run, values
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 
@@ -109,7 +114,7 @@ def test_nobody_sends() -> None:
 def test_nobody_receives() -> None:
     function = program([SEND], RING[:2])
     for _ in range(3):
-        with pytest.raises(sx.CollectiveError, match="sent to device . was never received, nor 1 others") as caught:
+        with pytest.raises(sx.CollectiveError, match="was never received, nor 1 others") as caught:
             run(function, ROWS)
         assert caught.value.operation == "send"
 
@@ -119,3 +124,42 @@ def test_other_arrays_than_are_received() -> None:
         function = program(steps, [(0, 1)], devices=2, size=999)
         with pytest.raises(sx.CollectiveError, match="device 0 sent other arrays than device 1 receives, on channel 1"):
             run(function, ROWS)
+
+
+RAISES = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from tests.runtime.device_programs import *
+
+def raises(given, wanted):
+    time.sleep(0.018)  # by then the receiver is about to sleep, for 20 ms
+    raise ValueError
+
+class Host:
+    callbacks = [(raises, (), ())]
+
+spec = ArraySpec("float32", (5,))
+what = [config(op, *sides, pairs=[(0, 1)]) for op, *sides in (("send", ["f32[5]"], []), ("recv", [], ["f32[5]"]))]
+steps = [host(0, devices=1), collective(0, inputs=[0], devices=1), collective(1, outputs=[2], devices=2)]
+function = devices_program([spec], [spec], steps, what, 2, host=Host())
+for _ in range(10):
+    try:
+        run(function, np.ones((2, 5), np.float32), time_limit=None)
+    except ValueError:
+        continue
+    raise AssertionError("nothing was raised")
+print("good")
+"""
+
+
+def test_a_receiver_that_is_about_to_sleep_is_stopped(tmp_path: Path) -> None:
+    """The run is stopped between a receiver's last look and its sleep, which would have no end."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    library, source = tmp_path / "late_sleeper.so", Path(__file__).with_name("late_sleeper.c")
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True, timeout=60)
+    command = [sys.executable, "-c", RAISES, str(Path(__file__).parents[2])]
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout == "good\n", done.stderr

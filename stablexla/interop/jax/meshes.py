@@ -41,7 +41,7 @@ class Mesh:
         self._outputs: tuple[ArraySharding, ...] = () if shardings is None else shardings[1]
         self._declared = list(declared)
 
-    def run(self, arguments: Sequence[object]) -> list[Parts]:
+    def run(self, arguments: Sequence[object]) -> Sequence[Parts]:
         """The parts of each result; the arguments are whole arrays."""
         return run_parts(self._executable, arguments)
 
@@ -51,10 +51,11 @@ class Mesh:
         plain: Maker = maker(aval, returns)
         if returns == "numpy" or not self._devices or aval.dtype == jax().dtypes.float0 or is_key_type(aval.dtype):
             return lambda parts: plain(joined(parts, output))
-        put, devices = internals().put, self._devices
-        sharding = self._sharding(index, output)
+        put, sharding = internals().put, self._sharding(index, output)
+        devices = list(sharding._device_assignment)  # JAX wants the parts in its order
+        order = [self._devices.index(device) for device in devices]
         type_ = internals().ShapedArray(aval.shape, aval.dtype, aval.weak_type)
-        return lambda parts: put(type_, sharding, list(parts), devices, True)
+        return lambda parts: put(type_, sharding, [parts[i] for i in order], devices, True)
 
     def _sharding(self, index: int, output: ArraySharding) -> Any:
         """JAX's sharding of a result: the one that it was declared with, where the parts are those."""

@@ -11,7 +11,7 @@ from stablexla.compiler import compile as compile_program
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable import Executable
 from stablexla.interop.jax import donation
-from stablexla.interop.jax.arrays import Array, Returns, contents_of, maker, to_host
+from stablexla.interop.jax.arrays import Returns, contents_of, maker, to_host
 from stablexla.interop.jax.callbacks import bind_callbacks, release_with
 from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_exported
 from stablexla.interop.jax.meshes import Mesh, devices_of
@@ -19,6 +19,7 @@ from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.load import load
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.partition import is_sharded
+from stablexla.targets.signature import needs_shapes
 
 
 class JaxProgram:
@@ -198,8 +199,11 @@ def from_exported(exported: Any, *, options: CompileOptions | None = None, retur
 
 
 def _partitions(module: Any) -> int | None:
-    """As many as the module says where something is sharded; where nothing is, one device gives the same."""
-    return None if is_sharded(module) else 1
+    """As many as the module says where something is sharded; where nothing is, one device gives the same.
+
+    Arrays of unknown extents are not cut: one device it is, too.
+    """
+    return None if is_sharded(module) and not needs_shapes(module) else 1
 
 
 def _mesh(executable: Executable, known: Sequence[Any], declared: Sequence[Any]) -> Mesh | None:

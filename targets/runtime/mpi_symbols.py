@@ -1,0 +1,84 @@
+"""MPI's own functions and data, for code that calls MPI itself: where they are, and whether such code can run here.
+
+Code that comes from MLIR's `mpi` dialect has one implementation's handles in it, and means all processes of the world.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stablexla.dialects.errors import LoadError
+
+IMPLEMENTATION = "mpi"
+"""In the description of a collective that generated code does by MPI itself: whose handles are in it."""
+IMPLEMENTATIONS = ("MPICH", "OpenMPI")
+PREFIXES = ("MPI_", "ompi_")
+_WORLD_OF_MPICH = 0x44000000
+
+
+@dataclass(frozen=True)
+class Library:
+    """The MPI that this process uses.
+
+    Attributes:
+        path: its shared library.
+        implementation: one of IMPLEMENTATIONS, or nothing for one with other handles.
+        processes: how many processes the world has.
+    """
+
+    path: str
+    implementation: str
+    processes: int
+
+
+_used: list[Library] = []
+
+
+def use(path: str, vendor: str, world: int, processes: int) -> None:
+    """Says what `stablexla.distributed.initialize` found.
+
+    Args:
+        vendor: the implementation's own name.
+        world: the handle of the communicator of all processes, by which those that follow MPICH are known.
+    """
+    implementation = "OpenMPI" if vendor == "Open MPI" else "MPICH" if world == _WORLD_OF_MPICH else ""
+    _used[:] = [Library(path, implementation, processes)]
+
+
+def addresses(names: Iterable[str]) -> dict[str, int]:
+    """Where those of the names are that are MPI's; nothing for one that the library does not have."""
+    wanted = [name for name in names if name.startswith(PREFIXES)]
+    if not wanted or not _used:
+        return {}
+    library = ctypes.CDLL(_used[0].path)
+    found = {name: getattr(library, name) for name in wanted if hasattr(library, name)}
+    return {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in found.items()}
+
+
+def check_world(collectives: Iterable[Mapping[str, Any]], num_devices: int) -> None:
+    """Sees that a program whose collectives are calls of MPI can run in this process.
+
+    Raises:
+        LoadError: there is no MPI, another one, or not one process for each device.
+    """
+    wanted = {each[IMPLEMENTATION] for each in collectives if IMPLEMENTATION in each}
+    if not wanted:
+        return
+    said = f"the program's collectives are calls of MPI ({', '.join(sorted(wanted))}), with a process for each device"
+    if not _used:
+        raise LoadError(
+            f"{said}, and this process is alone",
+            hint=f"mpiexec -n {num_devices}, with sx.distributed.initialize() before the program is compiled or loaded",
+        )
+    library = _used[0]
+    if wanted != {library.implementation}:
+        name = library.implementation or library.path
+        raise LoadError(f"{said}, and mpi4py has loaded {name}", hint="compile it with the implementation at hand")
+    if library.processes != num_devices:
+        raise LoadError(
+            f"{said}; it has {num_devices} devices, and there are {library.processes} processes",
+            hint=f"mpiexec -n {num_devices}",
+        )

@@ -1,0 +1,184 @@
+"""One process of many in which something goes wrong; each writes what it met into a file of its own.
+
+A scenario is a function of the process's number and how many there are; what it returns is what the test reads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import stablexla as sx
+
+X = np.ones(3, np.float32)
+LIMIT = 3.0
+
+
+def two_collectives(n: int) -> Any:
+    """An all_reduce, and an all_gather behind it."""
+    b = sx.XlaBuilder("two")
+    summed = sx.all_reduce(b.parameter(0, sx.f32[3]), sx.add)
+    return compiled(b.build(sx.all_gather(summed, 0, n)), n)
+
+
+def after_a_host_call(n: int, function: Callable[..., Any]) -> Any:
+    """An all_reduce of what a function of the host gives."""
+    sx.register_custom_call("mpi_host", function)
+    b = sx.XlaBuilder("host")
+    given = b.custom_call("mpi_host", [b.parameter(0, sx.f32[3])], sx.f32[3])
+    return compiled(b.build(sx.all_reduce(given, sx.add)), n)
+
+
+def compiled(program: sx.XlaComputation, n: int) -> Any:
+    executable = sx.compile(program, num_replicas=n)
+    executable.collective_timeout = LIMIT
+    return executable
+
+
+def met(run: Callable[[], Any]) -> str:
+    """The CollectiveError or other error that a run ends with, as text, and that it took no longer than it may."""
+    begin = time.monotonic()
+    try:
+        run()
+    except Exception as error:
+        assert time.monotonic() - begin < LIMIT + 5, "it took too long"
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def raises(rank: int, size: int) -> str:
+    """One process raises in a function of the host; the next run, of another program, works."""
+
+    def function(x: np.ndarray) -> np.ndarray:
+        if rank == 1:
+            raise ValueError("no luck")
+        return x
+
+    executable = after_a_host_call(size, function)
+    text = met(lambda: executable.execute_replicated([[X]] * size))
+    made = two_collectives(size).execute_replicated([[X]] * size)
+    assert made[0][0].tolist() == [size] * 3 * size
+    return text
+
+
+def raises_last(rank: int, size: int) -> str:
+    """One process raises behind the last collective, where the others are through; the program can run again."""
+    luck = [False]
+
+    def function(x: np.ndarray) -> np.ndarray:
+        if rank == 1 and not luck[0]:
+            raise ValueError("no luck")
+        return x
+
+    sx.register_custom_call("mpi_last", function)
+    b = sx.XlaBuilder("last")
+    summed = sx.all_reduce(b.parameter(0, sx.f32[3]), sx.add)
+    executable = compiled(b.build(b.custom_call("mpi_last", [summed], sx.f32[3])), size)
+    text = met(lambda: executable.execute_replicated([[X]] * size))
+    luck[0] = True
+    made = executable.execute_replicated([[X]] * size)
+    assert made[0][0].tolist() == [size] * 3
+    return text
+
+
+def overtaken(rank: int, size: int) -> str:
+    """A sender has given up, and has other data where it had the array, when its receiver comes."""
+    count = 1 << 22
+
+    def function(x: np.ndarray) -> np.ndarray:
+        if rank == 1:
+            time.sleep(1.0)
+        return x
+
+    sx.register_custom_call("mpi_late", function)
+    b = sx.XlaBuilder("overtaken")
+    given = b.custom_call("mpi_late", [b.parameter(0, sx.f32[1])], sx.f32[1])
+    big = sx.broadcast_in_dim(sx.reshape(given, []), (count,), [])
+    executable = compiled(b.build(sx.collective_permute(big, [(0, 1)])), size)
+    executable.collective_timeout = 0.3 if rank == 0 else 10.0
+    b = sx.XlaBuilder("others")
+    others = sx.compile(b.build(b.parameter(0, sx.f32[count]) + 1.0))
+    text = met(lambda: executable.execute_replicated([[X[:1]]] * size, gather=False))
+    kept = [others(np.full(count, 98, np.float32)) for _ in range(4)] if rank == 0 else []
+    two_collectives(size).execute_replicated([[X]] * size)
+    return text if not kept or text != "no error" else "the sender has not waited"
+
+
+def killed(rank: int, size: int) -> str:
+    """One process is killed in the middle of a run."""
+
+    def function(x: np.ndarray) -> np.ndarray:
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+    executable = after_a_host_call(size, function)
+    return met(lambda: executable.execute_replicated([[X]] * size))
+
+
+def leaves(rank: int, size: int) -> str:
+    """One process ends without having run the program."""
+    executable = two_collectives(size)
+    return "" if rank == 1 else met(lambda: executable.execute_replicated([[X]] * size))
+
+
+def disagrees(rank: int, size: int) -> str:
+    """Processes come to two collectives in another order, by a condition that differs."""
+    b = sx.XlaBuilder("order")
+    x = b.parameter(0, sx.f32[3])
+    first = lambda y: sx.all_reduce(sx.all_gather(y, 0, size), sx.add)  # noqa: E731
+    second = lambda y: sx.all_gather(sx.all_reduce(y, sx.add), 0, size)  # noqa: E731
+    made = sx.conditional(sx.lt(sx.reshape(sx.slice(x, [0], [1], [1]), []), 1.0), x, first, x, second)
+    executable = compiled(b.build(made), size)
+    executable.collective_timeout = 60.0  # it is found out long before
+    return met(lambda: executable.execute_replicated([[X * device] for device in range(size)]))
+
+
+def never(rank: int, size: int) -> str:
+    """One process computes for longer than the others wait, and finds out when it comes."""
+
+    def function(x: np.ndarray) -> np.ndarray:
+        if rank == 1:
+            time.sleep(1.5)
+        return x
+
+    executable = after_a_host_call(size, function)
+    executable.collective_timeout = 0.5
+    return met(lambda: executable.execute_replicated([[X]] * size))
+
+
+def unreceived(rank: int, size: int) -> str:
+    """What device 0 sends is not received by device 1, which does nothing."""
+    b = sx.XlaBuilder("sends")
+    x = b.parameter(0, sx.f32[3])
+    token = sx.send_with_token(x, b.create_token(), 1, [(0, 1)])
+    executable = compiled(b.build(x), size)
+    assert token is not None
+    return met(lambda: executable.execute_replicated([[X]] * size))
+
+
+def shares(rank: int, size: int) -> str:
+    """Devices that cannot be shared equally."""
+    return met(lambda: two_collectives(size + 1).execute_replicated([[X]] * (size + 1)))
+
+
+_ALL = (raises, raises_last, overtaken, killed, leaves, disagrees, never, unreceived, shares)
+SCENARIOS = {s.__name__: s for s in _ALL}
+
+
+def main() -> None:
+    world = sx.distributed.initialize()
+    for name in sys.argv[2:]:
+        text = SCENARIOS[name](world.rank, world.size)
+        (Path(sys.argv[1]) / f"{name}{world.rank}").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What goes wrong in one process of many: every other one ends with a CollectiveError that says what, where and who."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.mpi_launch import needs_mpi, start
+
+pytestmark = needs_mpi
+
+PROCESSES = 3
+
+
+ONE_AFTER_ANOTHER = ("raises", "raises_last", "overtaken", "disagrees", "never", "unreceived", "shares", "leaves")
+
+
+def read(folder: Path, scenario: str) -> list[str]:
+    """What each process said, in the order of their numbers; nothing from one that said nothing."""
+    files = [folder / f"{scenario}{rank}" for rank in range(PROCESSES)]
+    return [file.read_text() if file.exists() else "" for file in files]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the same processes said in all scenarios: after each of them the next run works."""
+    folder = tmp_path_factory.mktemp("mpi")
+    done = start(PROCESSES, "tests.distributed.mpi_failures", str(folder), *ONE_AFTER_ANOTHER)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_process_that_raises_stops_the_others_and_the_next_run_works(folder: Path) -> None:
+    texts = read(folder, "raises")
+    assert texts[1] == "ValueError: no luck"
+    for text in (texts[0], texts[2]):
+        assert text.startswith("CollectiveError: all_reduce: host: process 1: no luck")
+        assert "mpi_failures.py" in text
+        assert "group     devices 0, 1, 2" in text
+        assert "device 1  process 1: " in text
+
+
+def test_a_process_that_raises_when_the_others_are_through_can_run_the_program_again(folder: Path) -> None:
+    texts = read(folder, "raises_last")
+    assert texts[1] == "ValueError: no luck"
+    for text in (texts[0], texts[2]):
+        assert text.startswith("CollectiveError: execute_replicated: the results of all devices could not be gathered")
+
+
+def test_what_a_sender_that_gave_up_has_in_its_place_is_no_result(folder: Path) -> None:
+    texts = read(folder, "overtaken")
+    assert "not everybody has come within the time limit" in texts[0]
+    assert texts[1].startswith("CollectiveError: collective_permute: overtaken: process 0: ")
+
+
+def test_a_process_that_is_killed_is_missed(tmp_path: Path) -> None:
+    start(PROCESSES, "tests.distributed.mpi_guard", "tests.distributed.mpi_failures", str(tmp_path), "killed")
+    texts = read(tmp_path, "killed")
+    assert texts[1] == ""
+    for text in (texts[0], texts[2]):
+        assert text.startswith("CollectiveError: all_reduce: host: ")
+        assert "process 1 (pid " in text
+        assert "is gone" in text
+        assert "group     devices 0, 1, 2" in text
+
+
+def test_a_process_that_ends_early_is_missed(folder: Path) -> None:
+    texts = read(folder, "leaves")
+    for text in (texts[0], texts[2]):
+        assert text.startswith("CollectiveError: all_reduce: two: ")
+        assert "process 1 has ended" in text
+
+
+def test_another_order_of_collectives_is_found_out_before_the_time_limit(folder: Path) -> None:
+    texts = read(folder, "disagrees")
+    assert all("devices wait for one another in different operations" in text for text in texts)
+    assert texts[0].startswith("CollectiveError: all_gather: order")
+    assert ": all_reduce from" in texts[0]
+    assert texts[1].startswith("CollectiveError: all_reduce: order")
+    assert "device 0  process 0: all_gather from" in texts[1] + texts[2]
+
+
+def test_a_process_that_does_not_come_in_time(folder: Path) -> None:
+    texts = read(folder, "never")
+    assert all(text.startswith("CollectiveError: ") for text in texts)
+    assert all("not everybody has come within the time limit" in text for text in texts)
+    assert "gives no answer: it computes, or has stopped" in texts[0] + texts[2]
+
+
+def test_what_nobody_receives_is_named(folder: Path) -> None:
+    texts = read(folder, "unreceived")
+    assert texts[0].startswith("CollectiveError: send: sends: nobody has received what was sent to device 1: process 1 ")
+    assert "has ended its run" in texts[0]
+    assert "mpi_failures.py" in texts[0]
+    assert all(text.startswith("CollectiveError: ") for text in texts)
+
+
+def test_devices_that_cannot_be_shared_are_refused(folder: Path) -> None:
+    for text in read(folder, "shares"):
+        assert text.startswith("ExecutionError: a program for 4 device(s) cannot run in 3 processes")

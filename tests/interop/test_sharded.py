@@ -1,0 +1,214 @@
+"""Programs on sharded arrays as text, on several devices of this process; the oracle is the same program on one."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.dialects.contexts import stablehlo_context
+from tests.interop.sharded_random import random_program
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+HEAD = """
+module @sharded attributes {mhlo.num_partitions = 4 : i32} {
+  sdy.mesh @grid = <["x"=2, "y"=2]>
+"""
+PRODUCT = (
+    HEAD
+    + """
+  func.func public @main(%x: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@grid, [{"x"}, {"y"}]>})
+      -> (tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@grid, [{"x"}, {}]>}) {
+    %t = stablehlo.transpose %x, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>
+    %p = stablehlo.dot_general %x, %t, contracting_dims = [1] x [0]
+        : (tensor<8x4xf32>, tensor<4x8xf32>) -> tensor<8x8xf32>
+    return %p : tensor<8x8xf32>
+  }
+}
+"""
+)
+
+
+class TestExecutable:
+    def test_whole_arrays_and_parts(self) -> None:
+        executable = sx.compile(PRODUCT)
+        assert (executable.num_replicas, executable.num_partitions) == (1, 4)
+        assert (executable.parameters[0].shape, executable.results[0].shape) == ((4, 2), (4, 8))
+        np.testing.assert_array_equal(executable(X), X @ X.T)
+        np.testing.assert_array_equal(executable.execute([X])[0], X @ X.T)
+        parts = [[X[:4, :2].copy()], [X[:4, 2:].copy()], [X[4:, :2].copy()], [X[4:, 2:].copy()]]
+        results = executable.execute_replicated(parts)
+        for device, (result,) in enumerate(results):
+            np.testing.assert_array_equal(result, (X @ X.T)[:4] if device < 2 else (X @ X.T)[4:])
+
+    def test_shardings(self) -> None:
+        executable = sx.compile(PRODUCT)
+        assert executable.input_shardings is not None
+        assert executable.output_shardings is not None
+        assert executable.input_shardings[0].parts[2] == ((4, 8), (0, 2))
+        assert executable.output_shardings[0].index(1) == (slice(0, 4), slice(0, 8))
+        assert not executable.output_shardings[0].is_replicated
+        assert sx.compile(PRODUCT, num_partitions=1).input_shardings is None
+
+    def test_replicas(self) -> None:
+        """Every replica does the same; groups of devices stay within one."""
+        executable = sx.compile(PRODUCT, num_replicas=2)
+        assert executable.num_replicas == 2
+        np.testing.assert_array_equal(executable(X), X @ X.T)
+
+    def test_stages(self) -> None:
+        executable = sx.compile(PRODUCT)
+        assert "sdy.mesh" in executable.ir("source")
+        assert "tensor<8x4xf32>" in executable.ir("source")
+        lowered = executable.ir("stablehlo")
+        assert "all_reduce" in lowered
+        assert "tensor<4x2xf32>" in lowered
+        assert "sdy" not in lowered
+
+    def test_saved(self, tmp_path: Path) -> None:
+        path = tmp_path / "program"
+        sx.compile(PRODUCT).save(path)
+        np.testing.assert_array_equal(sx.load_executable(path)(X), X @ X.T)
+
+    def test_one_partition(self) -> None:
+        np.testing.assert_array_equal(sx.compile(PRODUCT, num_partitions=1)(X), X @ X.T)
+
+    def test_wrong_arguments(self) -> None:
+        executable = sx.compile(PRODUCT)
+        with pytest.raises(sx.ExecutionError, match=r"argument 0 takes float32\[8,4\], .* float32\[4,2\] came"):
+            executable(X[:4, :2])
+        with pytest.raises(sx.ExecutionError, match="takes 1 whole array"):
+            executable(X, X)
+        with pytest.raises(sx.ExecutionError, match="an array of float64"):
+            executable(X.astype(np.float64))
+
+    def test_wrong_number_of_partitions(self) -> None:
+        with pytest.raises(sx.UnsupportedError, match=r'mesh of 4 devices \("x"=2, "y"=2\).*8 partitions') as caught:
+            sx.compile(PRODUCT, num_partitions=8)
+        assert "num_partitions=4" in str(caught.value)
+
+    def test_other_order_of_devices(self) -> None:
+        text = PRODUCT.replace('"y"=2]>', '"y"=2], device_ids=[3, 1, 0, 2]>')
+        executable = sx.compile(text)
+        np.testing.assert_array_equal(executable(X), X @ X.T)
+        corners = {3: X[:4, :2], 1: X[:4, 2:], 0: X[4:, :2], 2: X[4:, 2:]}
+        results = executable.execute_replicated([[corners[d].copy()] for d in range(4)])
+        np.testing.assert_array_equal(results[3][0], (X @ X.T)[:4])
+        np.testing.assert_array_equal(results[0][0], (X @ X.T)[4:])
+
+
+class TestWarnings:
+    def test_what_is_computed_whole_is_named(self) -> None:
+        text = (
+            HEAD
+            + """
+          func.func public @main(%x: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@grid, [{"x"}, {}]>})
+              -> tensor<8x4xf32> {
+            %r = stablehlo.reverse %x, dims = [0] : tensor<8x4xf32>
+            return %r : tensor<8x4xf32>
+          }
+        }
+        """
+        )
+        with pytest.warns(sx.ReplicationWarning, match=r"stablehlo.reverse: each of 4 devices computes all of it"):
+            executable = sx.compile(text)
+        np.testing.assert_array_equal(executable(X), X[::-1])
+
+    def test_nothing_to_warn_of(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            sx.compile(PRODUCT)
+
+
+class TestRefused:
+    def test_sums_that_are_not_added_up(self) -> None:
+        text = (
+            HEAD
+            + """
+          func.func public @main(%x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@grid, [{}]>}) -> tensor<8xf32> {
+            %r = sdy.all_reduce {"x"} %x out_sharding=<@grid, [{}]> : tensor<8xf32>
+            return %r : tensor<8xf32>
+          }
+        }
+        """
+        )
+        with pytest.raises(sx.UnsupportedError, match="sums that are not added up"):
+            sx.compile(text)
+
+
+class TestProgramsOfDevices:
+    def test_a_mesh_alone_partitions_nothing(self) -> None:
+        """Groups of devices may be written as axes of a mesh in a program that each device runs as it stands."""
+        text = (
+            HEAD
+            + """
+          func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+            %r = "stablehlo.all_reduce"(%x) <{
+              channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids,
+              replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>
+            }> ({
+            ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+              %s = stablehlo.add %a, %b : tensor<f32>
+              stablehlo.return %s : tensor<f32>
+            }) : (tensor<2xf32>) -> tensor<2xf32>
+            return %r : tensor<2xf32>
+          }
+        }
+        """
+        )
+        arrays = [[np.full(2, d, np.float32)] for d in range(4)]
+        results = sx.compile(text).execute_replicated(arrays)
+        assert [float(r[0][0]) for r in results] == [2, 4, 2, 4]
+
+    def test_groups_as_axes_in_a_manual_computation(self) -> None:
+        text = (
+            HEAD
+            + """
+          func.func public @main(%x: tensor<8x4xf32>) -> tensor<4x4xf32> {
+            %0 = sdy.manual_computation(%x) in_shardings=[<@grid, [{"x"}, {"y"}]>] out_shardings=[<@grid, [{}, {"y"}]>]
+                manual_axes={"x", "y"} (%p: tensor<4x2xf32>) {
+              %r = "stablehlo.all_reduce"(%p) <{
+                channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids,
+                replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @grid,
+                                                                    axes = [#stablehlo.axis_ref<name = "x">]>
+              }> ({
+              ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+                %s = stablehlo.add %a, %b : tensor<f32>
+                stablehlo.return %s : tensor<f32>
+              }) : (tensor<4x2xf32>) -> tensor<4x2xf32>
+              sdy.return %r : tensor<4x2xf32>
+            } : (tensor<8x4xf32>) -> tensor<4x4xf32>
+            return %0 : tensor<4x4xf32>
+          }
+        }
+        """
+        )
+        np.testing.assert_array_equal(sx.compile(text)(X), X[:4] + X[4:])
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.filterwarnings("ignore::stablexla.dialects.errors.ReplicationWarning")
+def test_random(seed: int) -> None:
+    exported, arrays = random_program(seed)
+    kept = [arrays[i] for i in exported.module_kept_var_idx]
+    module = exported.mlir_module_serialized
+    wanted = sx.compile(module, num_partitions=1).execute(kept)
+    for result, want in zip(sx.compile(module).execute(kept), wanted, strict=True):
+        np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-4)
+
+
+def test_nothing_is_left_in_the_context() -> None:
+    """Partitioning many modules leaves no operation that something else still uses."""
+    import jaxlib.mlir.ir as ir
+
+    from stablexla.targets.partition import partitioned
+
+    with stablehlo_context():
+        for _ in range(20):
+            made = partitioned(ir.Module.parse(PRODUCT))
+            assert made is not None
+            assert made.module.operation.verify()
