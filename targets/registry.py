@@ -27,12 +27,14 @@ class Target:
         pipeline: the steps for given options.
         load: makes the last step's module callable: a function of arrays with `execute(sequence)` and `__call__`.
         texts: for stages that are read as something else than MLIR, what gives their text.
+        is_saved: what `load` gives can be written to a file, and so be kept in a cache.
     """
 
     name: str
     pipeline: Callable[[CompileOptions], Pipeline]
     load: Callable[[Any, Signature, CompileOptions], Any]
     texts: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    is_saved: bool = True
 
 
 def _cpu() -> Target:

@@ -9,7 +9,7 @@ from typing import Any
 
 import mlir.ir as ir
 
-from stablexla.dialects.errors import ExecutionError
+from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.targets.gpu.emit import ON_HOST
 from stablexla.targets.gpu.to_ptx import ptx_of
 from stablexla.targets.options import CompileOptions
@@ -25,6 +25,7 @@ class GpuFunction:
     constants: tuple[Any, ...] = ()
     aliases: dict[int, int]
     host: Host | None = None
+    collectives: tuple[Any, ...] = ()
 
     def __init__(self, signature: Signature, ptx: str) -> None:
         self.name = signature.name
@@ -37,10 +38,29 @@ class GpuFunction:
         return self.execute(arguments)
 
     def execute(self, arguments: Sequence[object], donate: bool = False) -> list[Any]:
-        """Raises ExecutionError where there is no driver."""
+        """Raises ExecutionError: there is no driver, or, where there is one, no runtime yet."""
         if not has_driver():
             raise ExecutionError(f"{self.name}: no CUDA driver", hint="libcuda.so.1, which comes with NVIDIA's driver")
         raise ExecutionError(f"{self.name}: the runtime for GPUs is not there yet")
+
+    def execute_replicated(self, *_: object) -> list[list[Any]]:
+        """Raises ExecutionError, as `execute` does."""
+        return [self.execute(())]
+
+    def seed(self, number: int) -> None:
+        """Nothing depends on it, as long as nothing is run."""
+
+    @property
+    def flush_denormals(self) -> bool:
+        """What a saved program would begin with.
+
+        Raises:
+            CompileError: always.
+        """
+        raise CompileError(
+            f"{self.name}: programs for GPUs cannot be saved or compiled in another process yet",
+            hint='write what ir("ptx") gives',
+        )
 
 
 def has_driver() -> bool:

@@ -24,6 +24,7 @@ def gpu_target(text: str) -> Target:
         lambda options: gpu_pipeline(name, options),
         load_on_cpu if name.emulated else load,
         {} if name.emulated else {"ptx": _ptx},
+        is_saved=name.emulated,
     )
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import ModuleType
+
 import numpy as np
 import pytest
 
 import stablexla as sx
 from stablexla.targets.gpu.engine import has_driver
+from stablexla.tools import compile as compile_
+from stablexla.tools import opt
 
 
 def scaled() -> sx.XlaComputation:
@@ -64,6 +69,53 @@ def test_without_a_driver_it_compiles_and_says_so() -> None:
         executable.execute([np.ones(100, np.float32)])
     with pytest.raises(sx.ExecutionError, match="no CUDA driver"):
         executable(np.ones(100, np.float32))
+
+
+@pytest.mark.skipif(has_driver(), reason="there is a driver")
+def test_nothing_is_run_on_several_devices_or_compared() -> None:
+    b = sx.XlaBuilder("summed")
+    computation = b.build(sx.cross_replica_sum(b.parameter(0, sx.f32[8])))
+    with pytest.warns(UserWarning, match="on the host, not on the GPU: collective"):
+        both = sx.compile(computation, target="gpu", num_replicas=2)
+    with pytest.raises(sx.ExecutionError, match="no CUDA driver"):
+        both.execute_replicated([[np.ones(8, np.float32)]] * 2)
+    with pytest.raises(sx.StablexlaError, match="no CUDA driver"):
+        sx.compile(scaled(), target="gpu").compare([np.ones(100, np.float32)])
+
+
+class TestFiles:
+    def test_none_are_written(self, tmp_path: Path) -> None:
+        with pytest.raises(sx.CompileError, match="cannot be saved"):
+            sx.compile(scaled(), target="gpu").save(tmp_path / "scaled.sxe")
+        with pytest.raises(sx.CompileError, match="cannot be saved"):
+            sx.compile(scaled(), target="gpu", options=sx.CompileOptions(isolated=True))
+
+    def test_the_cache_is_not_asked(self, tmp_path: Path) -> None:
+        executable = sx.compile(scaled(), target="gpu", options=sx.CompileOptions(cache=tmp_path))
+        assert ".target sm_80" in executable.ir("ptx")
+        assert not list(tmp_path.iterdir())
+
+
+class TestTools:
+    def test_stages(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        file = tmp_path / "scaled.mlir"
+        file.write_text(scaled().text())
+        assert opt.main([str(file), "--target=gpu:sm_90", "--stage=gpu"]) == 0
+        assert "gpu.launch_func" in capsys.readouterr().out
+        assert opt.main([str(file), "--target=gpu:sm_91"]) == 1
+        assert "there is no chip 'sm_91'" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("tool", "target", "said"),
+        [(opt, "tpu", "'tpu' is none of cpu, gpu"), (compile_, "gpu", "C libraries are for the CPU alone")],
+    )
+    def test_refused(
+        self, tool: ModuleType, target: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as ended:
+            tool.main(["program.mlir", "-o", str(tmp_path / "program.o"), "--target", target])
+        assert ended.value.code == 2
+        assert said in capsys.readouterr().err
 
 
 def test_what_runs_on_the_host_is_named() -> None:
