@@ -20,7 +20,7 @@ from stablexla.dialects.errors import ShapeError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.dynamic_shapes import dynamic_result, in_steps, needs_steps
 from stablexla.op import XlaOp
-from stablexla.ops.device_pairs import checked_pairs
+from stablexla.ops.device_pairs import channel_number, checked_pairs
 from stablexla.ops.registry import NUMBER, operation
 from stablexla.source import Locations, user_line
 
@@ -257,7 +257,7 @@ class XlaBuilder:
         """
         with checking("recv", shape=shape, channel_handle=channel_handle) as rule:
             rule("C3", isinstance(shape, Shape) and shape.is_array, "shape must be that of an array", "sx.f32[2, 3]")
-            handle = rule.integer("channel_handle", channel_handle)
+            handle = channel_number(rule, "channel_handle", channel_handle)
             pairs = checked_pairs(rule, source_target_pairs)
         if pairs:
             from stablexla.ops.effects import recv_with_token

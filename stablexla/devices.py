@@ -19,6 +19,7 @@ from stablexla.tuple_tree import TupleTree
 
 Array = npt.NDArray[Any]
 Leaves = Callable[[Sequence[object]], Sequence[object]]
+Arguments = list[Sequence[object]]
 
 TIME_LIMIT = 60.0
 """Seconds that a device waits for others, unless the executable says otherwise."""
@@ -83,7 +84,7 @@ class Devices:
                 f"{self._name}: the program runs on {self.count} devices, {len(local)} of them in this process",
                 hint="executable.execute_replicated([arguments of device 0, arguments of device 1, ...])",
             )
-        (made,) = self._run([leaves], local, donate)
+        (made,) = self._run(lambda: [leaves], local, donate)
         return made
 
     def execute_replicated(
@@ -97,7 +98,7 @@ class Devices:
             )
         local = self.local
         own = arguments if len(local) == self.count else arguments[local.start : local.stop]
-        made = self._run([self._leaves(a, local.start + i) for i, a in enumerate(own)], local, donate)
+        made = self._run(lambda: [self._leaves(a, local.start + i) for i, a in enumerate(own)], local, donate)
         if len(local) == self.count:
             return made
         if gather:
@@ -109,15 +110,26 @@ class Devices:
         rest[local.start : local.stop] = made
         return rest
 
-    def _run(self, arguments: list[Sequence[object]], local: range, donate: bool) -> list[list[Array]]:
+    def _run(self, arguments: Callable[[], Arguments], local: range, donate: bool) -> list[list[Array]]:
         if not self._is_prepared and len(local) != self.count:
             _distributed().prepare(self._function.collectives, len(local), time_limit=self.time_limit)
             self._is_prepared = True
+        given = self._fitting(arguments, local)
         if self._bounded is None:
-            return self._function.execute_replicated(arguments, local.start, donate, self.time_limit)
-        given = [self._named(d, self._bounded.in_bounds, own) for d, own in zip(local, arguments, strict=True)]
+            return self._function.execute_replicated(given, local.start, donate, self.time_limit)
         made = self._function.execute_replicated(given, local.start, False, self.time_limit)
         return [self._bounded.cut(each) for each in made]
+
+    def _fitting(self, arguments: Callable[[], Arguments], local: range) -> Arguments:
+        """What the function takes. Where arguments do not fit, the other processes are told that no run begins here."""
+        try:
+            given = arguments()
+            if self._bounded is None:
+                return given
+            return [self._named(d, self._bounded.in_bounds, own) for d, own in zip(local, given, strict=True)]
+        except ExecutionError as error:
+            self._function.refuse(error.summary, len(local))
+            raise
 
     def _leaves(self, arguments: Sequence[object] | None, device: int) -> Sequence[object]:
         """The arguments of a device as arrays, those of tuples one by one."""

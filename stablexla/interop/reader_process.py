@@ -96,8 +96,15 @@ def _write_hlo_proto(data: bytes, context: Any) -> bytes:
 
 
 def _write_hlo_text(data: bytes, context: Any) -> bytes:
+    import jaxlib.mlir.ir as ir
+
     text: str = _computation(data).as_hlo_text()
-    return text.encode()
+    header, end, rest = text.partition("\n")
+    attributes = ir.Module.parse(data, context).operation.attributes
+    for name, said in (("mhlo.num_replicas", "replica_count"), ("mhlo.num_partitions", "num_partitions")):
+        if name in attributes:
+            header += f", {said}={ir.IntegerAttr(attributes[name]).value}"
+    return (header + end + rest).encode()
 
 
 def _computation(data: bytes) -> Any:

@@ -17,7 +17,7 @@ from stablexla.computation import Computation, XlaComputation
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops import elementwise
-from stablexla.ops.device_pairs import PAIRS, Pairs, checked_pairs, checked_rows, table_attribute
+from stablexla.ops.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, checked_rows, table_attribute
 from stablexla.ops.effects import DEVICE_TO_DEVICE
 from stablexla.ops.registry import NUMBER, operation
 
@@ -173,6 +173,7 @@ def all_to_all(
             rule("C3", 0 <= joined < x.shape.rank, f"concat_dimension: {joined} is no dimension of {x.shape}")
             size = x.shape.dimensions[split]
             rule("C2", size % count == 0, f"dimension {split} of size {size} can't be split into {count} equal blocks")
+        _check_channel(rule, channel_id)
         groups = _groups(rule, "C5", "C7", replica_groups)
         fits = all(len(group) == count for group in groups)
         rule("C8", fits, f"each of replica_groups must have split_count, {count}, members")
@@ -209,6 +210,7 @@ def collective_broadcast(operand: XlaOp, replica_groups: Groups, channel_id: int
     with checking("collective_broadcast", operand=operand, replica_groups=replica_groups) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
+        _check_channel(rule, channel_id)
         groups = _groups(rule, "C1", "C2", replica_groups, all_devices=False)
     return x.builder.emit("stablehlo.collective_broadcast", [x], x.shape, _group_attributes(x, groups, channel_id))
 
@@ -234,6 +236,7 @@ def collective_permute(operand: XlaOp, source_target_pairs: Pairs, channel_id: i
     with checking("collective_permute", operand=operand, source_target_pairs=source_target_pairs) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
+        _check_channel(rule, channel_id)
         pairs = checked_pairs(rule, source_target_pairs)
     attributes = {PAIRS: table_attribute(pairs, 2, x.builder.context), **_channel(x, channel_id)}
     return x.builder.emit("stablehlo.collective_permute", [x], x.shape, attributes)
@@ -282,8 +285,8 @@ def reduce_scatter(
             rule("", size > 0, f"dimension {place} must not have size 0: StableHLO refuses that")
             rule("C1", size % count == 0, f"dimension {place} of size {size} can't be split into {count} equal blocks")
         groups = _groups(rule, "C3", "C5", replica_groups)
-        _check_count(rule, "C1", groups, count, channel_id, use_global_device_ids)
         _check_global(rule, "C6", channel_id, use_global_device_ids)
+        _check_count(rule, "C1", groups, count, channel_id, use_global_device_ids)
         bodies = [_reducer(rule, "C7", [x], computation) for x in xs]
     attributes = {
         "scatter_dimension": place,
@@ -367,7 +370,13 @@ def _groups(
     return groups
 
 
+def _check_channel(rule: Rules, channel_id: int | None) -> None:
+    if channel_id is not None:
+        channel_number(rule, "channel_id", channel_id)
+
+
 def _check_global(rule: Rules, number: str, channel_id: int | None, use_global_device_ids: bool) -> None:
+    _check_channel(rule, channel_id)
     holds = not use_global_device_ids or (channel_id is not None and channel_id > 0)
     rule(number, holds, "use_global_device_ids needs a channel_id above 0")
 

@@ -18,6 +18,13 @@ PAIRS = "source_target_pairs"
 Pairs = Sequence[tuple[int, int]]
 
 
+def channel_number(rule: Rules, name: str, value: object) -> int:
+    """The number of a channel, which has 64 bits."""
+    number = rule.integer(name, value)
+    rule("", -(1 << 63) <= number < 1 << 63, f"{name} must fit into 64 bits")
+    return number
+
+
 def checked_pairs(rule: Rules, given: Pairs) -> list[tuple[int, ...]]:
     """The pairs; each device sends, and gets something, at most once (C1 to C4)."""
     pairs = checked_rows(rule, PAIRS, given)

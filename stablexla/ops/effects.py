@@ -8,7 +8,7 @@ from __future__ import annotations
 from stablexla.checking import Operands, Rules, checking
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
-from stablexla.ops.device_pairs import PAIRS, Pairs, checked_pairs, table_attribute
+from stablexla.ops.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, table_attribute
 from stablexla.ops.registry import ANY, operation
 
 # Types of channels, as StableHLO numbers them.
@@ -145,7 +145,7 @@ def send(operand: XlaOp, channel_handle: int, source_target_pairs: Pairs = ()) -
     with checking("send", operand=operand, channel_handle=channel_handle) as rule:
         x = rule.op("operand", operand)
         rule("I1", x.shape.is_array, "operand must be an array")
-        rule.integer("channel_handle", channel_handle)
+        channel_number(rule, "channel_handle", channel_handle)
         pairs = checked_pairs(rule, source_target_pairs)
     if pairs:
         return send_with_token(x, x.builder.create_token(), channel_handle, source_target_pairs)
@@ -192,7 +192,7 @@ def _send(rule: Rules, operand: object, token: object, channel_handle: object, k
     x, before = rule.op("operand", operand), _token(rule, "I2", token)
     rule("I1", x.shape.is_array, "operand must be an array")
     rule.one_builder([x, before])
-    attributes = x.builder.channel(rule.integer("channel_handle", channel_handle), kind)
+    attributes = x.builder.channel(channel_number(rule, "channel_handle", channel_handle), kind)
     attributes |= _pairs(rule, pairs, x)
     return x.builder.emit("stablehlo.send", [x, before], Shape.token(), attributes)
 
@@ -235,7 +235,7 @@ def _recv(rule: Rules, token: object, shape: object, channel_handle: object, kin
     before = _token(rule, "I1", token)
     if not isinstance(shape, Shape) or not shape.is_array:
         rule.broken("C3", "shape must be that of an array", "sx.f32[2, 3]")
-    attributes = before.builder.channel(rule.integer("channel_handle", channel_handle), kind)
+    attributes = before.builder.channel(channel_number(rule, "channel_handle", channel_handle), kind)
     attributes |= _pairs(rule, pairs, before)
     return before.builder.emit("stablehlo.recv", [before], Shape.tuple((shape, Shape.token())), attributes)
 

@@ -1,9 +1,9 @@
 """Sums over all devices as operations of MLIR's `mpi` dialect, where the user asks for it: no pipeline has this pass.
 
-It goes behind the step `buffers`, and takes what the dialect and its lowering know: one group of all devices, each in a
-process of its own, numbers that MPI has a type for, and a computation that MPI has under a name. The rest stays with the
-native runtime, and so do extremes of floating-point numbers: MPI's lose NaN, which StableHLO's keep. Messages stay there
-too, since a blocking send may wait for its receiver.
+It goes behind the step `buffers`, and takes what the dialect and its lowering know: one group of all devices, each in
+a process of its own, numbers that MPI has a type for, and a computation that MPI has under a name. The native runtime
+does the rest; extremes of floating-point numbers too, since MPI's lose NaN, and messages, since a blocking send may
+wait for its receiver.
 """
 
 from __future__ import annotations

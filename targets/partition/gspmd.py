@@ -36,6 +36,8 @@ def written_sharding(op: Any, key: str, shape: Sequence[int], devices: int) -> S
 
 def sharding_of(text: str, shape: Sequence[int], devices: int) -> Sharding:
     """A text as a sharding of an array."""
+    if "unreduced" in text:
+        raise UnsupportedError(f"an array of sums that are not added up yet: {text}", operation=KEY)
     tiles = _TILES.search(text)
     if tiles is None:
         if any(word in text for word in ("replicated", "maximal", "manual", "unknown")):
@@ -48,6 +50,11 @@ def sharding_of(text: str, shape: Sequence[int], devices: int) -> Sharding:
     columns = coordinates_of(sizes, order)
     axes = [tuple(split_axis(f"d{i}", n, c)) for i, (n, c) in enumerate(zip(sizes, columns, strict=True))]
     return fitting(shape, tuple(axes[: len(shape)]))
+
+
+def is_manual(op: Any) -> bool:
+    """Whether a text says that an operation is in a region that computes on parts."""
+    return KEY in op.attributes and "manual" in str(op.attributes[KEY])
 
 
 def _numbers(text: str) -> list[int]:
@@ -129,7 +136,7 @@ def _constrain(op: Any, known: dict[Axis, str], devices: int) -> None:
         for other in crossings:
             other.attributes[BEFORE] = op.attributes[KEY]
     text = str(hlo_ir.StringAttr(op.attributes[KEY]).value)
-    if "manual" in text:
+    if is_manual(op):
         result.replace_all_uses_with(value)
         op.erase()
         return

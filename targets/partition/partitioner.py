@@ -22,7 +22,7 @@ from stablexla.targets.partition.axes import Axes, Axis, Sharding, axes_of, loca
 from stablexla.targets.partition.effects import has_effect, once
 from stablexla.targets.partition.emit import Emitter, like
 from stablexla.targets.partition.factors import Factors, factors_of
-from stablexla.targets.partition.gspmd import BEFORE, FULL_TO_SHARD, KEY, SHARD_TO_FULL, written_sharding
+from stablexla.targets.partition.gspmd import BEFORE, FULL_TO_SHARD, KEY, SHARD_TO_FULL, is_manual, written_sharding
 from stablexla.targets.partition.local import (
     adapt,
     constant_of,
@@ -284,7 +284,7 @@ class Partitioner:
 
     def _compute(self, op: Any, behind: Any) -> None:
         parts = [self._parts[value] for value in op.operands]
-        if has_effect(op) and not self._context:
+        if has_effect(op) and not self._context and not is_manual(op):
             self._compute_once(op)
             return
         wanted = self._wanted(op)

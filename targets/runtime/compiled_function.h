@@ -70,6 +70,8 @@ class CompiledFunction {
   std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count, bool donate = false) const;
   // The results of the devices [first, first + number of arguments), which run at once; the others are in other
   // processes. `seconds` limits how long a device waits for others, less than 0 for ever. Throws nb::python_error.
+  // Tells the other processes that this one, with so many of the devices, does not take part in the run that is next.
+  void refuse(const std::string& why, int count) const;
   std::vector<std::vector<nb::object>> execute_replicated(const std::vector<nb::object>& arguments, int first,
                                                           bool donate, double seconds) const;
   std::string repr() const;

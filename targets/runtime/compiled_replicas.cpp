@@ -176,7 +176,13 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
   const std::size_t count = arguments.size();
   if (count == 0 || first < 0 || static_cast<std::size_t>(first) + count > static_cast<std::size_t>(num_devices))
     cold_path("raise_wrong_devices", kCollectiveErrors)(name, num_devices, first, count);
-  std::vector<DeviceCall> calls = prepare_all(arguments, first, donate);
+  std::vector<DeviceCall> calls;
+  try {
+    calls = prepare_all(arguments, first, donate);
+  } catch (nb::python_error& error) {
+    refuse(nb::str(error.value()).c_str(), static_cast<int>(count));
+    throw;
+  }
   std::unique_ptr<DeviceThreads> threads;
   try {
     threads = std::make_unique<DeviceThreads>(count - 1);
@@ -190,6 +196,12 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
   std::vector<std::vector<nb::object>> made;
   for (DeviceCall& call : calls) made.push_back(std::move(call.made));
   return made;
+}
+
+// A run that does not begin here because of its arguments. The other processes count it, and must not wait for this one.
+void CompiledFunction::refuse(const std::string& why, int count) const {
+  Transport* others = count < num_devices ? transport() : nullptr;
+  if (others != nullptr) others->failed({program_, others->begin(program_, name), count}, why);
 }
 
 void CompiledFunction::raise_stopped(DeviceRun& run, std::vector<DeviceCall>& calls) const {

@@ -30,13 +30,13 @@ bool DeviceRun::receive(Device& device, const Collective& what, void** outputs) 
   for (auto [source, target] : what.pairs) {
     if (target != device.number) continue;
     if (is_here(source)) return receive_here(device, what, {what.channel, source, target}, outputs);
+    const std::vector<int> both{source, target};
     if (transport_ == nullptr) {
-      const std::vector<int> both{source, target};
       stop(Stop::kElsewhere, device.number, what.number, &both);
       return false;
     }
     Failure said = transport_->receive(key_, what, source, target, outputs, deadline(), waiting(device));
-    if (!said.summary.empty()) stop(Stop::kTransport, device.number, what.number, nullptr, std::move(said));
+    if (!said.summary.empty()) stop(Stop::kTransport, device.number, what.number, &both, std::move(said));
     return !is_stopped();
   }
   return true;

@@ -186,6 +186,8 @@ NB_MODULE(_runtime, m) {
       .def("execute", &execute, "arguments"_a, "donate"_a = false,
            "Calls the program; always a list of arrays. With `donate`, those in `aliases` may lie where their argument "
            "lay.")
+      .def("refuse", &CompiledFunction::refuse, "why"_a, "count"_a,
+           "Tells the other processes that this one, with `count` of the devices, takes no part in the run that is next.")
       .def("execute_replicated", &execute_replicated, "arguments"_a, "first"_a = 0, "donate"_a = false,
            "time_limit"_a.none() = 60.0,
            "Calls the program for the devices from `first` on at once, one for each row of arguments, and gives a row\n"

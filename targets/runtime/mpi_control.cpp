@@ -181,10 +181,10 @@ std::string MpiControl::trouble(RunKey run) {
   return found == failures_.end() ? "" : found->second;
 }
 
-std::string MpiControl::new_trouble(RunKey run) {
+std::string MpiControl::new_trouble(RunKey run, int looks) {
   {
     std::lock_guard lock(mutex_);
-    for (int i = 0; i < 3; ++i) drain();  // a look may take in another message than the one that is looked for
+    for (int i = 0; i < looks; ++i) drain();
   }
   return trouble(run);
 }
@@ -211,11 +211,12 @@ void MpiControl::failed(RunKey run, const std::string& why) {
     if (process != rank_ && left_.count(process) == 0) post(process, message);
 }
 
+// Also to those that leave: they wait to hear it of everybody.
 void MpiControl::leave() {
   std::lock_guard lock(mutex_);
   drain();
   for (int process = 0; process < size(); ++process)
-    if (process != rank_ && left_.count(process) == 0) post(process, message_of(kLeft, Place{}));
+    if (process != rank_ && dead_.count(process) == 0) post(process, message_of(kLeft, Place{}));
 }
 
 void MpiControl::enter(Wait& wait) {
@@ -262,13 +263,12 @@ bool MpiControl::is_quiet() {
 std::string MpiControl::look(Wait& wait) {
   std::lock_guard lock(mutex_);
   drain();
-  if (wait.fatal) return wait.why;
   const auto failure = failures_.find({wait.place.run.program, wait.place.run.number});
-  if (failure != failures_.end()) {
+  if (failure != failures_.end()) {  // it says more than that somebody has ended its run, which may have come with it
     wait.fatal = true;
     wait.why = failure->second;
-    return wait.why;
   }
+  if (wait.fatal) return wait.why;
   for (auto& [device, where] : wait.missing) {
     const std::string death = death_of(device / wait.place.run.local);
     if (death.empty()) continue;

@@ -46,7 +46,8 @@ class MpiControl {
   std::uint64_t begin(std::uint64_t program);
   // What another process says is wrong with the run; "" where nothing is.
   std::string trouble(RunKey run);
-  std::string new_trouble(RunKey run);  // the same with what has just come
+  // The same with what has come meanwhile, found in so many looks; a look takes in one message of any kind.
+  std::string new_trouble(RunKey run, int looks);
   void end(RunKey run);
   void failed(RunKey run, const std::string& why);
   void leave();  // tells the others that this process ends

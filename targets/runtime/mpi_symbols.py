@@ -54,8 +54,12 @@ def addresses(names: Iterable[str]) -> dict[str, int]:
     if not wanted or not _used:
         return {}
     library = ctypes.CDLL(_used[0].path)
-    found = {name: getattr(library, name) for name in wanted if hasattr(library, name)}
-    return {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in found.items()}
+    # Open MPI's sum is ompi_mpi_op_sum; MLIR calls it ompi_mpi_sum.
+    spelled = {name: (name, name.replace("ompi_mpi_", "ompi_mpi_op_")) for name in wanted}
+    found = {
+        name: [getattr(library, each) for each in both if hasattr(library, each)] for name, both in spelled.items()
+    }
+    return {name: ctypes.cast(these[0], ctypes.c_void_p).value or 0 for name, these in found.items() if these}
 
 
 def check_world(collectives: Iterable[Mapping[str, Any]], num_devices: int) -> None:

@@ -60,9 +60,16 @@ void MpiTransport::failed(RunKey run, const std::string& why) {
   control_.failed(run, why);
 }
 
-bool MpiTransport::is_good(RunKey run, const MpiMessages& messages, MpiWait& wait) {
+// Where nobody has looked for a while, much may have come before the message about a failure.
+int MpiTransport::looks() {
+  const auto now = Clock::now().time_since_epoch();
+  return now - Clock::duration(last_end_.load(std::memory_order_relaxed)) > std::chrono::milliseconds(1) ? 500 : 3;
+}
+
+bool MpiTransport::is_good(RunKey run, const MpiMessages& messages, int looks, MpiWait& wait) {
+  last_end_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   if (!messages.took_from_senders()) return true;
-  std::string trouble = control_.new_trouble(run);
+  std::string trouble = control_.new_trouble(run, looks);
   if (trouble.empty()) return true;
   wait.fail(std::move(trouble));
   return false;
@@ -94,6 +101,7 @@ const MpiTransport::Plan& MpiTransport::plan_of(RunKey run, const Collective& wh
 
 Failure MpiTransport::run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
                           const std::vector<Member>& local, Deadline deadline, const Waiting& waiting) {
+  const int looks = this->looks();
   const Plan& plan = plan_of(run, what, group);
   MpiGroup members = plan.group;
   auto next = local.begin();
@@ -112,7 +120,8 @@ Failure MpiTransport::run(RunKey run, std::uint64_t visit, const Collective& wha
     for (int& process : heard) process = plan.processes[static_cast<std::size_t>(process)];
     return heard;
   });
-  if (!MpiData(what, members, messages, wait).run() || !is_good(run, messages, wait)) return wait.failure();
+  if (!MpiData(what, members, messages, wait).run() || !is_good(run, messages, looks, wait))
+    return wait.failure();
   return {};
 }
 
@@ -199,6 +208,7 @@ Failure MpiTransport::send(RunKey run, const Collective& what, int source, int t
 
 Failure MpiTransport::receive(RunKey run, const Collective& what, int source, int target, void** outputs,
                               Deadline deadline, const Waiting& waiting) {
+  const int looks = this->looks();
   const Place route = route_of(run, what, source, target, false);
   const std::string text = text_of(what);
   const std::vector<int> here{target}, awaited{source};
@@ -214,7 +224,7 @@ Failure MpiTransport::receive(RunKey run, const Collective& what, int source, in
   const bool is_one = what.operands.size() == 1;
   char* room = is_one ? static_cast<char*>(outputs[0]) : messages.room(static_cast<std::size_t>(bytes));
   messages.receive(source / run.local, room, bytes);
-  if (!messages.finish(wait) || !is_good(run, messages, wait)) return wait.failure();
+  if (!messages.finish(wait) || !is_good(run, messages, looks, wait)) return wait.failure();
   for (std::size_t i = 0; i < what.operands.size() && !is_one; ++i) {
     std::memcpy(outputs[i], room, static_cast<std::size_t>(what.operands[i].output_bytes));
     room += what.operands[i].output_bytes;

@@ -82,7 +82,8 @@ class MpiTransport : public Transport {
   };
 
   // Whether what was received is what was sent: no sender has failed meanwhile.
-  bool is_good(RunKey run, const MpiMessages& messages, MpiWait& wait);
+  bool is_good(RunKey run, const MpiMessages& messages, int looks, MpiWait& wait);
+  int looks();  // how often to look for it, from the time that has passed since the last collective
   const Plan& plan_of(RunKey run, const Collective& what, std::size_t group);
   int make_communicator(const std::vector<int>& processes);
   int tag_of(const Place& place) const;
@@ -93,6 +94,7 @@ class MpiTransport : public Transport {
   MpiControl control_;
   std::mutex mutex_, making_;
   std::atomic<bool> failed_{false};  // the last run
+  std::atomic<Clock::rep> last_end_{0};
   std::set<std::vector<int>> prepared_;
   std::map<std::vector<int>, MpiHandle> communicators_;
   std::map<std::tuple<std::uint64_t, std::int64_t, std::size_t, int>, std::unique_ptr<Plan>> plans_;

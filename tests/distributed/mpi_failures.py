@@ -5,6 +5,7 @@ A scenario is a function of the process's number and how many there are; what it
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -88,6 +89,21 @@ def raises_last(rank: int, size: int) -> str:
     return text
 
 
+def refused(rank: int, size: int) -> str:
+    """The arguments of one process do not fit; the others hear of it at once, and the program can run again."""
+    b = sx.XlaBuilder("refused")
+    pair = b.parameter(0, sx.Shape.tuple((sx.f32[3], sx.f32[3])))
+    executable = compiled(b.build(sx.all_reduce(pair[0] + pair[1], sx.add)), size)
+    wrong: tuple[tuple[np.ndarray, ...], ...] = ((X, np.zeros(4, np.float32)), (X,))  # seen by the runtime, and before
+    texts = []
+    for arguments in wrong:
+        given = arguments if rank == 1 else (X, X)
+        texts.append(met(functools.partial(executable.execute_replicated, [[given]] * size)))
+    made = executable.execute_replicated([[(X, X)]] * size)
+    assert made[0][0].tolist() == [2 * size] * 3
+    return "\n---\n".join(texts)
+
+
 def overtaken(rank: int, size: int) -> str:
     """A sender has given up, and has other data where it had the array, when its receiver comes."""
     count = 1 << 22
@@ -164,12 +180,19 @@ def unreceived(rank: int, size: int) -> str:
     return met(lambda: executable.execute_replicated([[X]] * size))
 
 
+def unsent(rank: int, size: int) -> str:
+    """Device 1 receives from device 0, which sends nothing."""
+    b = sx.XlaBuilder("receives")
+    executable = compiled(b.build(b.recv(sx.f32[3], 1, [(0, 1)])), size)
+    return met(lambda: executable.execute_replicated([[]] * size))
+
+
 def shares(rank: int, size: int) -> str:
     """Devices that cannot be shared equally."""
     return met(lambda: two_collectives(size + 1).execute_replicated([[X]] * (size + 1)))
 
 
-_ALL = (raises, raises_last, overtaken, killed, leaves, disagrees, never, unreceived, shares)
+_ALL = (raises, raises_last, refused, overtaken, killed, leaves, disagrees, never, unreceived, unsent, shares)
 SCENARIOS = {s.__name__: s for s in _ALL}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -184,14 +184,6 @@ class TestFailures:
         executable.collective_timeout = None
         assert executable.collective_timeout is None
         assert values(executable.execute_replicated([[], []])) == [[0], [1]]
-
-
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Python's own answer to Ctrl-C: what runs in the background of a shell begins by ignoring it."""
-    kept = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, kept)
 
 
 @pytest.mark.usefixtures("ctrl_c")

@@ -13,7 +13,18 @@ pytestmark = needs_mpi
 PROCESSES = 3
 
 
-ONE_AFTER_ANOTHER = ("raises", "raises_last", "overtaken", "disagrees", "never", "unreceived", "shares", "leaves")
+ONE_AFTER_ANOTHER = (
+    "raises",
+    "raises_last",
+    "refused",
+    "overtaken",
+    "disagrees",
+    "never",
+    "unreceived",
+    "unsent",
+    "shares",
+    "leaves",
+)
 
 
 def read(folder: Path, scenario: str) -> list[str]:
@@ -46,6 +57,16 @@ def test_a_process_that_raises_when_the_others_are_through_can_run_the_program_a
     assert texts[1] == "ValueError: no luck"
     for text in (texts[0], texts[2]):
         assert text.startswith("CollectiveError: execute_replicated: the results of all devices could not be gathered")
+
+
+def test_arguments_that_do_not_fit_in_one_process_end_the_run_of_all(folder: Path) -> None:
+    texts = read(folder, "refused")
+    first, second = texts[1].split("\n---\n")
+    assert first.startswith("ExecutionError: refused: device 1: ")
+    assert second.startswith("ExecutionError: refused: device 1: ")
+    for text in (texts[0], texts[2]):
+        for each in text.split("\n---\n"):
+            assert each.startswith("CollectiveError: all_reduce: refused: process 1: ")
 
 
 def test_what_a_sender_that_gave_up_has_in_its_place_is_no_result(folder: Path) -> None:
@@ -90,10 +111,20 @@ def test_a_process_that_does_not_come_in_time(folder: Path) -> None:
 
 def test_what_nobody_receives_is_named(folder: Path) -> None:
     texts = read(folder, "unreceived")
-    assert texts[0].startswith("CollectiveError: send: sends: nobody has received what was sent to device 1: process 1 ")
+    assert texts[0].startswith(
+        "CollectiveError: send: sends: nobody has received what was sent to device 1: process 1 "
+    )
     assert "has ended its run" in texts[0]
     assert "mpi_failures.py" in texts[0]
     assert all(text.startswith("CollectiveError: ") for text in texts)
+
+
+def test_who_waits_for_a_send_that_does_not_come(folder: Path) -> None:
+    text = read(folder, "unsent")[1]
+    assert text.startswith("CollectiveError: recv: receives: process 0 has ended its run of the program")
+    assert "mpi_failures.py" in text
+    assert "group     devices 0, 1" in text
+    assert "device 0  process 0: " in text
 
 
 def test_devices_that_cannot_be_shared_are_refused(folder: Path) -> None:

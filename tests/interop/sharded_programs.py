@@ -61,14 +61,22 @@ def program(function: Any) -> Any:
     return function
 
 
-def of_x(name: str, function: Any) -> None:
-    """A program of X, cut both ways, and of four indices."""
-    PROGRAMS[name] = lambda: (function, (at(X, "y", "x"), at(INDICES, "x")))
+TOGETHER = 6
+"""So many programs there are of functions of X; a program for each would take longer to compile."""
+
+
+def of_x(functions: dict[str, Any]) -> None:
+    """A program of X, cut both ways, and of four indices; its results are named."""
+
+    def function(x: Any, i: Any) -> Any:
+        return {name: each(x, i) for name, each in functions.items()}
+
+    PROGRAMS["-".join(functions)] = lambda: (function, (at(X, "y", "x"), at(INDICES, "x")))
 
 
 # ---- automatic partitioning --------------------------------------------------------------------------------------
 
-for name, function in {
+OF_X: dict[str, Any] = {
     "take": lambda x, i: x[i],
     "add_at": lambda x, i: x.at[i].add(1.0),
     "fft": lambda x, i: jnp.fft.fft(x),
@@ -81,6 +89,8 @@ for name, function in {
     "pad": lambda x, i: jnp.pad(x, ((1, 1), (0, 3))),
     "iota": lambda x, i: jnp.arange(128.0).reshape(8, 16) + x,
     "iotas": lambda x, i: (lax.iota(jnp.int8, 8)[:, None] + x, lax.broadcasted_iota(jnp.int32, (8, 16), 1) * x),
+    "rng": lambda x, i: constrained(lax.rng_uniform(0.0, 1.0, (8, 16)), "x", "y") < 2,
+    "bits": lambda x, i: lax.bitcast_convert_type(lax.bitcast_convert_type(x, jnp.uint8), jnp.float32),
     "windows": lambda x, i: lax.reduce_window(x, 0.0, lax.add, (3, 3), (1, 1), "SAME"),
     "running": lambda x, i: (jnp.cumsum(x, 0), jnp.cumsum(x, 1)),
     "sorts": lambda x, i: (jnp.argsort(x, 0), jnp.sort(x, 1)),
@@ -102,8 +112,9 @@ for name, function in {
     "complex": lambda x, i: lax.complex(x, x * 2).conj().imag.sum(1),
     "split": lambda x, i: jnp.split(x, 4, 1),
     "empty": lambda x, i: (x[:0].sum(), x.reshape(8, 16)[:, :0].reshape(0, 4)),
-}.items():
-    of_x(name, function)
+}
+for first in range(TOGETHER):
+    of_x(dict(list(OF_X.items())[first::TOGETHER]))
 
 
 @program
@@ -224,6 +235,17 @@ def effect() -> Any:
     return lambda x: io_callback(called, jax.ShapeDtypeStruct((), np.float32), x) + x, (at(X, "x", "y"),)
 
 
+@program
+def effect_of_parts() -> Any:
+    """It happens on each device, on its own part."""
+
+    def function(x: Any) -> Any:
+        number = lax.axis_index(("x", "y")).astype(np.float32)
+        return io_callback(lambda v, n: np.asarray(v) * n, jax.ShapeDtypeStruct(x.shape, x.dtype), x, number)
+
+    return mapped(function, P("x", "y"), P("x", "y")), (X,)
+
+
 # ---- shard_map ---------------------------------------------------------------------------------------------------
 
 
@@ -316,7 +338,16 @@ def gspmd(name: str) -> None:
     PROGRAMS[f"gspmd_{name}"] = PROGRAMS[name]
 
 
-for name in ("softmax", "constraints", "positions", "sums", "other_order", "one_axis", "six_devices", "training"):
+for name in (
+    "softmax",
+    "constraints",
+    "positions",
+    "sums",
+    "other_order",
+    "one_axis",
+    "six_devices",
+    "effect_of_parts",
+):
     gspmd(name)
 
 
@@ -330,18 +361,19 @@ def compare(name: str) -> str | None:
     copies = [jax.device_put(np.asarray(a), a.sharding) if isinstance(a, jax.Array) else a for a in arguments]
     if name == "start":
         arguments = tuple(map(np.asarray, arguments))
-    wanted = jax.tree.leaves(jax.jit(function, **settings)(*arguments))
+    wanted = jax.tree.leaves_with_path(jax.jit(function, **settings)(*arguments))
     got = jax.tree.leaves(ours(*copies))
     if name.startswith("donated") and not copies[0].is_deleted():
         return "the donated array is still there"
     if name == "effect" and CALLS != [(8, 16), (8, 16)]:
         return f"called for {CALLS}"
-    for want, result in zip(wanted, got, strict=True):
+    for (path, want), result in zip(wanted, got, strict=True):
+        where = jax.tree_util.keystr(path)
         if name != "start" and len(result.sharding.device_set) != len(want.sharding.device_set):
-            return f"on {result.sharding}, not {want.sharding}"
+            return f"{where} on {result.sharding}, not {want.sharding}"
         if (result.shape, result.dtype, result.aval.weak_type) != (want.shape, want.dtype, want.aval.weak_type):
-            return f"{result.aval}, not {want.aval}"
-        close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-5)
+            return f"{where} {result.aval}, not {want.aval}"
+        close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-5, err_msg=where)
         close(np.asarray(result).astype(complex), np.asarray(want).astype(complex))
         for shard in result.addressable_shards:
             close(np.asarray(shard.data).astype(complex), np.asarray(want)[shard.index].astype(complex))

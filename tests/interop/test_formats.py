@@ -296,6 +296,8 @@ class TestHlo:
         executable = sx.compile(text)
         assert (executable.num_replicas, executable.num_partitions) == (4, 2)
         assert "mhlo.num_" not in str(sx.load("HloModule m\nENTRY e { ROOT r = u32[] replica-id() }"))
+        again = sx.compile(write(sx.load(text), Format.HLO_TEXT))
+        assert (again.num_replicas, again.num_partitions) == (4, 2)
 
     def test_tuples_within_tuples(self) -> None:
         text = """HloModule m

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 import stablexla as sx
 from tests.ops.building import build, refused
 
@@ -64,6 +68,20 @@ class TestForms:
         assert "handle = 2" in str(build(lambda x: sx.all_to_all(x, 0, 0, 1, channel_id=2), X))
         assert "handle = 3" in str(build(lambda x: sx.collective_permute(x, ((0, 1),), 3), X))
         assert "handle = 4" in str(build(lambda x: sx.collective_broadcast(x, ((0, 1),), 4), X))
+
+    @pytest.mark.parametrize("wrong", ["1", 1 << 63])
+    def test_numbers_of_channels(self, wrong: Any) -> None:
+        makes = (
+            lambda x: sx.all_reduce(x, sx.add, (), wrong),
+            lambda x: sx.all_to_all(x, 0, 0, 1, (), wrong),
+            lambda x: sx.reduce_scatter(x, sx.add, 0, 1, (), wrong),
+            lambda x: sx.collective_permute(x, ((0, 1),), wrong),
+            lambda x: sx.collective_broadcast(x, ((0, 1),), wrong),
+            lambda x: sx.send(x, wrong),
+            lambda x: x.builder.recv(sx.f32[2], wrong),
+        )
+        for make in makes:
+            assert refused("", make, X).summary.startswith("channel_")
 
     def test_groups_of_replicas_and_all_partitions(self):
         """shard_count counts the devices, of which there are more than replicas."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,14 +62,6 @@ def test_the_limit_is_a_property() -> None:
     made.transfer_timeout = None
     assert made.transfer_timeout is None
     assert executable(lambda b: b.constant(1)).transfer_timeout is not None
-
-
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Python's own answer to Ctrl-C: what runs in the background of a shell begins by ignoring it."""
-    kept = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, kept)
 
 
 @pytest.mark.usefixtures("ctrl_c")
