@@ -18,7 +18,7 @@ constexpr std::int64_t kShort = 256;           // bytes of a run from which on e
 constexpr std::int64_t kShortChunk = 16 << 10;  // the same as kChunk for shorter ones, which share lines with other parts
 constexpr std::int64_t kTile = 8 << 10;        // of a fold that stay in the nearest cache until all members are in
 constexpr std::int64_t kStreamTile = 4 << 10;   // the same where the caches are passed by
-constexpr std::int64_t kStreamFrom = 16 << 20;  // bytes read and written; fewer may still be there when they are read
+constexpr std::int64_t kStreamFrom = 24 << 20;  // bytes read and written; fewer may still be there when they are read
 
 // Writes past the caches, so that the memory is not read first. Meanwhile the bytes at `next`, if that is not null, are
 // fetched: else the memory would be read and written in turns.
