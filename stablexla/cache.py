@@ -56,7 +56,8 @@ class Counts:
     Attributes:
         hits: how many were found.
         misses: how many were compiled and stored.
-        bypassed: how many were compiled without looking, since functions of this process take part in them.
+        bypassed: how many were compiled without looking, since functions of this process take part in them, or
+            programs for the target cannot be saved.
     """
 
     hits: int = 0
@@ -81,7 +82,11 @@ def compile_cached(
     Raises:
         StablexlaError: there can be no such folder; and what compiling raises.
     """
-    pipeline = pipeline_of(find_target(target), options)
+    found_target = find_target(target)
+    if not found_target.is_saved:
+        counts.bypassed += 1
+        return compile_now()
+    pipeline = pipeline_of(found_target, options)
     kind, data = bytes_of(program)
     data = data or contents_of_file(kind)
     if not _is_known_by_its_bytes(pipeline, data):

@@ -222,11 +222,15 @@ class Executable(OnDevices):
             near = difflib.get_close_matches(str(stage), self.stages, n=1) or self.stages
             raise CompileError(f"{self.name} has no stage {stage!r}", hint=" or ".join(near))
         from stablexla.targets.driver import copy_of, run_pipeline
+        from stablexla.targets.registry import find_target
 
         with self._contexts():
             module = copy_of(self._source, here=True)
             if stage != "source":
                 module = run_pipeline(module, self._pipeline_again().up_to(stage))
+            special = find_target(self.target).texts.get(stage)
+            if special is not None:
+                return special(module)
             text = module.operation.get_asm(enable_debug_info=debug_info, large_elements_limit=large_elements_limit)
             return str(text).rstrip("\n")
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from stablexla.dialects.errors import CompileError
@@ -26,11 +26,15 @@ class Target:
         name: as `sx.compile(target=...)` takes it.
         pipeline: the steps for given options.
         load: makes the last step's module callable: a function of arrays with `execute(sequence)` and `__call__`.
+        texts: for stages that are read as something else than MLIR, what gives their text.
+        is_saved: what `load` gives can be written to a file, and so be kept in a cache.
     """
 
     name: str
     pipeline: Callable[[CompileOptions], Pipeline]
     load: Callable[[Any, Signature, CompileOptions], Any]
+    texts: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    is_saved: bool = True
 
 
 def _cpu() -> Target:
@@ -40,6 +44,12 @@ def _cpu() -> Target:
     return Target("cpu", cpu_pipeline, load)
 
 
+def _gpu(text: str) -> Target:
+    from stablexla.targets.gpu.target import gpu_target
+
+    return gpu_target(text)
+
+
 def pipeline_of(target: Target, options: CompileOptions) -> Pipeline:
     """The steps that a program is compiled with here and now: the user's or the target's, with the rules that hold."""
     pipeline = target.pipeline(options) if options.pipeline is None else options.pipeline
@@ -47,7 +57,8 @@ def pipeline_of(target: Target, options: CompileOptions) -> Pipeline:
     return Pipeline(pipeline.name, pipeline.steps, rules) if rules else pipeline
 
 
-TARGETS: dict[str, Callable[[], Target]] = {"cpu": _cpu}
+TARGETS: dict[str, Callable[[str], Target]] = {"cpu": lambda text: _cpu(), "gpu": _gpu}
+"""What makes each target of the whole text that names it: `gpu:sm_90` is a target `gpu`."""
 
 
 @functools.cache
@@ -57,7 +68,8 @@ def find_target(name: str) -> Target:
     Raises:
         CompileError: there is none.
     """
-    if name not in TARGETS:
+    kind, colon, _ = str(name).partition(":")
+    if kind not in TARGETS or (colon and kind == "cpu"):
         near = difflib.get_close_matches(str(name), TARGETS, n=1) or list(TARGETS)
         raise CompileError(f"there is no target {name!r}", hint=" or ".join(f'target="{n}"' for n in near))
-    return TARGETS[name]()
+    return TARGETS[kind](name)

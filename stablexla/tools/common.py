@@ -18,7 +18,7 @@ FAILED, USAGE = 1, 2
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """The options that `compile_options` reads."""
     group = parser.add_argument_group("compilation")
-    group.add_argument("--target", choices=sorted(TARGETS), default="cpu", help="what to compile for (default: cpu)")
+    group.add_argument("--target", type=target, default="cpu", help="what to compile for: cpu (default), gpu:sm_90 ...")
     group.add_argument("--opt-level", type=int, choices=OPT_LEVELS, help="LLVM's optimisation level")
     group.add_argument(
         "--vector-bits", type=int, choices=VECTOR_BITS, help="width of vectors (default: this machine's)"
@@ -28,6 +28,14 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--isolated", action="store_true", help="in another process, whose crash is an error here")
     group.add_argument("--time-limit", type=seconds, metavar="S", help="seconds that this process may take")
     group.add_argument("--cache", type=Path, metavar="DIR", help="a folder in which compiled programs are kept")
+
+
+def target(text: str) -> str:
+    """An option's target; what stands behind the colon is checked when it is looked up."""
+    kind = text.partition(":")[0]
+    if kind not in TARGETS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(sorted(TARGETS))}")
+    return text
 
 
 def count(text: str) -> int:

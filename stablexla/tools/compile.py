@@ -76,6 +76,8 @@ def _parser() -> argparse.ArgumentParser:
 def _run(given: argparse.Namespace) -> int:
     if given.file is None or given.output is None:
         _parser().error("a program and -o OUTPUT are needed")
+    if given.target != "cpu":
+        _parser().error(f"C libraries are for the CPU alone, not for {given.target}")
     data, file = read_input(given.file)
     made = compile_library(
         load_bytes(data, file),

@@ -134,6 +134,8 @@ class Job:
         stage = self._given.stage
         if stage is not None:
             command = f"stablexla-opt {shlex.quote(file)} --stage={stage}"
+            if self._given.target != "cpu":
+                command += f" --target={self._given.target}"
             if self._given.refine_arguments:
                 command += f" --refine-arguments={shlex.quote(self._given.refine_arguments)}"
             text = f"{Header(stage, command)}\n{text}"

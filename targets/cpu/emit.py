@@ -62,9 +62,9 @@ def emit_kernels(
         if emitted is None:
             waiting.append(kernel)
         else:
-            _record(kernel, emitted, "emitted")
+            record(kernel, emitted, "emitted")
     for kernel, emitted in zip(waiting, emit_general(waiting), strict=True):
-        _record(kernel, emitted, "general")
+        record(kernel, emitted, "general")
 
 
 def _ask(kernel: Kernel, target: CpuTarget) -> Emitted | None:
@@ -75,7 +75,7 @@ def _ask(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     return None
 
 
-def _record(kernel: Kernel, emitted: Emitted, path: str) -> None:
+def record(kernel: Kernel, emitted: Emitted, path: str) -> None:
     """Writes what main must know onto the kernel, so that the module says it all."""
     phases = emitted.phases or ((kernel.impl_name, emitted.items, emitted.grain),)
     with kernel.func.context, ir.Location.unknown():

@@ -5,7 +5,7 @@ It is right for everything and quick for little; emitters take what matters for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import mlir.ir as ir
@@ -32,32 +32,47 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
     """Writes the functions of all given kernels, in one run of the passes."""
     if not kernels:
         return []
-    main = kernels[0].func
-    with main.context, ir.Location.unknown():
-        module = ir.Module.create()
-        updates = [_build(module, kernel) for kernel in kernels]
-        _run(module, FUSE)
-        _separate_empties(module)
-        _run(module, BUFFERIZE)
-        for op in list(walk(module.operation)):
-            if op.name == "memref.copy":
-                with op.location, ir.InsertionPoint(op):
-                    linalg.copy(op.operands[0], outs=[op.operands[1]])
-                op.erase()
-        _run(module, LOOPS)
+    with kernels[0].func.context, ir.Location.unknown():
+        module, updates = bufferized(kernels)
+        run_passes(module, LOOPS)
         emitted = []
         for kernel, view, update in zip(kernels, list(module.body.operations), updates, strict=True):
             independent = kernel.kind == Kind.MAP.value or _made_independent(kernel, view.operation)
-            scratch = _lift_allocations(view.operation)
+            scratch = lift_allocations(view.operation)
             items = _take_range(view.operation) if independent else 1
             grain = max(1, items * GRAIN_ELEMENTS // max(1, _elements(kernel)))
-            _tell_apart(view.operation)
+            tell_apart(view.operation)
             _move_before(view.operation, kernel.func.operation)
             emitted.append(Emitted(items=items, grain=grain, scratch=scratch, updates=update))
     return emitted
 
 
-def _run(module: ir.Module, passes: str) -> None:
+def bufferized(
+    kernels: Sequence[Kernel], prepare: Callable[[ir.Module], None] = lambda module: None
+) -> tuple[ir.Module, list[tuple[tuple[int, int], ...]]]:
+    """A module of functions that do on flat buffers what the kernels do, in linalg's operations.
+
+    Args:
+        prepare: changes the module before it is bufferized.
+
+    Returns:
+        It, and for each function which results update which inputs.
+    """
+    module = ir.Module.create()
+    updates = [_build(module, kernel) for kernel in kernels]
+    run_passes(module, FUSE)
+    prepare(module)
+    _separate_empties(module)
+    run_passes(module, BUFFERIZE)
+    for op in list(walk(module.operation)):
+        if op.name == "memref.copy":
+            with op.location, ir.InsertionPoint(op):
+                linalg.copy(op.operands[0], outs=[op.operands[1]])
+            op.erase()
+    return module, updates
+
+
+def run_passes(module: ir.Module, passes: str) -> None:
     PassManager.parse(f"builtin.module({passes})").run(module.operation)
 
 
@@ -206,7 +221,7 @@ def _made_independent(kernel: Kernel, function: ir.Operation) -> bool:
     return True
 
 
-def _tell_apart(function: ir.Operation) -> None:
+def tell_apart(function: ir.Operation) -> None:
     """Lets LLVM know that no buffer which the function changes is reached in two ways, so that it can use vectors.
 
     A result that updates an input lies where the input did; the function reads it there, and not as the input.
@@ -217,7 +232,7 @@ def _tell_apart(function: ir.Operation) -> None:
     function.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
 
 
-def _lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:
+def lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:
     """Makes each allocation a scratch argument before the last two, so that nothing is allocated in a call."""
     scratch: list[tuple[str, int]] = []
     block = function.regions[0].blocks[0]

@@ -1,0 +1,28 @@
+"""Programs for NVIDIA GPUs. The package can be called: `sx.targets.gpu(chip="sm_90")` is a name for `sx.compile`."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+
+class _Callable(ModuleType):
+    """The package as a function that spells targets, which are plain texts."""
+
+    def __call__(self, chip: str | None = None, *, ptx: int | None = None, emulated: bool = False) -> str:
+        """The name of a target, as `sx.compile(target=...)` takes it.
+
+        Args:
+            chip: what PTX is made for, as "sm_90" or "sm_90a"; sm_80 when it is not given.
+            ptx: the version of PTX, 80 for 8.0; the oldest that knows the chip when it is not given.
+            emulated: runs the kernels on the CPU, thread by thread; for tests.
+
+        Raises:
+            CompileError: there is no such chip, or the version of PTX does not know it.
+        """
+        from stablexla.targets.gpu.chips import GpuName
+
+        return str(GpuName.of(chip, ptx, emulated))
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,101 @@
+"""The chips that PTX can be made for, the versions of PTX that know them, and how a target of them is spelled.
+
+LLVM ends the process at some values that it does not know, so that they are checked here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from stablexla.dialects.errors import CompileError
+
+CHIPS = {
+    "sm_70": 60,
+    "sm_72": 61,
+    "sm_75": 63,
+    "sm_80": 70,
+    "sm_86": 71,
+    "sm_87": 74,
+    "sm_89": 78,
+    "sm_90": 78,
+    "sm_90a": 80,
+    "sm_100": 86,
+    "sm_100a": 86,
+    "sm_103": 88,
+    "sm_120": 87,
+    "sm_120a": 87,
+    "sm_121": 88,
+}
+"""The oldest version of PTX that knows each chip."""
+VERSIONS = (60, 61, 62, 63, 64, 65, *range(70, 79), *range(80, 89))
+"""The versions that LLVM writes, from the first that knows one of the chips."""
+DEFAULT = "sm_80"
+
+
+@dataclass(frozen=True)
+class GpuName:
+    """A target, as the text `gpu:sm_90,ptx80` spells it.
+
+    Attributes:
+        chip: what PTX is made for.
+        ptx: the version of PTX.
+        emulated: the kernels are run on the CPU.
+    """
+
+    chip: str
+    ptx: int
+    emulated: bool = False
+
+    @staticmethod
+    def of(chip: str | None = None, ptx: int | None = None, emulated: bool = False) -> GpuName:
+        """The target, with what is left open filled in.
+
+        Raises:
+            CompileError: there is no such chip, or the version of PTX does not know it.
+        """
+        chip = DEFAULT if chip is None else chip
+        if chip not in CHIPS:
+            near = difflib.get_close_matches(str(chip), CHIPS, n=2, cutoff=0.5) or list(CHIPS)
+            raise CompileError(f"gpu: there is no chip {chip!r}", hint=" or ".join(near))
+        oldest = CHIPS[chip]
+        # 7.8 is the first that converts between bf16 and f32 in one instruction; all drivers for CUDA 11.8 take it
+        version = max(oldest, 78) if ptx is None else ptx
+        if isinstance(version, bool) or version not in VERSIONS:
+            raise CompileError(f"gpu: there is no version {ptx!r} of PTX", hint="80 for PTX 8.0")
+        if version < oldest:
+            raise CompileError(f"gpu: {chip} needs PTX {_dotted(oldest)}, not {_dotted(version)}", hint=f"ptx={oldest}")
+        return GpuName(chip, version, emulated)
+
+    @staticmethod
+    def parse(text: str) -> GpuName:
+        """Reads what `str` writes; `gpu` alone is the default.
+
+        Raises:
+            CompileError: it is no such text, or names what does not exist.
+        """
+        chip: str | None = None
+        ptx: int | None = None
+        emulated = False
+        for word in filter(None, text.partition(":")[2].split(",")):
+            if word == "emulated":
+                emulated = True
+            elif word.startswith("ptx") and word[3:].isdecimal():
+                ptx = int(word[3:])
+            elif chip is None:
+                chip = word
+            else:
+                raise CompileError(f"there is no target {text!r}", hint="gpu:sm_90 or gpu:sm_90,ptx80")
+        return GpuName.of(chip, ptx, emulated)
+
+    def __str__(self) -> str:
+        return f"gpu:{self.chip},ptx{self.ptx}" + (",emulated" if self.emulated else "")
+
+
+def generation(chip: str) -> int:
+    """The number of a chip: 90 for sm_90a."""
+    return int("".join(filter(str.isdigit, chip)))
+
+
+def _dotted(version: int) -> str:
+    return f"{version // 10}.{version % 10}"

@@ -1,0 +1,51 @@
+"""The pipeline of NVIDIA GPUs, as a value: the CPU's down to the kernels, then gpu, nvvm and PTX."""
+
+from __future__ import annotations
+
+from stablexla.targets.cpu.pipeline import BUFFERS, TENSOR, cpu_pipeline
+from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
+from stablexla.targets.gpu import assign, emit, emulate, outline, to_ptx  # noqa: F401  (they register passes)
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.options import CompileOptions
+from stablexla.targets.pipeline import Pipeline, Step
+
+MAPPED = BUFFERS | {"gpu", "nvvm"}
+NVVM = MAPPED | {"llvm", "nvvm"}
+
+EXPAND = "stablexla-expand-math,stablexla-expand-small-floats"
+# In the functions of the GPU module alone; `main` stays as it is.
+TO_NVVM = (
+    "expand-strided-metadata,lower-affine,"
+    "convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf,"
+    "convert-complex-to-llvm,convert-math-to-llvm,"
+    "convert-gpu-to-nvvm{use-bare-ptr-memref-call-conv=1},reconcile-unrealized-casts"
+)
+
+
+def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
+    """The steps that take a StableHLO module to PTX for a chip, or to the CPU, when it is emulated."""
+    common = cpu_pipeline(CompileOptions()).up_to("kernels").steps
+    kernels = common[-1].passes.replace("stablexla-find-attention,", "")
+    level = 3 if options.opt_level is None else options.opt_level
+    steps = [
+        *common[:-1],
+        Step("kernels", kernels, TENSOR),
+        Step("buffers", f"stablexla-map-kernels{{chip={name.chip}}},stablexla-assign-device-buffers", MAPPED),
+        Step("gpu", "stablexla-outline-gpu,canonicalize,cse", MAPPED),
+    ]
+    if name.emulated:
+        steps += [
+            Step("emulated", "stablexla-emulate-gpu", BUFFERS),
+            Step("llvm", ",".join([*TO_LLVM, "stablexla-emulate-threads"]), LLVM),
+        ]
+        return Pipeline(str(name), steps)
+    attach = f"nvvm-attach-target{{chip={name.chip} features=+ptx{name.ptx} O={level}}}"
+    steps += [
+        Step(
+            "nvvm",
+            f"{EXPAND},stablexla-math-to-intrinsics,{attach},gpu.module({TO_NVVM})",
+            NVVM,
+        ),
+        Step("ptx", "stablexla-check-nvvm,gpu-module-to-binary{format=isa}", NVVM),
+    ]
+    return Pipeline(str(name), steps)

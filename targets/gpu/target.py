@@ -1,0 +1,32 @@
+"""A GPU as a target: its pipeline, what loads the result, and how its stages read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stablexla.targets.cpu.engine import load as load_on_cpu
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.engine import load
+from stablexla.targets.gpu.pipeline import gpu_pipeline
+from stablexla.targets.gpu.to_ptx import ptx_of
+from stablexla.targets.registry import Target
+
+
+def gpu_target(text: str) -> Target:
+    """The target that a text as `gpu:sm_90` names.
+
+    Raises:
+        CompileError: there is no such chip or version of PTX.
+    """
+    name = GpuName.parse(text)
+    return Target(
+        text if ":" not in text else str(name),
+        lambda options: gpu_pipeline(name, options),
+        load_on_cpu if name.emulated else load,
+        {} if name.emulated else {"ptx": _ptx},
+        is_saved=name.emulated,
+    )
+
+
+def _ptx(module: Any) -> str:
+    return ptx_of(module)

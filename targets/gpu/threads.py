@@ -1,0 +1,59 @@
+"""What a thread does: the items of a range that are its own, or everything, when it is the only one that works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import arith, gpu, scf
+
+
+def constant(value: int) -> ir.Value:
+    return arith.ConstantOp(ir.IndexType.get(), value).result
+
+
+def global_thread() -> ir.Value:
+    """The number of this thread among all of the launch."""
+    x = gpu.Dimension.x
+    return arith.addi(arith.muli(gpu.block_id(x), gpu.block_dim(x)), gpu.thread_id(x))
+
+
+def for_own_items(items: int, body: Callable[[ir.Value], None]) -> None:
+    """Items thread, thread + threads, ... below `items`: neighbours are worked on by neighbours."""
+    x = gpu.Dimension.x
+    stride = arith.muli(gpu.grid_dim(x), gpu.block_dim(x))
+    loop = scf.ForOp(global_thread(), constant(items), stride)
+    with ir.InsertionPoint(loop.body):
+        body(loop.induction_variable)
+        scf.YieldOp([])
+
+
+def in_one_thread(body: Callable[[], None]) -> None:
+    """The first thread of all does it."""
+    first = arith.cmpi(arith.CmpIPredicate.eq, global_thread(), constant(0))
+    with ir.InsertionPoint(scf.IfOp(first).then_block):
+        body()
+        scf.YieldOp([])
+
+
+def taken_apart(item: ir.Value, extents: Sequence[int]) -> list[ir.Value]:
+    """The indices whose number, with the last running fastest, is `item`; in 32 bits where they suffice."""
+    if len(extents) == 1:
+        return [item]
+    narrow = prod(extents) < 1 << 31
+    index, i32 = ir.IndexType.get(), ir.IntegerType.get_signless(32)
+    rest = arith.index_castui(i32, item) if narrow else item
+    found: list[ir.Value] = []
+    for extent in reversed(extents[1:]):
+        size = arith.ConstantOp(i32, extent).result if narrow else constant(extent)
+        found.append(arith.remui(rest, size))
+        rest = arith.divui(rest, size)
+    found.append(rest)
+    return [arith.index_castui(index, v) if narrow else v for v in reversed(found)]
+
+
+def total_threads() -> ir.Value:
+    """How many threads the launch has."""
+    x = gpu.Dimension.x
+    return arith.muli(gpu.grid_dim(x), gpu.block_dim(x))

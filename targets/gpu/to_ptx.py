@@ -1,0 +1,89 @@
+"""PTX: what may be handed to LLVM for it, and its text in a module."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import mlir.ir as ir
+
+from stablexla.dialects.errors import CompileError
+from stablexla.lowering.operations import walk
+from stablexla.targets.passes import module_pass
+
+INTRINSICS = {
+    "math.absf": "llvm.fabs",
+    "math.ceil": "llvm.ceil",
+    "math.copysign": "llvm.copysign",
+    "math.floor": "llvm.floor",
+    "math.fma": "llvm.fma",
+    "math.round": "llvm.round",
+    "math.roundeven": "llvm.roundeven",
+    "math.sqrt": "llvm.sqrt",
+    "math.trunc": "llvm.trunc",
+}
+
+
+@module_pass("stablexla-math-to-intrinsics", "calls LLVM's intrinsics for what GPUs have instructions for")
+def math_to_intrinsics(module: ir.Module) -> None:
+    """`convert-gpu-to-nvvm` would call libdevice, and refuses the operations of LLVM's dialect that mean the same."""
+    with module.context:
+        for view in module.body.operations:
+            for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
+                if op.name in INTRINSICS:
+                    with op.location, ir.InsertionPoint(op):
+                        made = ir.Operation.create(
+                            "llvm.call_intrinsic",
+                            results=[op.results[0].type],
+                            operands=list(op.operands),
+                            attributes={
+                                "intrin": ir.StringAttr.get(INTRINSICS[op.name]),
+                                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(op.operands), 0]),
+                                "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+                            },
+                        )
+                    op.results[0].replace_all_uses_with(made.results[0])
+                    op.erase()
+
+
+@module_pass("stablexla-check-nvvm", "refuses what LLVM has no instructions for, at which it would end the process")
+def check_nvvm(module: ir.Module) -> None:
+    """Raises CompileError where something is left in a GPU module that has no translation."""
+    left: Counter[str] = Counter()
+    for view in module.body.operations:
+        if view.operation.name == "gpu.module":
+            for op in walk(view.operation):
+                if not op.name.startswith(("llvm.", "nvvm.", "gpu.module")):
+                    left[op.name] += 1
+    if left:
+        raise CompileError("left over: " + ", ".join(f"{name} ({count}x)" for name, count in left.items()))
+
+
+def ptx_of(module: ir.Module) -> str:
+    """The PTX in a module.
+
+    Raises:
+        CompileError: there is none.
+    """
+    for view in module.body.operations:
+        if view.operation.name == "gpu.binary":
+            for attribute in ir.ArrayAttr(view.operation.attributes["objects"]):
+                return _text_of(str(attribute))
+    raise CompileError("the pipeline left no PTX")
+
+
+def _text_of(attribute: str) -> str:
+    """The text in quotes that MLIR writes for an object."""
+    quoted = attribute[attribute.index('assembly = "') + len('assembly = "') : attribute.rindex('"')]
+    out, at = bytearray(), 0
+    raw = quoted.encode()
+    while at < len(raw):
+        if raw[at : at + 1] == b"\\" and raw[at + 1 : at + 2] in (b"\\", b'"'):
+            out += raw[at + 1 : at + 2]
+            at += 2
+        elif raw[at : at + 1] == b"\\":
+            out.append(int(raw[at + 1 : at + 3], 16))
+            at += 3
+        else:
+            out += raw[at : at + 1]
+            at += 1
+    return out.decode().rstrip("\0")

@@ -1,0 +1,107 @@
+// The threads of a GPU's block, run one after the other on one thread of the CPU: each goes on until it waits for the
+// others. For tests of kernels that wait for each other, where there is no GPU.
+#include <ucontext.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+namespace {
+
+using Task = void (*)(void *context, int64_t lo, int64_t hi);
+constexpr size_t kStackBytes = 256 << 10;
+
+struct Block {
+  ucontext_t scheduler;
+  std::vector<ucontext_t> fibers;
+  std::vector<char *> stacks;
+  std::vector<int32_t> slots;
+  std::vector<float> numbers;
+  std::vector<bool> done;
+  int64_t current = 0;
+  Task task = nullptr;
+  void *context = nullptr;
+};
+
+thread_local Block *block = nullptr;
+
+void run_fiber() {
+  Block *mine = block;
+  mine->task(mine->context, mine->current, mine->current + 1);
+  mine->done[mine->current] = true;
+  swapcontext(&mine->fibers[mine->current], &mine->scheduler);
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) void stablexla_emulated_threads(Task task, void *context, int64_t n,
+                                                                                  int64_t) {
+  Block own;
+  Block *outer = block;
+  block = &own;
+  own.fibers.resize(n);
+  own.slots.resize(n);
+  own.numbers.resize(n * 12);
+  own.done.assign(n, false);
+  own.task = task;
+  own.context = context;
+  for (int64_t i = 0; i < n; ++i) {
+    own.stacks.push_back(static_cast<char *>(std::malloc(kStackBytes)));
+    getcontext(&own.fibers[i]);
+    own.fibers[i].uc_stack.ss_sp = own.stacks[i];
+    own.fibers[i].uc_stack.ss_size = kStackBytes;
+    own.fibers[i].uc_link = nullptr;
+    makecontext(&own.fibers[i], run_fiber, 0);
+  }
+  for (bool any = true; any;) {
+    any = false;
+    for (int64_t i = 0; i < n; ++i) {
+      if (own.done[i]) continue;
+      any = true;
+      own.current = i;
+      swapcontext(&own.scheduler, &own.fibers[i]);
+    }
+  }
+  for (char *stack : own.stacks) std::free(stack);
+  block = outer;
+}
+
+// Every thread of the block comes here before any goes on.
+extern "C" __attribute__((visibility("default"))) void stablexla_emulated_barrier() {
+  Block *mine = block;
+  swapcontext(&mine->fibers[mine->current], &mine->scheduler);
+}
+
+// The value of the thread whose number differs in the bits of `offset`.
+extern "C" __attribute__((visibility("default"))) int32_t stablexla_emulated_shuffle(int32_t value, int32_t offset) {
+  Block *mine = block;
+  int64_t self = mine->current;
+  mine->slots[self] = value;
+  stablexla_emulated_barrier();
+  int32_t found = mine->slots[self ^ offset];
+  stablexla_emulated_barrier();
+  return found;
+}
+
+// mma.sync of 16 x 8 x 16: `a`, `b` and `c` are the numbers in the calling thread's registers; `c` takes the sums.
+extern "C" __attribute__((visibility("default"))) void stablexla_emulated_mma(const float *a, const float *b, float *c) {
+  Block *mine = block;
+  int64_t self = mine->current, warp = self / 32 * 32;
+  float *own = &mine->numbers[self * 12];
+  for (int i = 0; i < 8; ++i) own[i] = a[i];
+  for (int i = 0; i < 4; ++i) own[8 + i] = b[i];
+  stablexla_emulated_barrier();
+  for (int i = 0; i < 4; ++i) {
+    int64_t lane = self - warp, row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
+    float sum = c[i];
+    for (int64_t k = 0; k < 16; ++k) {
+      // Where the numbers of row and k, and of k and column, are: thread, and place among its registers.
+      int64_t in_a = row % 8 * 4 + k % 8 / 2, at_a = k % 2 + 2 * (row / 8) + 4 * (k / 8);
+      int64_t in_b = column * 4 + k % 8 / 2, at_b = 8 + k % 2 + 2 * (k / 8);
+      sum += mine->numbers[(warp + in_a) * 12 + at_a] * mine->numbers[(warp + in_b) * 12 + at_b];
+    }
+    c[i] = sum;
+  }
+  stablexla_emulated_barrier();
+}
