@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -124,7 +125,10 @@ def _read(path: Path, places: str) -> Executable | None:
     except (LoadError, KeyError, TypeError):
         return None
     with contextlib.suppress(OSError):
-        os.utime(path)  # it was used just now
+        now = (
+            time.time_ns()
+        )  # finer than the clock that files are stamped with: it may stand still since the last entry
+        os.utime(path, ns=(now, now))  # it was used just now
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import subprocess
+import tempfile
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
@@ -20,6 +21,14 @@ def find_ptxas() -> str | None:
         if found:
             return found[0]
     return shutil.which("ptxas")
+
+
+@functools.cache
+def knows(chip: str) -> bool:
+    """Whether ptxas assembles for a chip; new ones have dropped old chips."""
+    with tempfile.TemporaryDirectory() as folder:
+        empty = f".version 8.7\n.target {chip}\n.address_size 64\n"
+        return "is not defined for option 'gpu-name'" not in refused_by_ptxas(empty, chip, Path(folder))
 
 
 def refused_by_ptxas(ptx: str, chip: str, folder: Path) -> str:

@@ -9,7 +9,7 @@ import pytest
 import stablexla as sx
 from tests.gpu.emulation import check, program
 from tests.gpu.programs import PROGRAMS
-from tests.gpu.ptxas import find_ptxas, refused_by_ptxas
+from tests.gpu.ptxas import find_ptxas, knows, refused_by_ptxas
 
 CHIPS = ("sm_70", "sm_80", "sm_90a", "sm_100")
 
@@ -25,6 +25,8 @@ def test_emulated(name: str) -> None:
 def test_assembled(name: str, tmp_path: Path) -> None:
     make, arrays = PROGRAMS[name]
     computation = program(make, *arrays)
-    for chip in CHIPS:
+    chips = [chip for chip in CHIPS if knows(chip)]
+    assert len(chips) > 1
+    for chip in chips:
         ptx = sx.compile(computation, target=sx.targets.gpu(chip=chip)).ir("ptx")
         assert not refused_by_ptxas(ptx, chip, tmp_path)
