@@ -125,10 +125,9 @@ def _read(path: Path, places: str) -> Executable | None:
     except (LoadError, KeyError, TypeError):
         return None
     with contextlib.suppress(OSError):
-        now = (
-            time.time_ns()
-        )  # finer than the clock that files are stamped with: it may stand still since the last entry
-        os.utime(path, ns=(now, now))  # it was used just now
+        # The clock that files are stamped with is coarse, and may stand still since the last entry was stored.
+        now = time.time_ns()
+        os.utime(path, ns=(now, now))
     return found
 
 
