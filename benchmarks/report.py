@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import exp, log
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 from benchmarks.measuring import OURS, Row, from_row, to_row
 
@@ -87,6 +88,41 @@ def read_report(file: Path) -> Report:
     rows = [to_row(each) for each in data.pop("rows")]
     growth = [Grown(**each) for each in data.pop("growth")]
     return Report(**data, rows=rows, growth=growth)
+
+
+class Kept(Protocol):
+    """Figures that a file keeps."""
+
+    def take(self, newer: Self, /) -> None: ...
+
+    def write(self, file: Path, /) -> None: ...
+
+
+Figures = TypeVar("Figures", bound=Kept)
+
+
+def kept_in(file: Path | None, found: Figures, read: Callable[[Path], Figures], *, merge: bool) -> Figures:
+    """What was found, written into the file if there is one; with `merge`, what that has of other programs stays."""
+    if not file:
+        return found
+    if merge and file.exists():
+        merged = read(file)
+        merged.take(found)
+        found = merged
+    found.write(file)
+    return found
+
+
+def as_typed(module: str) -> str:
+    """This process's command, without what says where files and programs are and what becomes of the figures."""
+    words = iter(sys.argv[1:])
+    kept = []
+    for word in words:
+        if word in ("--json", "--mpiexec"):
+            next(words)
+        elif word != "--merge" and not word.startswith(("--json=", "--mpiexec=")):
+            kept.append(word)
+    return " ".join([f"python -m {module}", *kept])
 
 
 def geomean(ratios: Iterable[float | None]) -> float | None:

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from benchmarks.comparing import tell_changes
 from benchmarks.measuring import OURS, Effort, Row, measure, prepare
-from benchmarks.report import Report, read_report
+from benchmarks.report import Report, as_typed, kept_in, read_report
 from benchmarks.tables import tables
 
 if TYPE_CHECKING:  # what loads an engine comes after the processors have been chosen
@@ -147,7 +147,7 @@ def measure_all(arguments: argparse.Namespace, console: Console) -> Report:
     effort = Effort(arguments.seconds, arguments.budget, min(3, arguments.repeats), arguments.repeats)
     # A run of a few programs takes less time than measuring the machine.
     limits = kept_limits(again=not arguments.programs)
-    report = Report(describe_machine(engines, limits), [engine.name for engine in engines], _command())
+    report = Report(describe_machine(engines, limits), [engine.name for engine in engines], as_typed("benchmarks.run"))
     warm = Row(FIRST, "", "", "", 0.0)
     prepare(PROGRAMS[FIRST], engines, warm)
     complaints([warm], console)
@@ -159,7 +159,8 @@ def measure_all(arguments: argparse.Namespace, console: Console) -> Report:
         else:
             continue
         console.print(_line(report.rows[-1]), soft_wrap=True)
-        _save(report, arguments)  # whatever stops the run, what is measured is kept
+        # Whatever stops the run, what is measured is kept.
+        kept_in(arguments.json, report, read_report, merge=arguments.merge)
     _other_groups(report, groups, engines, effort, console)
     if not arguments.programs:
         look_again(report, engines, limits)
@@ -192,18 +193,6 @@ def _other_groups(
         report.threads = measure_threads(report.engines, console)
 
 
-def _command() -> str:
-    """As it was typed, without the names of files."""
-    words = iter(sys.argv[1:])
-    kept = []
-    for word in words:
-        if word == "--json":
-            next(words)
-        elif not word.startswith("--json="):
-            kept.append(word)
-    return " ".join(["python -m benchmarks.run", *kept])
-
-
 def _line(row: Row) -> str:
     """Progress: ratios, and what went wrong."""
     ratios = [f"{name} / {OURS} {ratio:.2f}" for name in row.engines if name != OURS and (ratio := row.ratio(name))]
@@ -222,18 +211,6 @@ def complaints(rows: Sequence[Row], console: Console) -> int:
             console.print(f"{row.program}: {name} differs from the first engine by {row.engines[name].difference:.1e}")
             code = 1
     return code
-
-
-def _save(report: Report, arguments: argparse.Namespace) -> Report:
-    """The report, together with what the file has when it is to be kept."""
-    if not arguments.json:
-        return report
-    if arguments.merge and arguments.json.exists():
-        merged = read_report(arguments.json)
-        merged.take(report)
-        report = merged
-    report.write(arguments.json)
-    return report
 
 
 def main() -> int:
@@ -258,7 +235,7 @@ def main() -> int:
     for table in tables(report):
         output.print(table)
     code = complaints(report.rows, console)
-    report = _save(report, arguments)
+    report = kept_in(arguments.json, report, read_report, merge=arguments.merge)
     if arguments.markdown:
         from benchmarks.page import write_page
 

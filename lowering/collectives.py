@@ -20,18 +20,17 @@ from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.conversion import convert_value
-from stablexla.lowering.devices import (
-    DEVICE,
+from stablexla.lowering.device_attributes import (
     HERE,
+    PAIRS,
     SEVERAL,
-    Fold,
-    Layout,
     check_alone,
+    counted,
     mode_for,
     refused,
     table_of,
-    together,
 )
+from stablexla.lowering.devices import DEVICE, Fold, Layout, together
 from stablexla.lowering.effects import zeros
 from stablexla.lowering.elementwise import BINARY
 from stablexla.lowering.generic import elementwise
@@ -122,7 +121,7 @@ def all_to_all(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
     count = ctx.attributes["split_count"].value
     size = 1 if groups is None else len(groups[0])
     if size != count and ctx.grid.size > 1:
-        raise refused(ctx, BrokenRule("C8", f"split_count is {count}, and a group has {_counted(size)}"))
+        raise refused(ctx, BrokenRule("C8", f"split_count is {count}, and a group has {counted(size, 'device')}"))
     if groups is None:
         return operands
     layouts = []
@@ -144,10 +143,10 @@ def collective_broadcast(ctx: LoweringContext, *operands: ir.Value) -> Sequence[
 @lowers("stablehlo.collective_permute")
 def collective_permute(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
     """The operands of the device that is the source in the pair whose target this one is; zeros without such a pair."""
-    table = table_of(ctx.attributes, "source_target_pairs")
+    table = table_of(ctx.attributes, PAIRS)
     types, grid = ctx.operand_types, ctx.grid
     if grid.size == 1:
-        check_alone(ctx, "source_target_pairs", [d for pair in table for d in pair])
+        check_alone(ctx, PAIRS, [d for pair in table for d in pair])
         return operands if table else [zeros(t) for t in ctx.result_types]
     try:
         pairs = resolve_pairs(table, mode_for(ctx), grid, PairRules("C1", "C2", "C3", "C4"))
@@ -214,12 +213,8 @@ def _check_one_device(ctx: LoweringContext) -> None:
 def _check_result(ctx: LoweringContext, rule: str, result: TensorType, dimension: int, wanted: int, count: int) -> None:
     """Sees that a dimension of a result is as long as it must be for groups of `count` devices."""
     if result.shape[dimension] != wanted:
-        message = f"a group has {_counted(count)}, so that dimension {dimension} of the result must have size {wanted}"
-        raise refused(ctx, BrokenRule(rule, f"{message}, not {result.shape[dimension]}"))
-
-
-def _counted(count: int) -> str:
-    return f"{count} device{'s' * (count > 1)}"
+        message = f"dimension {dimension} of the result must have size {wanted}, not {result.shape[dimension]}"
+        raise refused(ctx, BrokenRule(rule, f"a group has {counted(count, 'device')}, so that {message}"))
 
 
 def _converted(ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Value]:

@@ -5,38 +5,27 @@ A collective is never written over its operands: others read them until all of i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
-import numpy as np
-from jaxlib.mlir.dialects import stablehlo
 from mlir.dialects import linalg, tensor
 
-from stablexla.dialects.device_groups import BrokenRule, Groups, Mode, mode_of
-from stablexla.dialects.errors import VerificationError
+from stablexla.dialects.device_groups import Groups
 from stablexla.dialects.tensor_types import TensorType
-from stablexla.lowering.context import LoweringContext, arrays_of, place_of
+from stablexla.lowering.context import LoweringContext, place_of
+from stablexla.lowering.device_attributes import channel_of
 from stablexla.lowering.generic import REDUCTION, empty, filled
 from stablexla.lowering.host import as_array, in_main, unknown
 from stablexla.lowering.kernels import kernel
 from stablexla.lowering.storage import from_storage, to_storage
-from stablexla.lowering.types import storage_type, tensor_storage, tensor_type
+from stablexla.lowering.types import storage_type, tensor_storage
 
 COLLECTIVE = "collective"
 """The kind of these kernels."""
 DEVICE = "device"
 """The kind of kernels that give the number of the device that runs the program."""
-
-HERE = 0
-"""The number of the only device of a program that is compiled for one."""
-SEVERAL = "sx.compile(program, num_replicas=N), --replicas N of the tool, or mhlo.num_replicas in the module"
-
-PAIRS, FRONTEND, XLA_PAIRS = "source_target_pairs", "mhlo.frontend_attributes", "_xla_send_recv_source_target_pairs"
 
 Fold = Callable[[ir.Value, ir.Value], ir.Value]
 
@@ -173,77 +162,3 @@ def _folded(type_: TensorType, fold: Fold) -> ir.Value:
         linalg.YieldOp([to_storage(fold(so_far, next_), element)])
     found = tensor.extract(reduction.result, [])
     return filled(found, empty(type_)) if type_.rank else from_storage(found, element)
-
-
-def channel_of(attributes: Any) -> int:
-    """The number of an operation's channel, 0 without one."""
-    if "channel_handle" not in attributes:
-        return 0
-    return int(stablehlo.ChannelHandle(attributes["channel_handle"]).handle)
-
-
-def table_of(attributes: Any, name: str) -> list[list[int]]:
-    """The rows of a table of numbers; none where there is no such attribute."""
-    if name not in attributes:
-        return []
-    rows: list[list[int]] = np.atleast_2d(np.array(attributes[name])).tolist()
-    return rows
-
-
-def message_pairs(attributes: Any) -> list[list[int]]:
-    """The pairs (source, target) of a send or receive as they are written; none where the host is at the other end.
-
-    Where a program comes from XLA, they may be in an attribute of a frontend.
-    """
-    if is_host_transfer(attributes):
-        return []
-    if PAIRS not in attributes and FRONTEND in attributes:
-        named = hlo_ir.DictAttr(attributes[FRONTEND])
-        text = hlo_ir.StringAttr(named[XLA_PAIRS]).value if XLA_PAIRS in named else ""
-        return [[int(n) for n in row.split(",")] for row in re.findall(r"\{([\d\s,]+)\}", text)]
-    return table_of(attributes, PAIRS)
-
-
-def is_host_transfer(attributes: Any) -> bool:
-    """Whether a send or receive is from or to the caller of the program."""
-    return bool(attributes["is_host_transfer"]) if "is_host_transfer" in attributes else False
-
-
-def mode_for(ctx: LoweringContext) -> Mode:
-    """How the operation reads its groups or pairs."""
-    flag = "use_global_device_ids" in ctx.attributes if ctx.op_name in WITH_FLAG else None
-    return mode_of(channel_of(ctx.attributes), flag)
-
-
-WITH_FLAG = frozenset(
-    ["stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.cross-replica-sum", "stablehlo.reduce_scatter"]
-)
-"""Operations that may say that their groups number all devices."""
-
-
-def check_alone(ctx: LoweringContext, name: str, devices: Sequence[int]) -> None:
-    """Sees that a program for one device speaks of no other.
-
-    Raises:
-        UnsupportedError: it does.
-    """
-    others = sorted(set(devices) - {HERE})
-    if others:
-        raise ctx.unsupported(f"{name} names device {others[0]}, and this program is compiled for one device", SEVERAL)
-
-
-def refused(ctx: LoweringContext, broken: BrokenRule) -> VerificationError:
-    """The error for groups or shapes that do not fit the devices that the program is compiled for."""
-    grid = ctx.grid
-    devices = f"{_counted(grid.replicas, 'replica')} of {_counted(grid.partitions, 'partition')}"
-    rule = f" ({broken.rule})" if broken.rule else ""
-    shapes = {f"operand {i}": tensor_type(v.type) for i, v in enumerate(arrays_of(ctx.op.operands))}
-    error = VerificationError(
-        f"{broken.message}{rule}; it is compiled for {devices}{ctx.place}", operation=ctx.op_name, operands=shapes
-    )
-    error.rule = broken.rule
-    return error
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count > 1)}"

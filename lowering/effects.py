@@ -12,16 +12,15 @@ import mlir.ir as ir
 
 from stablexla.dialects.device_groups import BrokenRule, Groups, PairRules, mode_of, resolve_pairs
 from stablexla.lowering.context import LoweringContext, new_token
-from stablexla.lowering.devices import (
+from stablexla.lowering.device_attributes import (
     PAIRS,
-    Layout,
     channel_of,
     check_alone,
     is_host_transfer,
     message_pairs,
     refused,
-    together,
 )
+from stablexla.lowering.devices import Layout, together
 from stablexla.lowering.generic import fill
 from stablexla.lowering.host import host_call
 from stablexla.lowering.registry import lowers

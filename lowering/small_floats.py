@@ -17,6 +17,16 @@ import mlir.ir as ir
 from stablexla.lowering.short_nans import has_short_nans
 
 PASS_NAME = "stablexla-expand-small-floats"
+
+
+class ToBf16(Enum):
+    """How an f32 becomes a bf16; which of the first two is right depends on the NaN that a processor makes."""
+
+    SHORT_NANS = "short-nans"  # arithmetic's NaNs have zeros in the lower 16 bits, as those of x86 and Arm
+    ANY_NANS = "any-nans"  # they do not, as those of NVIDIA's GPUs: adding a half could carry into the sign
+    INSTRUCTION = "instruction"  # `arith.truncf` stays
+
+
 NO_BF16 = "stablexla.no_bf16"
 """Attribute of a module in which the pass found no bf16, so that nobody else need look for it."""
 
@@ -233,10 +243,10 @@ def encode_exponent(lanes: Lanes, bits: ir.Value) -> ir.Value:
     return lanes.select(outside, 0xFF, code)
 
 
-def encode_bf16(lanes: Lanes, value: ir.Value) -> ir.Value:
+def encode_bf16(lanes: Lanes, value: ir.Value, way: ToBf16) -> ir.Value:
     """The bf16 code (in i32) of an f32; a NaN keeps its upper bits and is made quiet."""
     bits = lanes.bits(value, 32)
-    if has_short_nans(value):  # which rounding leaves as they are
+    if way is ToBf16.SHORT_NANS and has_short_nans(value):  # which rounding leaves as they are
         return _round_to_even(lanes, bits, 16)
     quiet = lanes.integers("ori", lanes.integers("shrui", bits, 16), 0x40)
     return lanes.select(lanes.compare_floats("uno", value, value), quiet, _round_to_even(lanes, bits, 16))
@@ -259,15 +269,15 @@ def round_to_odd(lanes: Lanes, value: ir.Value) -> ir.Value:
 # ---- the pass ------------------------------------------------------------------------------------------------------
 
 
-def convert_float(value: ir.Value, target: ir.Type) -> ir.Value:
+def convert_float(value: ir.Value, target: ir.Type, way: ToBf16) -> ir.Value:
     """A float or a vector of them as elements of another type, rounded once, without extf and truncf of small ones."""
     lanes = Lanes(value)
     source = _element(value.type)
     if source == target:
         return value
     if isinstance(source, ir.F64Type) and (str(target) in EXPANDED or isinstance(target, ir.F16Type)):
-        return _from_f32(lanes, round_to_odd(lanes, value), target)
-    return _from_f32(lanes, _to_f32(lanes, value, source), target)
+        return _from_f32(lanes, round_to_odd(lanes, value), target, way)
+    return _from_f32(lanes, _to_f32(lanes, value, source), target, way)
 
 
 def _to_f32(lanes: Lanes, value: ir.Value, source: ir.Type) -> ir.Value:
@@ -285,16 +295,16 @@ def _to_f32(lanes: Lanes, value: ir.Value, source: ir.Type) -> ir.Value:
     return lanes.float32(bits)
 
 
-def _from_f32(lanes: Lanes, value: ir.Value, target: ir.Type) -> ir.Value:
+def _from_f32(lanes: Lanes, value: ir.Value, target: ir.Type, way: ToBf16) -> ir.Value:
     """An f32, or an f64 for a target that is no small float, as the target."""
     name = str(target)
-    if name in ("f32", "f64", "f16"):
+    if name in ("f32", "f64", "f16") or (name == "bf16" and way is ToBf16.INSTRUCTION):
         source = _element(value.type)
         if source == target:
             return value
         return lanes.cast("extf" if source.width < target.width else "truncf", value, target)
     if name == "bf16":
-        code = encode_bf16(lanes, value)
+        code = encode_bf16(lanes, value, way)
     elif name == EXPONENT_ONLY:
         code = encode_exponent(lanes, lanes.bits(value, 32))
     else:
@@ -307,12 +317,12 @@ def _element(type_: ir.Type) -> ir.Type:
     return type_.element_type if isinstance(type_, ir.VectorType) else type_
 
 
-def convert_integer(value: ir.Value, target: ir.Type, *, signed: bool) -> ir.Value:
+def convert_integer(value: ir.Value, target: ir.Type, way: ToBf16, *, signed: bool) -> ir.Value:
     """An integer or a vector of them as elements of a small float type, rounded once."""
     lanes = Lanes(value)
     width = _element(value.type).width
     if width <= 24:
-        return convert_float(_to_float(lanes, value, ir.F32Type.get(), signed), target)
+        return convert_float(_to_float(lanes, value, ir.F32Type.get(), signed), target, way)
     wide, precision = (ir.F32Type.get(), 24) if width <= 32 else (ir.F64Type.get(), 53)
     # Of a large integer the last bit that the wide type can hold is set when any below it is (rounding to odd).
     dropped = width - precision
@@ -321,14 +331,14 @@ def convert_integer(value: ir.Value, target: ir.Type, *, signed: bool) -> ir.Val
     odd = lanes.select(low, lanes.integers("ori", high, 1 << dropped), high)
     from_lowest = lanes.integers("addi", value, 1 << precision) if signed else value
     small = lanes.compare("ult", from_lowest, (2 if signed else 1) << precision)
-    return convert_float(_to_float(lanes, lanes.select(small, value, odd), wide, signed), target)
+    return convert_float(_to_float(lanes, lanes.select(small, value, odd), wide, signed), target, way)
 
 
 def _to_float(lanes: Lanes, value: ir.Value, target: ir.Type, signed: bool) -> ir.Value:
     return lanes.cast("sitofp" if signed else "uitofp", value, target)
 
 
-def expand_small_floats(module: ir.Module | ir.Operation | Any) -> None:
+def expand_small_floats(module: ir.Module | ir.Operation | Any, way: ToBf16 = ToBf16.SHORT_NANS) -> None:
     """Rewrites conversions from and to floats below 32 bits, all but f16 with f32, into integer arithmetic.
 
     Scalars and vectors of any shape; rounding is to nearest even, once, and denormals are kept. Constants, loads,
@@ -337,7 +347,7 @@ def expand_small_floats(module: ir.Module | ir.Operation | Any) -> None:
     found: list[ir.Operation] = []
 
     def visit(operation: ir.Operation) -> ir.WalkResult:
-        if operation.name in _REWRITES and _is_expanded(operation):
+        if operation.name in _REWRITES and _is_expanded(operation, way):
             found.append(operation)
         return ir.WalkResult.ADVANCE
 
@@ -347,7 +357,7 @@ def expand_small_floats(module: ir.Module | ir.Operation | Any) -> None:
         root.attributes[NO_BF16] = ir.UnitAttr.get(root.context)
     for operation in found:
         with root.context, operation.location, ir.InsertionPoint(operation):
-            value = _REWRITES[operation.name](operation.operands[0], operation.results[0].type)
+            value = _REWRITES[operation.name](operation.operands[0], operation.results[0].type, way)
         operation.results[0].replace_all_uses_with(value)
         operation.erase()
 
@@ -361,24 +371,26 @@ def _holds_bf16(module: ir.Operation, conversions: list[ir.Operation]) -> bool:
     return any("bf16" in f"{op.operands[0].type} {op.results[0].type}" for op in conversions)
 
 
-def _from_small(name: str) -> Callable[[ir.Value, ir.Type], ir.Value]:
-    def rewrite(value: ir.Value, type_: ir.Type) -> ir.Value:
-        return _make(name, type_, [convert_float(value, ir.F32Type.get())])
+def _from_small(name: str) -> Callable[[ir.Value, ir.Type, ToBf16], ir.Value]:
+    def rewrite(value: ir.Value, type_: ir.Type, way: ToBf16) -> ir.Value:
+        return _make(name, type_, [convert_float(value, ir.F32Type.get(), way)])
 
     return rewrite
 
 
 # Canonicalisation makes the last four of a conversion followed or preceded by extf or truncf.
-_REWRITES: dict[str, Callable[[ir.Value, ir.Type], ir.Value]] = {
-    "arith.extf": lambda value, type_: convert_float(value, _element(type_)),
-    "arith.truncf": lambda value, type_: convert_float(value, _element(type_)),
-    "arith.sitofp": lambda value, type_: convert_integer(value, _element(type_), signed=True),
-    "arith.uitofp": lambda value, type_: convert_integer(value, _element(type_), signed=False),
+_REWRITES: dict[str, Callable[[ir.Value, ir.Type, ToBf16], ir.Value]] = {
+    "arith.extf": lambda value, type_, way: convert_float(value, _element(type_), way),
+    "arith.truncf": lambda value, type_, way: convert_float(value, _element(type_), way),
+    "arith.sitofp": lambda value, type_, way: convert_integer(value, _element(type_), way, signed=True),
+    "arith.uitofp": lambda value, type_, way: convert_integer(value, _element(type_), way, signed=False),
     "arith.fptosi": _from_small("arith.fptosi"),
     "arith.fptoui": _from_small("arith.fptoui"),
 }
 
 
-def _is_expanded(operation: ir.Operation) -> bool:
+def _is_expanded(operation: ir.Operation, way: ToBf16) -> bool:
     source, target = (str(_element(v.type)) for v in (operation.operands[0], operation.results[0]))
+    if way is ToBf16.INSTRUCTION and (source, target) == ("f32", "bf16"):
+        return False
     return source in EXPANDED or target in EXPANDED or (target == "f16" and source != "f32")

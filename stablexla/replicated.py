@@ -5,6 +5,7 @@ How it is done is in `devices.py`, and for the queues in `targets/runtime/host.p
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 
@@ -19,7 +20,7 @@ from stablexla.targets.runtime.queues import Item
 Array = npt.NDArray[Any]
 
 
-class OnDevices:
+class OnDevices(ABC):
     """The part of `Executable` that knows of devices. Their numbers are replica * num_partitions + partition."""
 
     num_replicas: int
@@ -31,13 +32,13 @@ class OnDevices:
     _host: Host
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The program's name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
         """Runs the program on one device."""
-        raise NotImplementedError
 
     @property
     def num_devices(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.device_groups import grid_of
-from stablexla.lowering.devices import channel_of, message_pairs
+from stablexla.lowering.device_attributes import channel_of, message_pairs
 from stablexla.targets.inlining import operations_of
 from stablexla.targets.passes import module_pass
 

@@ -8,7 +8,7 @@ import mlir.ir as ir
 import stablexla.lowering.families  # noqa: F401  (fills the registry of lowering rules)
 from stablexla.lowering.context import lower_to_tensor
 from stablexla.lowering.math_expansion import expand_math
-from stablexla.lowering.small_floats import expand_small_floats
+from stablexla.lowering.small_floats import ToBf16, expand_small_floats
 from stablexla.targets.passes import module_pass
 from stablexla.targets.pipeline import LOWER
 
@@ -29,6 +29,10 @@ def math(module: ir.Module) -> None:
 @module_pass(
     "stablexla-expand-small-floats", "writes conversions of bf16 and narrower floats out as integer arithmetic"
 )
-def small_floats(module: ir.Module) -> None:
-    """LLVM has no types for the narrow floats, and its bf16 conversions flush denormals or call a library."""
-    expand_small_floats(module)
+def small_floats(module: ir.Module, *, to_bf16: str = ToBf16.SHORT_NANS.value) -> None:
+    """LLVM has no types for the narrow floats, and its bf16 conversions flush denormals or call a library.
+
+    Args:
+        to_bf16: how an f32 becomes a bf16, a value of `ToBf16`.
+    """
+    expand_small_floats(module, ToBf16(to_bf16))

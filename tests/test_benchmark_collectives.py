@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -92,17 +93,23 @@ def test_all_operations_beside_xla(tmp_path: Path):
     assert all(set(row.engines) == {"stablexla", "xla"} and not row.differing for row in rows), done.stderr
 
 
-def test_all_operations_beside_mpi4py(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("engines", "operations"),
+    [(["stablexla", "mpi4py"], OPERATIONS), (["stablexla", "dialect"], ["all_reduce"])],
+    ids=["mpi4py", "dialect"],
+)
+def test_operations_over_mpi(tmp_path: Path, engines: list[str], operations: Sequence[str]):
     pytest.importorskip("mpi4py")
     if find_mpiexec() is None:
         pytest.skip("mpiexec is not installed")
     file = tmp_path / "figures.json"
     options = ["--sizes", "1KiB", "--devices", "2", "--repeats", "1", "--seconds", "1e-6", "--json", str(file)]
-    done = command("--over", "mpi", "--operations", ",".join(OPERATIONS), "--patience", "60", *options)
+    who = ["--operations", ",".join(operations), "--engines", ",".join(engines)]
+    done = command("--over", "mpi", *who, "--patience", "60", *options)
     assert done.returncode == 0, done.stderr
     rows = [row for _, row in read_figures(file).rows]
-    assert len(rows) == len(OPERATIONS)
-    assert all(set(row.engines) == {"stablexla", "mpi4py"} and not row.differing for row in rows), done.stderr
+    assert len(rows) == len(operations)
+    assert all(set(row.engines) == set(engines) and not row.differing for row in rows), done.stderr
 
 
 def test_help_and_wrong_names():

@@ -24,6 +24,7 @@ from stablexla.targets.pipeline import Pipeline, Step
 from stablexla.targets.registry import find_target
 from stablexla.targets.runtime import pool_stats
 from stablexla.targets.signature import signature_of
+from tests.threads import in_threads
 
 TEXT = """
 module @scaled_sum attributes {mhlo.num_partitions = 1 : i32} {
@@ -452,11 +453,7 @@ class TestThreads:
             text = TEXT.replace("[1.0, 2.0, 3.0, 4.0]", f"[{number}.0, 0.0, 0.0, 1.0]")
             outcomes[number] = sx.compile(text)
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(work, range(4))
         gc.collect()
         # The threads, and with them their contexts, are gone; what they compiled works on.
         for number, executable in outcomes.items():
@@ -477,22 +474,15 @@ class TestThreads:
 
     def test_many_call_one(self) -> None:
         executable = sx.compile(TEXT)
-        wrong: list[float] = []
 
         def work(seed: int) -> None:
             x = np.random.default_rng(seed).standard_normal((3, 4)).astype(np.float32)
             expected = (x * SCALE + np.array([1, 2, 3, 4], np.float32)).sum(axis=1)
             for _ in range(50):
                 sums, _ = executable(x, SCALE)
-                if not np.allclose(sums, expected, rtol=1e-5):
-                    wrong.append(seed)
+                np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-7)
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
+        in_threads(work, range(4))
 
 
 def test_executables_do_not_pile_up() -> None:

@@ -3,10 +3,11 @@
 The same StableHLO module runs everywhere, and results are compared before any time is taken. In one process, XLA:CPU
 runs in a child with --xla_force_host_platform_device_count; its operands lie on its devices, as stablexla's lie in
 numpy arrays, and a call of either has ended when all devices have new results. Over MPI, one rank is one device, and
-mpi4py's calls of the same processes write into buffers that were made once. Everybody takes turns, round after round;
-a cell is the time of a call in the best round, with the median in brackets. A ratio is the peer's best time over
-stablexla's: above 1, stablexla is faster. The array is the larger of a device's operand and result. The share is the
-least time in which this machine could read all operands and write all results, over stablexla's time.
+mpi4py's calls of the same processes write into buffers that were made once; the engine `dialect` is the same program
+with its reductions in MLIR's `mpi` dialect, which is told while it is measured and in no table. Everybody takes turns,
+round after round; a cell is the time of a call in the best round, with the median in brackets. A ratio is the peer's
+best time over stablexla's: above 1, stablexla is faster. The array is the larger of a device's operand and result. The
+share is the least time in which this machine could read all operands and write all results, over stablexla's time.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.collectives.cases import ELEMENTS, IN_PROCESS, OPERATIONS, OVER_MPI, Case, size_of
-from benchmarks.collectives.figures import PEERS, Figures, all_cells, of_training, read_figures, write_page
+from benchmarks.collectives.figures import DIALECT, PEERS, Figures, all_cells, of_training, read_figures, write_page
 from benchmarks.measuring import OURS, Effort, Row
+from benchmarks.report import as_typed, kept_in
 from benchmarks.run import keep_memory
 from benchmarks.tables import to_table
 
 WAYS = {"process": IN_PROCESS, "mpi": OVER_MPI}
 SIZES = "1KiB,16KiB,256KiB,1MiB,4MiB,16MiB,64MiB"
+ENGINES = "stablexla,xla,mpi4py"
 PAGE = Path(__file__).parents[2] / "docs" / "distributed.md"
 
 
@@ -48,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--sizes", default=SIZES, help=f"of the arrays (default {SIZES})")
     made.add_argument("--devices", default="2,4", help="numbers of devices (default 2,4)")
     made.add_argument("--over", default="process,mpi", help="process, mpi and training (default process,mpi)")
-    made.add_argument("--engines", default="stablexla,xla,mpi4py", help="who takes part (default: all three)")
+    made.add_argument("--engines", default=ENGINES, help=f"who takes part, also {DIALECT} (default {ENGINES})")
     made.add_argument("--repeats", type=int, default=15, help="at most so many rounds (default 15)")
     made.add_argument("--seconds", type=float, default=0.02, help="length of a turn (default 0.02)")
     made.add_argument("--budget", type=float, default=0.5, help="seconds for all rounds of a case (default 0.5)")
@@ -128,7 +131,7 @@ def rows_over_mpi(
     mpiexec = find_mpiexec(arguments.mpiexec)
     if mpiexec is None or not _version("mpi4py"):
         raise SystemExit("measuring over MPI needs mpi4py and mpiexec: pip install 'stablexla[mpi]'")
-    taking_part = [name for name in engines if name in (OURS, PEERS[OVER_MPI])]
+    taking_part = [name for name in engines if name in (OURS, PEERS[OVER_MPI], DIALECT)]
     for devices in dict.fromkeys(case.devices for case in cases):
         own = [case for case in cases if case.devices == devices]
         rows = [
@@ -154,8 +157,8 @@ def measure_all(arguments: argparse.Namespace, console: Console) -> Figures:
         Effort(arguments.seconds, arguments.budget, min(3, arguments.repeats), arguments.repeats),
     )
     ways = chosen(arguments.over, [*WAYS, "training"], "way")
-    engines = chosen(arguments.engines, [OURS, *PEERS.values()], "engine")
-    figures = Figures(describe_machine(), _command())
+    engines = chosen(arguments.engines, [OURS, *PEERS.values(), DIALECT], "engine")
+    figures = Figures(describe_machine(), as_typed("benchmarks.collectives"))
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         for way in ways:
@@ -172,43 +175,19 @@ def measure_all(arguments: argparse.Namespace, console: Console) -> Figures:
             for case, row in progress.track(rows, total=len(cases), description=WAYS[way]):
                 figures.rows.append((case, row))
                 progress.console.print(_line(case, row), soft_wrap=True)
-                _save(figures, arguments)
+                kept_in(arguments.json, figures, read_figures, merge=arguments.merge)
     return figures
 
 
 def _line(case: Case, row: Row) -> str:
-    peer = PEERS[row.group]
     told = [f"{name} {row.engines[name].best * 1e6:.1f} us" for name in row.engines]
-    ratio = [f"{peer} / {OURS} {found:.2f}"] if (found := row.ratio(peer)) else []
-    return f"{row.group}, {case.family}, {case.name}: {', '.join([*told, *ratio, *_complaints(row)])}"
+    ratios = [f"{name} / {OURS} {ratio:.2f}" for name in row.engines if name != OURS and (ratio := row.ratio(name))]
+    return f"{row.group}, {case.family}, {case.name}: {', '.join([*told, *ratios, *_complaints(row)])}"
 
 
 def _complaints(row: Row) -> list[str]:
     failed = [f"{name} failed: {why}" for name, why in row.failures.items()]
     return failed + [f"{name} differs by {row.engines[name].difference:.1e}" for name in row.differing]
-
-
-def _command() -> str:
-    """As it was typed, without the names of files."""
-    words = iter(sys.argv[1:])
-    kept = []
-    for word in words:
-        if word in ("--json", "--mpiexec"):
-            next(words)
-        elif word != "--merge":
-            kept.append(word)
-    return " ".join(["python -m benchmarks.collectives", *kept])
-
-
-def _save(figures: Figures, arguments: argparse.Namespace) -> Figures:
-    if not arguments.json:
-        return figures
-    if arguments.merge and arguments.json.exists():
-        merged = read_figures(arguments.json)
-        merged.take(figures)
-        figures = merged
-    figures.write(arguments.json)
-    return figures
 
 
 def main() -> int:
@@ -220,7 +199,7 @@ def main() -> int:
     figures = read_figures(arguments.source) if arguments.source else measure_all(arguments, console)
     rows = [row for _, row in figures.rows]
     if not arguments.source:
-        figures = _save(figures, arguments)
+        figures = kept_in(arguments.json, figures, read_figures, merge=arguments.merge)
     output = Console(highlight=False)
     for cells in [*all_cells(figures), of_training(figures)]:
         if cells.lines:

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -17,9 +18,10 @@ import numpy as np
 from mpi4py import MPI
 
 from benchmarks.collectives.cases import ELEMENTS, OVER_MPI, TOLERANCE, Array, Case, difference
+from benchmarks.collectives.figures import DIALECT, PEERS
 from benchmarks.measuring import OURS, Effort, Measured, Row
 
-PEER = "mpi4py"
+PEER = PEERS[OVER_MPI]
 WORLD = MPI.COMM_WORLD
 
 
@@ -39,11 +41,14 @@ def plain(case: Case, operand: Array) -> tuple[Callable[[], object], Array]:
     return calls[case.operation], result
 
 
-def ours(case: Case, operand: Array) -> tuple[Callable[[], object], Array]:
+def ours(case: Case, operand: Array, *, dialect: bool = False) -> tuple[Callable[[], object], Array]:
     """A call of the program's own device, and its result of a first call."""
     import stablexla as sx
 
-    executable = sx.compile(case.text(), num_replicas=case.devices)
+    options = sx.CompileOptions(pipeline=_with_dialect()) if dialect else None
+    executable = sx.compile(case.text(), options=options, num_replicas=case.devices)
+    if dialect and "mpi." not in executable.ir("mpi"):
+        raise SystemExit(f"MLIR's `mpi` dialect has no {case.operation} of {case.element}")
     arguments: list[Any] = [[operand] if device == WORLD.rank else None for device in range(case.devices)]
 
     def call() -> list[Any]:
@@ -52,15 +57,24 @@ def ours(case: Case, operand: Array) -> tuple[Callable[[], object], Array]:
     return call, call()[WORLD.rank][0]
 
 
+def _with_dialect() -> Any:
+    import stablexla as sx
+
+    implementation = "OpenMPI" if MPI.get_vendor()[0] == "Open MPI" else "MPICH"
+    step = sx.Step("mpi", f"stablexla-collectives-to-mpi{{implementation={implementation}}}")
+    return sx.pipeline("cpu").inserting(step, after="buffers")
+
+
 def measure_case(case: Case, names: list[str], effort: Effort) -> Row:
     """The same row in every rank."""
     row = Row(case.name, f"{case.operation} of {case.name}", OVER_MPI, case.family, TOLERANCE)
     operands = case.arguments()
     wanted = case.results(operands)[WORLD.rank]
+    makers = {OURS: ours, DIALECT: partial(ours, dialect=True), PEER: plain}
     calls: dict[str, Callable[[], object]] = {}
     for name in names:
         start = perf_counter()
-        call, result = (ours if name == OURS else plain)(case, operands[WORLD.rank])
+        call, result = makers[name](case, operands[WORLD.rank])
         if name == PEER:
             call()
         apart = WORLD.allreduce(difference([result], [wanted]), MPI.MAX)
@@ -96,7 +110,7 @@ def calls_in(call: Callable[[], object], seconds: float) -> int:
 
 def main() -> None:
     task = json.loads(sys.argv[1])
-    if OURS in task["engines"]:
+    if {OURS, DIALECT} & set(task["engines"]):
         from stablexla import distributed
 
         distributed.initialize()

@@ -16,6 +16,7 @@ from stablexla.targets.gpu import contraction, loops, rows, split_rows, tensor_c
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import EMITTERS
 from stablexla.targets.gpu.general import emit_general
+from stablexla.targets.gpu.host_calls import note_access
 from stablexla.targets.passes import module_pass
 
 ON_HOST = "stablexla.on_host"
@@ -23,14 +24,18 @@ ON_HOST = "stablexla.on_host"
 
 
 @module_pass("stablexla-map-kernels", "writes beside each kernel's function on tensors what one thread of a GPU does")
-def map_kernels(module: ir.Module, *, chip: str = "sm_80", general_only: bool = False) -> None:
+def map_kernels(
+    module: ir.Module, *, chip: str = "sm_80", ptx: int = 0, emulated: bool = False, general_only: bool = False
+) -> None:
     """Kernels get an attribute `stablexla.impl` that says how to call what was written.
 
     Args:
         chip: what it is written for.
+        ptx: the version of PTX; 0 for the one that is taken when none is given.
+        emulated: it will be run by the CPU, which has only some of a GPU's instructions.
         general_only: sends everything through the general path, for comparing the two.
     """
-    name = GpuName.of(chip)
+    name = GpuName.of(chip, ptx or None, emulated)
     waiting, on_host = [], list[str]()
     for view in list(module.body.operations):
         if KIND not in view.operation.attributes:
@@ -38,7 +43,9 @@ def map_kernels(module: ir.Module, *, chip: str = "sm_80", general_only: bool = 
         kernel = Kernel(view)
         if kernel.kind in ONLY:
             on_host.append(str(kernel.config.get("target") or kernel.config.get("call") or kernel.kind))
-            record(kernel, _on_host(kernel), "host")
+            called = _on_host(kernel)
+            note_access(kernel, called)
+            record(kernel, called, "host")
             continue
         emitted = None if general_only else _ask(kernel, name)
         if emitted is None:

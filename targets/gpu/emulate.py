@@ -8,6 +8,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf
 
+from stablexla.dialects.errors import CompileError
 from stablexla.lowering.operations import remap, walk
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.parallel import PARALLEL_FOR
@@ -44,8 +45,10 @@ def emulate_gpu(module: ir.Module) -> None:
 def _write(kernel: ir.Operation, place: ir.Operation) -> bool:
     """The kernel as a function. Returns whether its threads need one another."""
     source = kernel.regions[0].blocks[0]
-    together = any(op.name in _TOGETHER for op in walk(kernel))
+    used = {op.name for op in walk(kernel)}
+    together = not used.isdisjoint(_TOGETHER)
     name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    _refuse(name, used)
     index, byte = ir.IndexType.get(), ir.IntegerType.get_signless(8)
     size = Launch.read(kernel).shared
     shared = [ir.MemRefType.get([size], byte)] if size else []
@@ -69,6 +72,14 @@ def _write(kernel: ir.Operation, place: ir.Operation) -> bool:
         with op.location, ir.InsertionPoint(op):
             _replace(made.operation, op, numbers, arguments[len(source.arguments)] if shared else None)
     return together
+
+
+def _refuse(kernel: str, used: set[str]) -> None:
+    """Raises CompileError for instructions that have no meaning here."""
+    known = {*_IDS, *_TOGETHER, "gpu.func", "gpu.return"}
+    unknown = sorted(n for n in used - known if n.startswith(("gpu.", "nvvm.", "nvgpu.")))
+    if unknown:
+        raise CompileError(f"{kernel}: the CPU cannot run {', '.join(unknown)}", hint="an emitter that asks `emulated`")
 
 
 def _replace(function: ir.Operation, op: ir.Operation, numbers: list[ir.Value], shared: ir.Value | None) -> None:

@@ -1,18 +1,18 @@
-"""The pipeline of NVIDIA GPUs, as a value: the CPU's down to the kernels, then gpu, nvvm and PTX."""
+"""The pipeline of NVIDIA GPUs, as a value: the CPU's down to the kernels, then gpu, nvvm and PTX; then `main` alone."""
 
 from __future__ import annotations
 
 from stablexla.targets.cpu.pipeline import BUFFERS, TENSOR, cpu_pipeline
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
-from stablexla.targets.gpu import assign, emit, emulate, outline, to_ptx  # noqa: F401  (they register passes)
-from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu import assign, emit, emulate, host_main, outline, to_ptx  # noqa: F401  (they register passes)
+from stablexla.targets.gpu.chips import GpuName, generation
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Pipeline, Step
 
 MAPPED = BUFFERS | {"gpu", "nvvm"}
 NVVM = MAPPED | {"llvm", "nvvm"}
 
-EXPAND = "stablexla-expand-math,stablexla-expand-small-floats"
+EXPAND = "stablexla-expand-math,stablexla-expand-small-floats{{to-bf16={}}}"
 # In the functions of the GPU module alone; `main` stays as it is.
 TO_NVVM = (
     "expand-strided-metadata,lower-affine,"
@@ -30,7 +30,7 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
     steps = [
         *common[:-1],
         Step("kernels", kernels, TENSOR),
-        Step("buffers", f"stablexla-map-kernels{{chip={name.chip}}},stablexla-assign-device-buffers", MAPPED),
+        Step("buffers", f"stablexla-map-kernels{{{_options(name)}}},stablexla-assign-device-buffers", MAPPED),
         Step("gpu", "stablexla-outline-gpu,canonicalize,cse", MAPPED),
     ]
     if name.emulated:
@@ -43,9 +43,21 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
     steps += [
         Step(
             "nvvm",
-            f"{EXPAND},stablexla-math-to-intrinsics,{attach},gpu.module({TO_NVVM})",
+            f"{EXPAND.format(_to_bf16(name))},stablexla-math-to-intrinsics,{attach},gpu.module({TO_NVVM})",
             NVVM,
         ),
         Step("ptx", "stablexla-check-nvvm,gpu-module-to-binary{format=isa}", NVVM),
+        Step("host", "stablexla-launch-gpu,cse", BUFFERS),
+        Step("llvm", ",".join(TO_LLVM), LLVM),
     ]
     return Pipeline(str(name), steps)
+
+
+def _options(name: GpuName) -> str:
+    """The target as options of `stablexla-map-kernels`."""
+    return f"chip={name.chip} ptx={name.ptx}" + (" emulated=true" if name.emulated else "")
+
+
+def _to_bf16(name: GpuName) -> str:
+    """How an f32 becomes a bf16: `cvt.rn.bf16.f32` came with sm_80, and no GPU's own NaN has zeros below."""
+    return "instruction" if generation(name.chip) >= 80 else "any-nans"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 import numpy as np
-from jaxlib.mlir.dialects import sdy, stablehlo
+from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.device_groups import Axis, BrokenRule, Groups, axis_groups, grid_of
 from stablexla.dialects.errors import VerificationError
 from stablexla.lowering.context import place_of
+from stablexla.targets.meshes import axis_sizes, meshes_of
 from stablexla.targets.passes import module_pass
 
 GROUPS = "replica_groups"
@@ -32,28 +34,41 @@ def resolve_mesh_groups(module: hlo_ir.Module) -> None:
     found: list[Any] = []
 
     def note(op: Any) -> hlo_ir.WalkResult:
-        attributes = op.attributes
-        if GROUPS in attributes and stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attributes[GROUPS]):
+        if is_of_mesh(op):
             found.append(op.operation)
         return hlo_ir.WalkResult.ADVANCE
 
     module.operation.walk(note)
-    meshes = {_name(v.operation): v.operation for v in module.body.operations if v.operation.name == "sdy.mesh"}
+    meshes = meshes_of(module)
     for op in found:
-        try:
-            groups = _groups(stablehlo.ReplicaGroupMeshAxesAttr(op.attributes[GROUPS]), meshes)
-        except BrokenRule as broken:
-            raise VerificationError(broken.message + place_of(op.location), operation=op.name) from None
+        groups = groups_of(op, meshes)
         with op.context:
             op.attributes[GROUPS] = hlo_ir.DenseIntElementsAttr.get(np.array(groups, np.int64))
 
 
-def _groups(attribute: Any, meshes: dict[str, Any]) -> Groups:
-    axes, devices = _mesh(attribute.mesh, meshes)
-    return axis_groups(axes, [_axis(stablehlo.AxisRefAttr(a)) for a in hlo_ir.ArrayAttr(attribute.axes)], devices)
+def is_of_mesh(op: Any) -> bool:
+    """Whether an operation has groups that are axes of a mesh."""
+    return GROUPS in op.attributes and stablehlo.ReplicaGroupMeshAxesAttr.isinstance(op.attributes[GROUPS])
 
 
-def _mesh(attribute: Any, meshes: dict[str, Any]) -> tuple[dict[str, int], list[int]]:
+def groups_of(op: Any, meshes: Mapping[str, Any]) -> Groups:
+    """Such groups as numbers of the mesh's devices.
+
+    Args:
+        meshes: those of the module.
+
+    Raises:
+        VerificationError: the mesh or one of its axes is not there.
+    """
+    attribute = stablehlo.ReplicaGroupMeshAxesAttr(op.attributes[GROUPS])
+    try:
+        axes, devices = _mesh(attribute.mesh, meshes)
+        return axis_groups(axes, [_axis(stablehlo.AxisRefAttr(a)) for a in hlo_ir.ArrayAttr(attribute.axes)], devices)
+    except BrokenRule as broken:
+        raise VerificationError(broken.message + place_of(op.location), operation=op.name) from None
+
+
+def _mesh(attribute: Any, meshes: Mapping[str, Any]) -> tuple[dict[str, int], list[int]]:
     """The sizes of a mesh's axes, and its devices in order; none where that is the order of their numbers."""
     if stablehlo.MeshAttr.isinstance(attribute):
         inline = stablehlo.MeshAttr(attribute)
@@ -62,9 +77,7 @@ def _mesh(attribute: Any, meshes: dict[str, Any]) -> tuple[dict[str, int], list[
     name = str(hlo_ir.FlatSymbolRefAttr(attribute).value)
     if name not in meshes:
         raise BrokenRule("", f"replica_groups are axes of the mesh @{name}, which the module does not have")
-    mesh = sdy.MeshAttr(meshes[name].attributes["mesh"])
-    axes = map(sdy.MeshAxisAttr, mesh.axes)
-    return {str(axis.name): int(axis.size) for axis in axes}, [int(d) for d in mesh.device_ids]
+    return axis_sizes(meshes[name]), [int(d) for d in meshes[name].device_ids]
 
 
 def _numbers(attribute: Any) -> list[int]:
@@ -77,7 +90,3 @@ def _axis(reference: Any) -> Axis:
         return Axis(str(reference.name))
     cut = stablehlo.SubAxisInfoAttr(part)
     return Axis(str(reference.name), int(cut.pre_size), int(cut.size))
-
-
-def _name(op: Any) -> str:
-    return str(hlo_ir.StringAttr(op.attributes["sym_name"]).value)

@@ -1,4 +1,4 @@
-"""Shardings: notes to partitioners, dropped here, since a program runs on one device.
+"""Shardings: notes to partitioners, dropped here. What is to be partitioned has been partitioned before.
 
 What is said for several devices in such a way that one cannot do it is refused, with the name of the mesh.
 """
@@ -6,7 +6,6 @@ What is said for several devices in such a way that one cannot do it is refused,
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -17,6 +16,8 @@ from jaxlib.mlir.dialects import sdy
 from stablexla.dialects.custom_calls import PARTITIONER_NOTES
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
+from stablexla.targets.imports.mesh_groups import GROUPS, is_of_mesh
+from stablexla.targets.meshes import axis_sizes, call_target, drop_attributes, drop_meshes, meshes_of
 from stablexla.targets.passes import module_pass
 
 ATTRIBUTES = ("sdy.sharding", "sdy.sharding_rule")
@@ -55,17 +56,16 @@ def drop_shardings(module: hlo_ir.Module) -> None:
     Raises:
         UnsupportedError: a manual computation, a sum or a collective over several devices.
     """
-    meshes = {_name(op.operation): op.operation for op in module.body.operations if op.operation.name == "sdy.mesh"}
-    sizes = {name: _sizes(mesh) for name, mesh in meshes.items()}
-    for op in _noted(module, bool(meshes)):
+    sizes = {name: axis_sizes(mesh) for name, mesh in meshes_of(module).items()}
+    for op in _noted(module, bool(sizes)):
         if op.name.startswith("sdy."):
             _replace(op, sizes)
         elif _is_note(op):
             _replace_note(op)
         else:
-            _drop_attributes(op, sizes)
-    for mesh in meshes.values():
-        mesh.erase()
+            drop_attributes(op, ATTRIBUTES)
+            _drop_groups(op, sizes)
+    drop_meshes(module)
 
 
 def _noted(module: hlo_ir.Module, has_meshes: bool) -> list[Any]:
@@ -78,7 +78,7 @@ def _noted(module: hlo_ir.Module, has_meshes: bool) -> list[Any]:
             if name not in ("sdy.mesh", "sdy.return"):
                 found.append(op.operation)
         elif (name == "stablehlo.custom_call" and _is_note(op)) or (
-            has_meshes and (name == "func.func" or any(key in op.attributes for key in (*ATTRIBUTES, "replica_groups")))
+            has_meshes and (name == "func.func" or any(key in op.attributes for key in (*ATTRIBUTES, GROUPS)))
         ):
             found.append(op.operation)
         return hlo_ir.WalkResult.ADVANCE
@@ -108,18 +108,15 @@ def _replace(op: Any, sizes: dict[str, dict[str, int]]) -> None:
 
 
 def _is_note(op: Any) -> bool:
-    return op.name == "stablehlo.custom_call" and _target(op) in PARTITIONER_NOTES
-
-
-def _target(op: Any) -> str:
-    return str(hlo_ir.StringAttr(op.attributes["call_target_name"]).value).removeprefix("local_")
+    return op.name == "stablehlo.custom_call" and call_target(op) in PARTITIONER_NOTES
 
 
 def _replace_note(op: Any) -> None:
     if len(op.results) and [v.type for v in op.results] != [v.type for v in op.operands]:
         raise UnsupportedError(
-            f"{_target(op)!r} makes {op.results[0].type} of {op.operands[0].type}, an array's part on one of several "
-            f"devices or the whole of such parts; this program is compiled for one device{place_of(op.location)}",
+            f"{call_target(op)!r} makes {op.results[0].type} of {op.operands[0].type}, an array's part on one of "
+            f"several devices or the whole of such parts; this program is compiled for one device"
+            f"{place_of(op.location)}",
             operation="custom_call",
             hint="a mesh of one device",
         )
@@ -160,8 +157,8 @@ def _axes_of(op: Any) -> frozenset[str] | None:
     """The axes along which an operation works; None where it does not say."""
     if "manual_axes" in op.attributes:
         return frozenset(str(axis) for axis in sdy.ManualAxesAttr(op.attributes["manual_axes"]))
-    if "replica_groups" in op.attributes:
-        return frozenset(_AXIS.findall(str(op.attributes["replica_groups"])))
+    if GROUPS in op.attributes:
+        return frozenset(_AXIS.findall(str(op.attributes[GROUPS])))
     return None
 
 
@@ -178,34 +175,8 @@ def _inline(op: Any) -> None:
     op.erase()
 
 
-def _drop_attributes(op: Any, sizes: dict[str, dict[str, int]]) -> None:
-    for key in ATTRIBUTES:
-        if key in op.attributes:
-            del op.attributes[key]
-    if op.name == "func.func":
-        for key in ("arg_attrs", "res_attrs"):
-            if key in op.attributes:
-                op.attributes[key] = _without(op.attributes[key])
-    elif "replica_groups" in op.attributes and "mesh_axes" in str(op.attributes["replica_groups"]):
+def _drop_groups(op: Any, sizes: dict[str, dict[str, int]]) -> None:
+    """Groups that are axes of a mesh as the group of the one device."""
+    if is_of_mesh(op):
         _refuse_several(op, sizes)
-        op.attributes["replica_groups"] = hlo_ir.DenseIntElementsAttr.get(np.zeros((1, 1), np.int64))
-
-
-def _without(dictionaries: Any) -> Any:
-    """The attributes of parameters or results, less Shardy's."""
-    rest = [{n.name: n.attr for n in each if n.name not in ATTRIBUTES} for each in _dictionaries(dictionaries)]
-    return hlo_ir.ArrayAttr.get([hlo_ir.DictAttr.get(each) for each in rest])
-
-
-def _dictionaries(attribute: Any) -> Sequence[Any]:
-    return [hlo_ir.DictAttr(each) for each in hlo_ir.ArrayAttr(attribute)]
-
-
-def _sizes(mesh: Any) -> dict[str, int]:
-    """The axes of a mesh and how many devices lie along each."""
-    axes = map(sdy.MeshAxisAttr, sdy.MeshAttr(mesh.attributes["mesh"]).axes)
-    return {str(axis.name): int(axis.size) for axis in axes}
-
-
-def _name(op: Any) -> str:
-    return str(hlo_ir.StringAttr(op.attributes["sym_name"]).value)
+        op.attributes[GROUPS] = hlo_ir.DenseIntElementsAttr.get(np.zeros((1, 1), np.int64))

@@ -10,29 +10,28 @@ import jaxlib.mlir.ir as hlo_ir
 from jaxlib.mlir.dialects import sdy
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.targets.meshes import axis_sizes, meshes_of
 from stablexla.targets.partition.axes import Axes, Axis, Sharding, coordinates_of, count, fitting, split_axis, whole
 
 SHARDING = "sdy.sharding"
 
 
 class Meshes:
-    """The meshes of a module, with their axes by name."""
+    """The meshes of a module, with their axes by name.
+
+    Attributes:
+        attributes: each as it is written in the module.
+    """
 
     def __init__(self, module: hlo_ir.Module, devices: int) -> None:
         """Raises UnsupportedError for a mesh of another number of devices."""
         self.devices = devices
-        self._named = {
-            str(hlo_ir.StringAttr(op.attributes["sym_name"]).value): self._axes(sdy.MeshAttr(op.attributes["mesh"]))
-            for op in (each.operation for each in module.body.operations)
-            if op.name == "sdy.mesh"
-        }
-
-    def __len__(self) -> int:
-        return len(self._named)
+        self.attributes = meshes_of(module)
+        self._named = {name: self._axes(mesh) for name, mesh in self.attributes.items()}
 
     def _axes(self, mesh: Any) -> dict[str, list[Axis]]:
-        names = [str(sdy.MeshAxisAttr(axis).name) for axis in mesh.axes]
-        sizes = [int(sdy.MeshAxisAttr(axis).size) for axis in mesh.axes]
+        axes = axis_sizes(mesh)
+        names, sizes = list(axes), list(axes.values())
         if not names or prod(sizes) == 1:  # on one device, which means that all have it
             return {name: [] for name in names}
         if prod(sizes) != self.devices:
@@ -51,14 +50,6 @@ class Meshes:
         if isinstance(where, hlo_ir.FlatSymbolRefAttr):
             return self._named[str(hlo_ir.FlatSymbolRefAttr(where).value)]
         return self._axes(sdy.MeshAttr(where))
-
-    def named(self, mesh: str, axes: Sequence[str]) -> Axes:
-        """Axes of a mesh by their names."""
-        return tuple(axis for name in axes for axis in self._named[mesh][name])
-
-    def all_named(self, mesh: str) -> Axes:
-        """All axes of a mesh."""
-        return self.named(mesh, list(self._named[mesh]))
 
     def exact(self, attribute: Any) -> Sharding:
         """What a `#sdy.sharding` says, without parts of axes that are no product of prime ones.

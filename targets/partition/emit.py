@@ -134,10 +134,6 @@ class Emitter:
         """Groups of partitions as groups of device numbers, in every replica."""
         return table([[r * self.devices + d for d in group] for r in range(self.replicas) for group in groups])
 
-    def plain(self, groups: Groups) -> Any:
-        """Groups of partitions as they are."""
-        return table(groups)
-
     def _next_channel(self) -> Any:
         self._channel += 1
         return hlo_ir.Attribute.parse(f"#stablehlo.channel_handle<handle = {self._channel}, type = 1>")

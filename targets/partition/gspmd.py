@@ -12,6 +12,7 @@ import numpy as np
 from jaxlib.mlir.dialects import sdy
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.targets.meshes import call_target
 from stablexla.targets.partition.annotations import shape_of
 from stablexla.targets.partition.axes import Axis, Sharding, coordinates_of, fitting, primes, split_axis, whole
 
@@ -98,7 +99,7 @@ def as_shardy(module: hlo_ir.Module, devices: int) -> None:
 
         module.operation.walk(note)
         for op in notes:
-            if str(hlo_ir.StringAttr(op.attributes["call_target_name"]).value) == "Sharding":
+            if call_target(op) == "Sharding":
                 _constrain(op, known, devices)
 
 
@@ -132,8 +133,8 @@ def _constrain(op: Any, known: dict[Axis, str], devices: int) -> None:
     """A constraint beside the call, which stays where a region of parts begins behind it."""
     value, result = op.operands[0], op.results[0]
     crossings = [use.owner.operation for use in result.uses if use.owner.operation.name == "stablehlo.custom_call"]
-    if any(_is_crossing(other) for other in crossings):
-        for other in crossings:
+    for other in crossings:
+        if call_target(other) in (FULL_TO_SHARD, SHARD_TO_FULL):
             other.attributes[BEFORE] = op.attributes[KEY]
     text = str(hlo_ir.StringAttr(op.attributes[KEY]).value)
     if is_manual(op):
@@ -149,7 +150,3 @@ def _constrain(op: Any, known: dict[Axis, str], devices: int) -> None:
         )
     result.replace_all_uses_with(made.results[0])
     op.erase()
-
-
-def _is_crossing(op: Any) -> bool:
-    return str(hlo_ir.StringAttr(op.attributes["call_target_name"]).value) in (FULL_TO_SHARD, SHARD_TO_FULL)

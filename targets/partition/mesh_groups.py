@@ -1,32 +1,24 @@
-"""Groups that a collective names as axes of a mesh, as groups of devices."""
+"""Groups that a collective names as axes of a mesh, as groups of partitions in every replica."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from stablexla.dialects.errors import UnsupportedError
+from stablexla.targets.imports.mesh_groups import GROUPS, groups_of, is_of_mesh
 from stablexla.targets.partition.annotations import Meshes
-from stablexla.targets.partition.axes import groups_along
-from stablexla.targets.partition.emit import Emitter
-
-KEY = "replica_groups"
-_MESH = re.compile(r'mesh\s*=\s*@"?([^,">]+)')
-_AXIS = re.compile(r'axis_ref<\s*name\s*=\s*"([^"]*)"')
+from stablexla.targets.partition.emit import Emitter, table
 
 
 def resolve_groups(op: Any, meshes: Meshes, emitter: Emitter) -> None:
     """Does so for an operation that has such groups.
 
     Raises:
-        UnsupportedError: the mesh has no name.
+        VerificationError: the mesh or one of its axes is not there.
     """
-    if KEY not in op.attributes or "mesh_axes" not in str(op.attributes[KEY]):
+    if not is_of_mesh(op):
         return
-    text = str(op.attributes[KEY])
-    mesh = _MESH.search(text)
-    if mesh is None:
-        raise UnsupportedError(f"groups of {text}", operation=op.name)
-    groups = groups_along(meshes.named(mesh[1], _AXIS.findall(text)), meshes.all_named(mesh[1]), meshes.devices)
+    groups = groups_of(op, meshes.attributes)
+    if sum(map(len, groups)) == 1:  # a mesh of one device, which means here that all devices are alike
+        groups = tuple((device,) for device in range(meshes.devices))
     is_flat = "use_global_device_ids" in op.attributes
-    op.attributes[KEY] = emitter.flattened(groups) if is_flat else emitter.plain(groups)
+    op.attributes[GROUPS] = emitter.flattened(groups) if is_flat else table(groups)

@@ -16,6 +16,7 @@ import numpy as np
 
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
+from stablexla.targets.meshes import call_target
 from stablexla.targets.partition import factors_windows  # noqa: F401  (it registers rules)
 from stablexla.targets.partition.annotations import SHARDING, Meshes, shape_of
 from stablexla.targets.partition.axes import Axes, Axis, Sharding, axes_of, local_shape, whole
@@ -157,7 +158,7 @@ class Partitioner:
             raise UnsupportedError(f"sums that are not added up yet{place_of(op.location)}", operation=name)
         elif name in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
             self._control(op)
-        elif name == "stablehlo.custom_call" and (target := _target(op)) in (FULL_TO_SHARD, SHARD_TO_FULL):
+        elif name == "stablehlo.custom_call" and (target := call_target(op)) in (FULL_TO_SHARD, SHARD_TO_FULL):
             self._cross(op, target)
         else:
             self._compute(op, behind)
@@ -376,17 +377,13 @@ class Partitioner:
             part.value = self.emitter.reduce(result, partial, others, reducer)
 
     def _note(self, op: Any) -> None:
-        name = f"{op.name} @{_target(op)}" if op.name == "stablehlo.custom_call" else str(op.name)
+        name = f"{op.name} @{call_target(op)}" if op.name == "stablehlo.custom_call" else str(op.name)
         self.replicated.setdefault(name, []).append(place_of(op.location))
 
 
 def _can_count(op: Any) -> bool:
     """Whether the start of a part can be added to an iota: not of truth values."""
     return str(op.results[0].type.element_type) != "i1"
-
-
-def _target(op: Any) -> str:
-    return str(hlo_ir.StringAttr(op.attributes["call_target_name"]).value).removeprefix("local_")
 
 
 def _annotations(main: Any, key: str) -> list[Any]:

@@ -17,6 +17,7 @@ import jaxlib.mlir.passmanager as hlo_passes
 from stablexla.dialects.errors import CompileError, ReplicationWarning
 from stablexla.targets.array_sharding import ArraySharding
 from stablexla.targets.inlining import inline_calls
+from stablexla.targets.meshes import drop_attributes, drop_meshes
 from stablexla.targets.passes import module_pass
 from stablexla.targets.signature import count_of, main_of
 
@@ -135,20 +136,11 @@ def _drop_inner_constraints(module: hlo_ir.Module) -> None:
 
 def _drop_annotations(module: hlo_ir.Module) -> None:
     def drop(op: Any) -> hlo_ir.WalkResult:
-        for key in DROPPED:
-            if key in op.attributes:
-                del op.attributes[key]
-        for key in ("arg_attrs", "res_attrs"):
-            if key in op.attributes:
-                rows = [hlo_ir.DictAttr(row) for row in hlo_ir.ArrayAttr(op.attributes[key])]
-                kept = [{n.name: n.attr for n in row if n.name not in DROPPED} for row in rows]
-                op.attributes[key] = hlo_ir.ArrayAttr.get([hlo_ir.DictAttr.get(row) for row in kept])
+        drop_attributes(op, DROPPED)
         return hlo_ir.WalkResult.ADVANCE
 
     module.operation.walk(drop)
-    for op in list(module.body.operations):
-        if op.operation.name == "sdy.mesh":
-            op.operation.erase()
+    drop_meshes(module)
 
 
 def _warn(replicated: dict[str, list[str]], devices: int) -> None:

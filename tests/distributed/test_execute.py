@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from tests.threads import in_threads
 
 X = np.array([1, 2], np.float32)
 TEXT = """
@@ -206,21 +206,14 @@ def test_random_numbers_are_each_devices_own() -> None:
 
 def test_many_runs_at_once() -> None:
     executable = compiled(total, sx.f32[2], replicas=3)
-    wrong: list[Any] = []
 
     def work(seed: int) -> None:
         for i in range(20):
             x = np.float32(seed * 100 + i)
             made = values(executable.execute_replicated([[X * x], [X], [X * 2]]))
-            if made != [[[x + 3, 2 * x + 6]]] * 3:
-                wrong.append(made)
+            assert made == [[[x + 3, 2 * x + 6]]] * 3
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_threads(work, range(4))
 
 
 class TestElsewhere:

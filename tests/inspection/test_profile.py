@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.inspection.profile import Profile, Slice
+from tests.threads import in_threads
 
 LOOP = """
 func.func @main(%x: tensor<64x64xf32>, %n: tensor<i32>) -> tensor<64x64xf32> {
@@ -106,11 +106,7 @@ def test_profiles_from_several_threads_wait_for_each_other():
     def work(rounds: int) -> None:
         found.append(program.profile([np.ones((64, 64), np.float32), np.int32(rounds)], runs=1))
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in (2, 3, 4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, (2, 3, 4))
     assert sorted(p.kernels[0].calls for p in found) == [2, 3, 4]
 
 

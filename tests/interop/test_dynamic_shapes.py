@@ -19,6 +19,7 @@ import stablexla as sx
 from stablexla import compiler
 from tests.comparison import assert_same
 from tests.oracles import interpreter
+from tests.threads import in_threads
 
 F32 = np.float32
 ADD = """func.func @main(%x: tensor<?x3xf32> loc("x"), %v: tensor<3xf32> loc("v")) -> tensor<?x3xf32> {
@@ -367,11 +368,7 @@ def test_threads_that_come_together_compile_once(compilations: list[Any]) -> Non
         barrier.wait()
         results.append(executable(np.ones((4, 3), F32), np.ones(3, F32)))
 
-    threads = [threading.Thread(target=call) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: call(), range(4))
     assert len(compilations) == 1
     for result in results:
         assert_same(result, np.full((4, 3), 2, F32))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ import stablexla as sx
 from stablexla.dialects.custom_calls import TARGETS
 from stablexla.interop.jax import from_exported, from_lowered, jit, required
 from tests.interop.jax_comparison import assert_as_jax, assert_same_trees
+from tests.threads import in_threads
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -412,11 +412,7 @@ def test_threads_compile_and_run() -> None:
         with jax.enable_x64(i % 2 == 1):
             results[i] = [function(np.full(4 + i, k, np.float64)) for k in range(5)]
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(run, range(4))
     for i, values in results.items():
         assert [value.dtype for value in values] == [np.float64 if i % 2 else np.float32] * 5
         assert [float(value) for value in values] == [2.0 * k * (4 + i) + 3 for k in range(5)]

@@ -5,7 +5,6 @@ The oracle is `jax.jit`: the same calls with the same values, in the same order 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from jax.experimental import checkify, io_callback
 import stablexla as sx
 from stablexla.interop.jax import from_lowered, jit
 from tests.interop.jax_comparison import assert_as_jax, assert_same_trees
+from tests.threads import in_threads
 
 X = np.arange(4, dtype=np.float32)
 
@@ -98,11 +98,7 @@ class TestPure:
             for _ in range(20):
                 results[i] = function(X + i)
 
-        threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(run, range(4))
         for i, result in enumerate(results):
             np.testing.assert_array_equal(result, (X + i) * 2 + 1)
 

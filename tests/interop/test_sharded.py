@@ -234,6 +234,40 @@ class TestProgramsOfDevices:
         )
         np.testing.assert_array_equal(sx.compile(text)(X), X[:4] + X[4:])
 
+    def test_groups_as_a_part_of_an_axis(self) -> None:
+        """`x` of four devices is 2 x 2; of its first half the groups are {0, 2} and {1, 3}."""
+        half = '#stablehlo.axis_ref<name = "x", sub_axis_info = (1)2>'
+        result = sx.compile(summed_along(half)).execute_replicated([[X[2 * d : 2 * d + 2].copy()] for d in range(4)])
+        np.testing.assert_array_equal(result[1][0], X[2:4] + X[6:])
+
+    def test_groups_of_an_axis_that_is_not_there(self) -> None:
+        with pytest.raises(sx.VerificationError, match="no axis 'z': it has 'x'"):
+            sx.compile(summed_along('#stablehlo.axis_ref<name = "z">'))
+
+
+def summed_along(axis: str) -> str:
+    """A sum along an axis of a mesh of four devices, written in a manual computation."""
+    return f"""
+    module @sharded attributes {{mhlo.num_partitions = 4 : i32}} {{
+      sdy.mesh @line = <["x"=4]>
+      func.func public @main(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {{
+        %0 = sdy.manual_computation(%x) in_shardings=[<@line, [{{"x"}}, {{}}]>] out_shardings=[<@line, [{{"x"}}, {{}}]>]
+            manual_axes={{"x"}} (%p: tensor<2x4xf32>) {{
+          %r = "stablehlo.all_reduce"(%p) <{{
+            channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids,
+            replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @line, axes = [{axis}]>
+          }}> ({{
+          ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+            %s = stablehlo.add %a, %b : tensor<f32>
+            stablehlo.return %s : tensor<f32>
+          }}) : (tensor<2x4xf32>) -> tensor<2x4xf32>
+          sdy.return %r : tensor<2x4xf32>
+        }} : (tensor<8x4xf32>) -> tensor<8x4xf32>
+        return %0 : tensor<8x4xf32>
+      }}
+    }}
+    """
+
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.filterwarnings("ignore::stablexla.dialects.errors.ReplicationWarning")

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import stablexla as sx
 from stablexla.dialects.rules import LoweringRule
 from stablexla.isolation import worker
 from tests.isolation import failing_passes
+from tests.threads import in_threads
 
 ISOLATED = sx.CompileOptions(isolated=True)
 
@@ -189,11 +189,7 @@ def test_processes_are_kept() -> None:
 
 def test_from_many_threads() -> None:
     made: list[Any] = []
-    threads = [threading.Thread(target=lambda: made.append(sx.compile(doubled(), options=ISOLATED))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: made.append(sx.compile(doubled(), options=ISOLATED)), range(3))
     assert [each(np.ones(3, np.float32)).tolist() for each in made] == [[2, 2, 2]] * 3
     assert len(worker._idle) <= worker.KEPT
     assert not worker._busy

@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from stablexla.dialects.custom_calls import CustomCallTarget
 from stablexla.targets.knobs import knobs
 from stablexla.targets.runtime import container
 from stablexla.tools.cache import main
+from tests.threads import in_threads
 
 TEXT = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n  return %x : tensor<2xf32>\n}\n"
 ONES = np.ones(3, np.float32)
@@ -290,11 +290,7 @@ def test_the_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_from_many_threads(folder: Path) -> None:
     made: list[Any] = []
     options = sx.CompileOptions(cache=folder)  # a knob that is set in code holds for one thread
-    threads = [threading.Thread(target=lambda: made.append(sx.compile(scaled(), options=options))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: made.append(sx.compile(scaled(), options=options)), range(4))
     assert [each(ONES).tolist() for each in made] == [[2, 2, 2]] * 4
     assert entry(folder)
 

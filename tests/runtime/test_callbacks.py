@@ -17,6 +17,7 @@ import pytest
 import stablexla as sx
 from stablexla.targets import runtime
 from stablexla.targets.runtime import ArraySpec, CompiledFunction
+from tests.threads import in_threads
 
 X = np.arange(4, dtype=np.float32)
 
@@ -130,11 +131,7 @@ def test_exceptions_of_threads_stay_in_their_threads() -> None:
             except Special as error:
                 seen[number].append(error.args[0])
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(6))
     assert seen == {i: [i + 1] * 50 for i in range(6)}
 
 
@@ -151,11 +148,7 @@ def test_two_calls_are_inside_at_once() -> None:
 
     run = calling(meet)
     results: list[Any] = []
-    threads = [threading.Thread(target=lambda: results.append(run(X))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: results.append(run(X)), range(2))
     assert [r.tolist() for r in results] == [(X + 2).tolist()] * 2
 
 

@@ -30,6 +30,7 @@ from tests.runtime.device_programs import (
     run,
     values,
 )
+from tests.threads import in_threads
 
 SPEC = ArraySpec("float32", (30_000,))
 ROWS = values(np.random.default_rng(0), 8, 30_000)
@@ -270,25 +271,16 @@ def test_the_inner_run_stops_with_the_outer_one() -> None:
 def test_runs_of_several_threads_at_once() -> None:
     function, wanted = four(ADD, collective(1, [0], [2]), ADD), np.float32(4) * (ROWS[0] + ROWS[1] + ROWS[2] + ROWS[3])
     bad = four(collective(0, [2], [0], "add_f32", devices=mask(0)))
-    problems: list[BaseException] = []
 
     def work(which: int) -> None:
-        try:
-            for _ in range(25):
-                if which == 3:
-                    fails(bad)
-                    continue
-                for (result,) in run(function, ROWS[:4].copy()):
-                    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-3)
-        except BaseException as error:
-            problems.append(error)
+        for _ in range(25):
+            if which == 3:
+                fails(bad)
+                continue
+            for (result,) in run(function, ROWS[:4].copy()):
+                np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-3)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not problems
+    in_threads(work, range(4))
 
 
 # ---- signals, forks, and wrong calls ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 from stablexla.targets import runtime
 from stablexla.targets.runtime import ArraySpec, CompiledFunction
+from tests.threads import in_threads
 
 pytestmark = pytest.mark.usefixtures("nothing_leaks")
 
@@ -135,11 +136,7 @@ def test_arena_is_aligned_and_its_own(make_program):
     number = ArraySpec("int64", ())
     function = make_program([number], [number], mark, arena_bytes=1000)
     results = {}
-    threads = [threading.Thread(target=lambda i=i: results.update({i: int(function(i))})) for i in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda i: results.update({i: int(function(i))}), (1, 2))
     assert results == {1: 1000, 2: 2000}
 
 
@@ -185,20 +182,13 @@ def test_called_from_many_threads(make_jit):
     }"""
     spec = ArraySpec("float32", (1000,))
     function = make_jit(text, [spec], [spec])
-    wrong = []
 
     def work(seed):
         given = np.full(1000, seed, np.float32)
         for _ in range(200):
-            if not (function(given) == 2 * given).all():
-                wrong.append(seed)
+            assert (function(given) == 2 * given).all()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_threads(work, range(8))
 
 
 def test_circles_are_collected(make_program):

@@ -30,6 +30,7 @@ from stablexla.targets.runtime import (
     set_num_threads,
     undefined_symbols,
 )
+from tests.threads import in_threads
 
 TARGET = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
 
@@ -110,11 +111,7 @@ def test_a_loaded_one_can_be_saved(model: sx.Executable, tmp_path: Path) -> None
 def test_it_runs_in_many_threads(model: sx.Executable, file: Path) -> None:
     loaded, x = again(model, file), numbers(65, 96)
     results: list[Any] = []
-    threads = [threading.Thread(target=lambda: results.extend(loaded(x) for _ in range(20))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(lambda _: results.extend(loaded(x) for _ in range(20)), range(4))
     assert len(results) == 80
     for result in results:
         same(result, model(x))

@@ -37,8 +37,7 @@ class Mesh:
     def __init__(self, executable: Executable, devices: Sequence[Any], declared: Sequence[Any]) -> None:
         """`declared` are JAX's shardings of the results, where it has any."""
         self._executable, self._devices = executable, list(devices)
-        shardings = executable._shardings
-        self._outputs: tuple[ArraySharding, ...] = () if shardings is None else shardings[1]
+        self._outputs: tuple[ArraySharding, ...] = executable.output_shardings or ()
         self._declared = list(declared)
 
     def run(self, arguments: Sequence[object]) -> Sequence[Parts]:

@@ -1,0 +1,1 @@
+"""Programs for GPUs, side by side with XLA, PyTorch and Triton: `python -m benchmarks.gpu`."""

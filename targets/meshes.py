@@ -1,0 +1,48 @@
+"""Shardy's meshes and notes in a module, for the passes that read them and those that drop them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+from jaxlib.mlir.dialects import sdy
+
+
+def meshes_of(module: hlo_ir.Module) -> dict[str, Any]:
+    """The meshes of a module by their names."""
+    return {
+        str(hlo_ir.StringAttr(op.attributes["sym_name"]).value): sdy.MeshAttr(op.attributes["mesh"])
+        for op in (each.operation for each in module.body.operations)
+        if op.name == "sdy.mesh"
+    }
+
+
+def axis_sizes(mesh: Any) -> dict[str, int]:
+    """The axes of a mesh and how many devices lie along each."""
+    axes = map(sdy.MeshAxisAttr, mesh.axes)
+    return {str(axis.name): int(axis.size) for axis in axes}
+
+
+def drop_meshes(module: hlo_ir.Module) -> None:
+    """Erases all meshes; nothing may name one any more."""
+    for op in [each.operation for each in module.body.operations]:
+        if op.name == "sdy.mesh":
+            op.erase()
+
+
+def drop_attributes(op: Any, names: Collection[str]) -> None:
+    """Drops attributes of an operation, and where it is a function those of its parameters and results."""
+    for name in names:
+        if name in op.attributes:
+            del op.attributes[name]
+    for key in ("arg_attrs", "res_attrs"):
+        if key in op.attributes:
+            rows = [hlo_ir.DictAttr(row) for row in hlo_ir.ArrayAttr(op.attributes[key])]
+            rest = [{n.name: n.attr for n in row if n.name not in names} for row in rows]
+            op.attributes[key] = hlo_ir.ArrayAttr.get([hlo_ir.DictAttr.get(each) for each in rest])
+
+
+def call_target(op: Any) -> str:
+    """What a custom call calls, without the prefix of what JAX writes for the devices of one process."""
+    return str(hlo_ir.StringAttr(op.attributes["call_target_name"]).value).removeprefix("local_")
