@@ -45,7 +45,7 @@ def associative_scan(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value
         "backwards": scan.axis.backwards,
         "computation": scan.known,
         "unsigned": types[0].element.is_unsigned,
-        "whole_bytes": types[0].element.bits >= 8,
+        "whole_bytes": all(t.element.bits >= 8 for t in types),
         "start": False,
         "returned": list(scan.returned),
         "positive_zeros": True,

@@ -91,6 +91,7 @@ class _Plan:
         outer: loops up to the one over the last index vector.
         window: loops over a window; the number says which start moves it, when it may lie partly outside.
         independent: the turns of the outermost loop change different elements.
+        distinct: so do all windows.
     """
 
     vectors: IndexVectors
@@ -98,17 +99,18 @@ class _Plan:
     outer: list[Axis]
     window: list[tuple[Axis, int | None]]
     independent: bool
+    distinct: bool
 
-    def attributes(self) -> dict[str, object] | None:
-        """What an emitter has to know; None where windows may lie partly inside."""
-        if any(number is not None for _, number in self.window):
-            return None
+    def attributes(self) -> dict[str, object]:
+        """What an emitter has to know; `moved` are the starts by which windows may lie partly inside, or -1."""
         return {
             "outer": [[axis.extent, *axis.steps] for axis in self.outer],
             "window": [[axis.extent, *axis.steps[1:]] for axis, _ in self.window],
+            "moved": [-1 if number is None else number for _, number in self.window],
             "starts": [[start.offset, start.extent, start.step] for start in self.starts],
             "index_type": self.vectors.type.element.name,
             "unique": self.independent,
+            "distinct": self.distinct,
         }
 
 
@@ -124,12 +126,12 @@ def _plan(ctx: LoweringContext, source: TensorType, index_type: TensorType, upda
     outer = merged(_axes_over_vectors(source, update, numbers, vectors))
     window = list(_axes_of_window(source, update, numbers, in_window))
     apart = next((axis for axis in outer if axis.steps[1]), None)
+    unique = "unique_indices" in ctx.attributes and bool(ctx.attributes["unique_indices"].value)
     if apart is not None:  # a batching dimension: each of its places has a part of the operand for itself
         outer = [apart, *(axis for axis in outer if axis is not apart)]
-        return _Plan(vectors, starts, outer, window, independent=True)
-    unique = "unique_indices" in ctx.attributes and bool(ctx.attributes["unique_indices"].value)
+        return _Plan(vectors, starts, outer, window, independent=True, distinct=unique or len(outer) == 1)
     shared = unique and bool(outer) and update.size >= WORTH_SHARING
-    return _Plan(vectors, starts, outer, window, independent=shared)
+    return _Plan(vectors, starts, outer, window, independent=shared, distinct=unique or not outer)
 
 
 def _axes_over_vectors(

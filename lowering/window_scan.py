@@ -128,7 +128,7 @@ def _scan(
         "backwards": axis.backwards,
         "computation": folding.known,
         "unsigned": folding.elements[0].is_unsigned,
-        "whole_bytes": folding.elements[0].bits >= 8,
+        "whole_bytes": all(element.bits >= 8 for element in folding.elements),
         "start": start,
     }
     made = kernel(

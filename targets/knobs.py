@@ -119,6 +119,12 @@ class Knobs:
         "STABLEXLA_NUM_THREADS", None, _threads, "Threads that run programs; as many as the process may use by default."
     )
 
+    ptxas: Knob[Path | None] = Knob(
+        "STABLEXLA_PTXAS",
+        None,
+        Path,
+        "NVIDIA's assembler, or none; that of its package, or one on PATH, when it is not set.",
+    )
     cache: Knob[Path | None] = Knob(
         "STABLEXLA_CACHE", None, Path, "A folder in which compiled programs are kept, and looked for before compiling."
     )

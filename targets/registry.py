@@ -6,7 +6,6 @@ A target is imported when it is first compiled for: who only builds or reads pro
 from __future__ import annotations
 
 import difflib
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,9 +60,8 @@ TARGETS: dict[str, Callable[[str], Target]] = {"cpu": lambda text: _cpu(), "gpu"
 """What makes each target of the whole text that names it: `gpu:sm_90` is a target `gpu`."""
 
 
-@functools.cache
 def find_target(name: str) -> Target:
-    """The target of that name.
+    """The target of that name; `gpu` alone is for the GPU that is there.
 
     Raises:
         CompileError: there is none.

@@ -23,6 +23,14 @@ def run_example(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, text=True)
 
 
+def printed_by(name: str, *arguments: str) -> str:
+    """What an example prints that ends well and has nothing to complain about."""
+    done = run_example(name, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def digits() -> ModuleType:
     return load_file(EXAMPLES / "digits.py")
@@ -81,11 +89,9 @@ def test_the_images_held_out_are_not_trained_with(digits: ModuleType):
 
 
 def test_digits_are_learnt():
-    done = run_example("digits.py")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert "held-out digits" in done.stdout
-    accuracy = float(done.stdout.partition("% of the held-out images")[0].split()[-1])
+    printed = printed_by("digits.py")
+    assert "held-out digits" in printed
+    accuracy = float(printed.partition("% of the held-out images")[0].split()[-1])
     assert accuracy >= 96
 
 
@@ -120,10 +126,8 @@ def test_an_epoch_of_several_devices_is_that_of_one(digits: ModuleType, parallel
 
 
 def test_digits_are_learnt_on_several_devices():
-    done = run_example("digits_data_parallel.py", "--epochs", "10", "--expect", "0.9")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
-    assert "networks of 4 devices and of one are" in done.stdout
+    printed = printed_by("digits_data_parallel.py", "--epochs", "10", "--expect", "0.9")
+    assert "networks of 4 devices and of one are" in printed
 
 
 def test_digits_are_learnt_by_several_processes():
@@ -173,22 +177,15 @@ def test_an_epoch_of_the_convolutional_network_is_what_xla_makes_of_it():
 
 
 def test_the_convolutional_network_learns():
-    done = run_example("convnet.py", "--epochs", "3", "--expect", "0.9")
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert done.stderr == ""
-    assert "359 held-out digits" in done.stdout
+    assert "359 held-out digits" in printed_by("convnet.py", "--epochs", "3", "--expect", "0.9")
 
 
 def test_a_file_that_jax_wrote_runs():
-    done = run_example("stablehlo_file.py")
-    assert done.returncode == 0, done.stderr
-    assert "largest difference from numpy" in done.stdout
+    assert "largest difference from numpy" in printed_by("stablehlo_file.py")
 
 
 def test_a_stage_of_a_file_is_printed():
-    done = run_example("stablehlo_file.py", "--ir", "kernels")
-    assert done.returncode == 0, done.stderr
-    assert "linalg.generic" in done.stdout
+    assert "linalg.generic" in printed_by("stablehlo_file.py", "--ir", "kernels")
 
 
 def test_a_file_that_is_not_there():
@@ -214,10 +211,8 @@ def test_a_module_of_pytorch():
 
 
 def test_a_training_step_in_jax():
-    done = run_example("jax_function.py", "--steps", "60", "--points", "128")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert float(done.stdout.split("network: ")[1]) < 1e-3
+    printed = printed_by("jax_function.py", "--steps", "60", "--points", "128")
+    assert float(printed.split("network: ")[1]) < 1e-3
 
 
 def test_lowering_rules_of_ones_own():
@@ -233,11 +228,10 @@ def test_lowering_rules_of_ones_own():
 
 def test_a_schedule_of_ones_own():
     """Against numpy's product of the matrices."""
-    done = run_example("custom_schedule.py", "--size", "64", "--ir")
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert "the schedule left 16 multiplications" in done.stdout
-    assert done.stdout.count("GFLOP/s") == 3
-    assert "vector.fma" in done.stdout
+    printed = printed_by("custom_schedule.py", "--size", "64", "--ir")
+    assert "the schedule left 16 multiplications" in printed
+    assert printed.count("GFLOP/s") == 3
+    assert "vector.fma" in printed
     assert run_example("custom_schedule.py", "--size", "9").returncode == 2
 
 

@@ -23,6 +23,8 @@ from benchmarks.measuring import OURS, Effort, Measured, Row
 
 PEER = PEERS[OVER_MPI]
 WORLD = MPI.COMM_WORLD
+Maker = Callable[[Case, Array], tuple[Callable[[], object], Array]]
+"""Gives a call and its result."""
 
 
 def plain(case: Case, operand: Array) -> tuple[Callable[[], object], Array]:
@@ -70,7 +72,7 @@ def measure_case(case: Case, names: list[str], effort: Effort) -> Row:
     row = Row(case.name, f"{case.operation} of {case.name}", OVER_MPI, case.family, TOLERANCE)
     operands = case.arguments()
     wanted = case.results(operands)[WORLD.rank]
-    makers = {OURS: ours, DIALECT: partial(ours, dialect=True), PEER: plain}
+    makers: dict[str, Maker] = {OURS: ours, DIALECT: partial(ours, dialect=True), PEER: plain}
     calls: dict[str, Callable[[], object]] = {}
     for name in names:
         start = perf_counter()

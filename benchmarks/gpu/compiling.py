@@ -46,6 +46,8 @@ def _taken(ptx: str, chip: str) -> list[str]:
     said = ptxas_report(ptx, chip)
     if said is None:
         return ["", "", ""]
-    numbers = [[int(n) for n in re.findall(pattern, said)] for pattern in (r"Used (\d+) registers", r"(\d+) bytes smem")]
+    numbers = [
+        [int(n) for n in re.findall(pattern, said)] for pattern in (r"Used (\d+) registers", r"(\d+) bytes smem")
+    ]
     spilled = sum(int(n) for n in re.findall(r"(\d+) bytes spill stores", said))
     return [*(str(max(each, default=0)) for each in numbers), str(spilled)]

@@ -62,7 +62,9 @@ def write_page(report: Report, programs: Mapping[str, Program], file: Path) -> N
 def section(report: Report, programs: Mapping[str, Program]) -> str:
     """The page's part."""
     parts = [READING]
-    parts += [f"### {each.title[0].upper()}{each.title[1:]}\n\n{markdown(each)}" for each in all_cells(report, programs)]
+    parts += [
+        f"### {each.title[0].upper()}{each.title[1:]}\n\n{markdown(each)}" for each in all_cells(report, programs)
+    ]
     machine = "\n".join(f"- {key}: {value}" for key, value in report.machine.items())
     parts.append(f"### Where it was measured\n\nMade by `{report.command}`.\n\n{machine}")
     told = "\n".join(f"- `{row.program}`: {row.summary}" for row in report.rows)

@@ -95,7 +95,13 @@ def _memory(small: bool) -> list[Program]:
         _built("sum-columns", f"{text} along the first dimension, f32", [matrix], _sum(0), family),
         _built("sum-all", f"of {text} numbers, f32", [matrix], _sum(0, 1), family, tolerance=1e-3),
         _built("transpose", f"of {side} x {side}, f32", [sx.f32[side, side]], _turn(1, 0), family),
-        _built("transpose-heads", f"{heads} with the middle ones exchanged, bf16", [sx.bf16[heads]], _turn(0, 2, 1, 3), family),
+        _built(
+            "transpose-heads",
+            f"{heads} with the middle ones exchanged, bf16",
+            [sx.bf16[heads]],
+            _turn(0, 2, 1, 3),
+            family,
+        ),
         _built("cumsum", f"along the rows of {text}, f32", [matrix], _cumsum, family, tolerance=1e-3),
     ]
 
@@ -200,7 +206,9 @@ def _dense(n: int) -> Program:
         return sx.convert_element_type(sx.max(moved, 0.0), sx.bf16)
 
     shapes = [sx.bf16[n, n], sx.bf16[n, n], sx.bf16[n]]
-    return _built("dense-bf16", f"relu(x w + b), {n}, bf16", shapes, build, "products", operations=2.0 * n**3, peak="bf16")
+    return _built(
+        "dense-bf16", f"relu(x w + b), {n}, bf16", shapes, build, "products", operations=2.0 * n**3, peak="bf16"
+    )
 
 
 # ---- attention ------------------------------------------------------------------------------------------------------
@@ -218,10 +226,14 @@ def _attend(name: str, sizes: tuple[int, int, int, int], kind: str) -> Program:
 
     def build(q: sx.XlaOp, k: sx.XlaOp, v: sx.XlaOp) -> sx.XlaOp:
         batch = ((0, 1), (0, 1))
-        scores = sx.dot_general(q, k, sx.DotDimensionNumbers((3,), (3,), *batch), preferred_element_type=sx.f32) / depth**0.5
+        scores = (
+            sx.dot_general(q, k, sx.DotDimensionNumbers((3,), (3,), *batch), preferred_element_type=sx.f32) / depth**0.5
+        )
         largest = sx.reduce(scores, q.builder.constant(-np.inf, "f32"), sx.max, (3,))
         powers = sx.exp(sx.sub(scores, largest, broadcast_dimensions=(0, 1, 2)))
-        shares = sx.div(powers, sx.reduce(powers, q.builder.constant(0.0), sx.add, (3,)), broadcast_dimensions=(0, 1, 2))
+        shares = sx.div(
+            powers, sx.reduce(powers, q.builder.constant(0.0), sx.add, (3,)), broadcast_dimensions=(0, 1, 2)
+        )
         shares = sx.convert_element_type(shares, shape.element_type)
         made = sx.dot_general(shares, v, sx.DotDimensionNumbers((3,), (2,), *batch), preferred_element_type=sx.f32)
         return sx.convert_element_type(made, shape.element_type)
@@ -235,7 +247,10 @@ def _attend(name: str, sizes: tuple[int, int, int, int], kind: str) -> Program:
 
 def _convolutions(small: bool) -> list[Program]:
     images, side, channels = (1, 8, 16) if small else (64, 56, 128)
-    return [_convolve("conv-3x3-f32", images, side, channels, "f32"), _convolve("conv-3x3-bf16", images, side, channels, "bf16")]
+    return [
+        _convolve("conv-3x3-f32", images, side, channels, "f32"),
+        _convolve("conv-3x3-bf16", images, side, channels, "bf16"),
+    ]
 
 
 def _convolve(name: str, images: int, side: int, channels: int, kind: str) -> Program:

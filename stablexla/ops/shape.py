@@ -272,7 +272,12 @@ def concatenate(operands: Operands, dimension: int) -> XlaOp:
 
 @operation("stablehlo.concatenate")
 def concat_in_dim(operands: Operands, dimension: int) -> XlaOp:
-    """`concatenate` under the name that XLA's builder gives it."""
+    """`concatenate` under the name that XLA's builder gives it.
+
+    >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2, 3])
+    >>> sx.concat_in_dim((x, x), 1)
+    XlaOp(stablehlo.concatenate, f32[2,6])
+    """
     return concatenate(operands, dimension)
 
 

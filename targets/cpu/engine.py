@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import mlir.ir as ir
 
 from stablexla.dialects.contexts import diagnostics
 from stablexla.dialects.errors import CompileError, LoadError
-from stablexla.targets.cpu.entry import add_packed_entry, take_entry
+from stablexla.targets.cpu.entry import Entry, add_packed_entry, take_entry
 from stablexla.targets.cpu.foreign_load import c_functions, take_collectives, take_host
 from stablexla.targets.cpu.llvm_c import LlvmError, object_file
 from stablexla.targets.cpu.options import CpuOptions
@@ -21,6 +23,7 @@ from stablexla.targets.knobs import knobs
 from stablexla.targets.messages import messages_of
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.runtime import CompiledFunction, mpi_symbols, set_num_threads
+from stablexla.targets.runtime.host import Host
 from stablexla.targets.runtime.saved_code import LoadedCode
 from stablexla.targets.signature import Signature
 from stablexla.targets.standard_error import captured_stderr
@@ -36,9 +39,42 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
     Raises:
         CompileError: something in the module has no translation, or it names a symbol that is nowhere defined.
     """
+    cpu = CpuOptions.of(options)
+    found = machine_code(module, signature, cpu.opt_level)
+    return CompiledFunction(
+        signature.name,
+        found.code.entry,
+        signature.parameter_specs(),
+        signature.result_specs(),
+        arena_bytes=found.entry.arena_bytes,
+        constants=found.entry.constants,
+        aliases=found.entry.aliases,
+        flush_denormals=cpu.flush_denormals,
+        keep_alive=found.code,
+        host=found.host,
+        collectives=found.collectives,
+        num_devices=signature.num_devices,
+    )
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """The code of a module, what its callers must know, and what it needs of its surroundings."""
+
+    entry: Entry
+    code: LoadedCode
+    host: Host | None
+    collectives: list[dict[str, Any]]
+
+
+def machine_code(module: ir.Module, signature: Signature, opt_level: int) -> MachineCode:
+    """The machine code of a module, which loses the attributes of the contract.
+
+    Raises:
+        CompileError: as `load`.
+    """
     if knobs.num_threads is not None:
         set_num_threads(knobs.num_threads)
-    cpu = CpuOptions.of(options)
     entry = take_entry(module)
     if (entry.parameters, entry.results) != (len(signature.parameter_specs()), len(signature.result_specs())):
         raise CompileError(
@@ -49,21 +85,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
     collectives = take_collectives(module)
     mpi_symbols.check_world(collectives, signature.num_devices)
     c_functions(declared)  # whatever is not registered is an error before anything is compiled
-    code = _machine_code(module, cpu.opt_level)
-    return CompiledFunction(
-        signature.name,
-        code.entry,
-        signature.parameter_specs(),
-        signature.result_specs(),
-        arena_bytes=entry.arena_bytes,
-        constants=entry.constants,
-        aliases=entry.aliases,
-        flush_denormals=cpu.flush_denormals,
-        keep_alive=code,
-        host=host,
-        collectives=collectives,
-        num_devices=signature.num_devices,
-    )
+    return MachineCode(entry, _machine_code(module, opt_level), host, collectives)
 
 
 def _machine_code(module: ir.Module, opt_level: int) -> LoadedCode:

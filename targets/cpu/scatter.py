@@ -124,6 +124,8 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     stored = _stored(kernel)
     if stored is None or not config or not isinstance(kernel.inputs[1].type, ir.RankedTensorType):
         return None
+    if any(number >= 0 for number in config["moved"]):
+        return None
     operand = kernel.inputs[0].type
     window, starts = [Axis(*row) for row in config["window"]], [tuple(row) for row in config["starts"]]
     (count, index_step, operand_step, update_step), *others = config["outer"] or ((1, 0, 0, 0),)

@@ -54,7 +54,8 @@ class GpuName:
         Raises:
             CompileError: there is no such chip, or the version of PTX does not know it.
         """
-        chip = DEFAULT if chip is None else chip
+        if chip is None:
+            chip = DEFAULT if emulated else chip_that_is_there()
         if chip not in CHIPS:
             near = difflib.get_close_matches(str(chip), CHIPS, n=2, cutoff=0.5) or list(CHIPS)
             raise CompileError(f"gpu: there is no chip {chip!r}", hint=" or ".join(near))
@@ -69,7 +70,7 @@ class GpuName:
 
     @staticmethod
     def parse(text: str) -> GpuName:
-        """Reads what `str` writes; `gpu` alone is the default.
+        """Reads what `str` writes; `gpu` alone is for the first GPU that is there, or else for sm_80.
 
         Raises:
             CompileError: it is no such text, or names what does not exist.
@@ -90,6 +91,21 @@ class GpuName:
 
     def __str__(self) -> str:
         return f"gpu:{self.chip},ptx{self.ptx}" + (",emulated" if self.emulated else "")
+
+
+def chip_that_is_there() -> str:
+    """What the kernels of the first GPU here are best compiled for; sm_80 where there is none."""
+    try:
+        from stablexla.targets.runtime.gpu_driver import device_chips  # it looks for a driver
+    except ModuleNotFoundError:
+        return DEFAULT
+
+    chips = device_chips()
+    if not chips:
+        return DEFAULT
+    older = [chip for chip in CHIPS if not chip.endswith("a") and generation(chip) <= generation(chips[0])]
+    best = max(older, key=generation, default=DEFAULT)
+    return "sm_90a" if best == chips[0] == "sm_90" else best
 
 
 def generation(chip: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import mlir.ir as ir
 
@@ -41,13 +41,14 @@ class Copies:
         return self.known[value]
 
 
-def leaves_of(values: Iterable[ir.Value]) -> list[ir.Operation] | None:
+def leaves_of(values: Iterable[ir.Value], given: Collection[ir.Value] = ()) -> list[ir.Operation] | None:
     """The reads of elements that values are computed from; None if anything but arithmetic and branches is in it.
 
-    Values of the function's arguments that are no arrays are taken.
+    Args:
+        given: values that need not be computed. The function's arguments that are no arrays are such, too.
     """
     found: dict[ir.Operation, None] = {}
-    seen: set[ir.Value] = set()
+    seen: set[ir.Value] = set(given)
     waiting = list(values)
     while waiting:
         value = waiting.pop()

@@ -12,7 +12,9 @@ from stablexla.targets.cpu.emitters import EMITTERS as HOST_EMITTERS
 from stablexla.targets.cpu.emitters import ONLY
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.target import host_target
-from stablexla.targets.gpu import contraction, loops, rows, split_rows, tensor_cores, transpose  # noqa: F401  (they register)
+from stablexla.targets.gpu import columns, contraction, loops, rows, tensor_cores, transpose  # noqa: F401  (they register)
+from stablexla.targets.gpu import pool  # noqa: F401  (it registers)
+from stablexla.targets.gpu import scan, scatter  # noqa: F401  (they register)
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import EMITTERS
 from stablexla.targets.gpu.general import emit_general

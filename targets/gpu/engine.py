@@ -11,7 +11,6 @@ import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.targets.gpu.emit import ON_HOST
-from stablexla.targets.gpu.to_ptx import ptx_of
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.runtime import ArraySpec
 from stablexla.targets.runtime.host import Host

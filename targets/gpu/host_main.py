@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 import mlir.ir as ir
-from mlir.dialects import arith, func, memref
+from mlir.dialects import arith, func, llvm, memref
 
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.operations import defining, main_of, walk
@@ -49,7 +49,7 @@ class HostMain:
 
     def __init__(self, main: ir.Operation, table: LaunchTable) -> None:
         self._main = main
-        self._table = table
+        self._kernels = table
         self._calls = HostCalls(main)
         self._block: ir.Block | None = None
 
@@ -85,15 +85,33 @@ class HostMain:
 
     def _make_places(self, count: int) -> None:
         """Places for so many numbers, and the list of their addresses, which never changes."""
-        byte, index = ir.IntegerType.get_signless(8), ir.IndexType.get()
-        self._places = memref.alloca(ir.MemRefType.get([count * PLACE], byte), [], [], alignment=PLACE)
-        table = memref.alloca(ir.MemRefType.get([count], index), [], [], alignment=PLACE)
-        first = memref.extract_aligned_pointer_as_index(self._places)
-        for number in range(count):
-            memref.store(arith.addi(first, _constant(number * PLACE)), table, [_constant(number)])
-        self._addresses = pointer_to(table)
+        i64 = ir.IntegerType.get_signless(64)
+        self._places = memref.alloca(ir.MemRefType.get([count * PLACE], _byte()), [], [], alignment=PLACE)
+        self._table = memref.alloca(ir.MemRefType.get([count], i64), [], [], alignment=PLACE)
+        first, self._addresses = pointer_to(self._places), pointer_to(self._table)
+        self._pointers = [_moved(first, number * PLACE) for number in range(count)]
+        for number, pointer in enumerate(self._pointers):
+            llvm.store(pointer, _moved(self._addresses, number * 8))
 
-    def _place(self, type_: ir.Type, number: int = 0) -> ir.Value:
+    def _put(self, value: ir.Value, number: int = 0) -> ir.Value:
+        """Stores a number, or the address of a buffer, in a place; returns where that is."""
+        if isinstance(value.type, ir.MemRefType):
+            value = memref.extract_aligned_pointer_as_index(value)
+        if isinstance(value.type, ir.IndexType):
+            value = arith.index_cast(ir.IntegerType.get_signless(64), value)
+        if _is_plain(value.type):
+            llvm.store(value, self._pointers[number])
+        else:
+            memref.store(value, self._place(value.type, number), [self._zero])
+        return self._pointers[number]
+
+    def _taken(self, type_: ir.Type) -> ir.Value:
+        """The number in the first place."""
+        if _is_plain(type_):
+            return llvm.load(type_, self._pointers[0])
+        return memref.load(self._place(type_, 0), [self._zero])
+
+    def _place(self, type_: ir.Type, number: int) -> ir.Value:
         """A place as a buffer of one element."""
         return memref.view(ir.MemRefType.get([1], type_), self._places, _constant(number * PLACE), [])
 
@@ -106,10 +124,8 @@ class HostMain:
             raise CompileError(f"{name}: blocks and threads are numbered in one dimension alone")
         shared = _shared_bytes(op)
         for number, value in enumerate(_parameters(op)):
-            if isinstance(value.type, ir.MemRefType):
-                value = memref.extract_aligned_pointer_as_index(value)
-            memref.store(value, self._place(value.type, number), [self._zero])
-        numbers = [_i64(n) for n in (self._table.number(name, shared), blocks, threads, shared)]
+            self._put(value, number)
+        numbers = [_i64(n) for n in (self._kernels.number(name, shared), blocks, threads, shared)]
         self._call(LAUNCH, [*numbers, self._addresses])
         op.erase()
         self._calls.forget()
@@ -131,17 +147,13 @@ class HostMain:
             op.operands[0] = known
             return
         type_ = op.results[0].type
-        place = self._place(type_)
-        self._call(READ, [pointer_to(place), _address(buffer, indices), _i64(element_bytes(type_))])
-        op.operands[0] = place
-        for number in range(1, len(op.operands)):
-            op.operands[number] = self._zero
+        self._call(READ, [self._pointers[0], _address(buffer, indices), _i64(element_bytes(type_))])
+        op.results[0].replace_all_uses_with(self._taken(type_))
+        op.erase()
 
     def _store(self, op: ir.Operation) -> None:
         value, buffer, *indices = op.operands
-        place = self._place(value.type)
-        memref.store(value, place, [self._zero])
-        self._call(WRITE, [_address(buffer, indices), pointer_to(place), _i64(element_bytes(value.type))])
+        self._call(WRITE, [_address(buffer, indices), self._put(value), _i64(element_bytes(value.type))])
         op.erase()
         self._calls.forget()
 
@@ -157,6 +169,19 @@ def is_dense(type_: ir.MemRefType) -> bool:
     strides, _ = type_.get_strides_and_offset()
     wanted = [prod(type_.shape[place + 1 :]) for place in range(len(type_.shape))]
     return all(n == 1 or s == w for n, s, w in zip(type_.shape, strides, wanted, strict=True)) or 0 in type_.shape
+
+
+def _byte() -> ir.Type:
+    return ir.IntegerType.get_signless(8)
+
+
+def _moved(pointer: ir.Value, offset: int) -> ir.Value:
+    return llvm.getelementptr(pointer_type(), pointer, [], [offset], _byte(), None) if offset else pointer
+
+
+def _is_plain(type_: ir.Type) -> bool:
+    """Whether the code of the host has numbers of a type as they are."""
+    return isinstance(type_, ir.IntegerType | ir.F64Type | ir.F32Type | ir.F16Type | ir.BF16Type)
 
 
 def _address(buffer: ir.Value, indices: list[ir.Value]) -> ir.Value:

@@ -55,7 +55,7 @@ def _launch(call: ir.Operation, found: dict[str, ir.Operation]) -> str:
             kernel=[MODULE, name],
             grid_size=(blocks, one, one),
             block_size=(threads, one, one),
-            kernel_operands=list(call.operands)[:-2],
+            kernel_operands=[_as_byte(v) for v in list(call.operands)[:-2]],
             dynamic_shared_memory_size=shared,
         )
     call.erase()
@@ -68,7 +68,7 @@ def _write(block: ir.Block, name: str, function: ir.Operation) -> None:
     launch = Launch.read(function)
     with function.location, ir.InsertionPoint(block):
         made = gpu.GPUFuncOp(
-            ir.FunctionType.get([a.type for a in arguments], []),
+            ir.FunctionType.get([_passed(a.type) for a in arguments], []),
             sym_name=name,
             kernel=True,
             known_block_size=[launch.threads, 1, 1],
@@ -77,8 +77,8 @@ def _write(block: ir.Block, name: str, function: ir.Operation) -> None:
         made.attributes["arg_attrs"] = ir.ArrayAttr.get(list(ir.ArrayAttr(function.attributes["arg_attrs"]))[:-2])
         made.attributes[LAUNCH] = function.attributes[LAUNCH]
         entry = made.add_entry_block()
-    mapping = dict(zip(arguments, entry.arguments, strict=True))
     with function.location, ir.InsertionPoint(entry):
+        mapping = {a: _from_byte(b, a.type) for a, b in zip(arguments, entry.arguments, strict=True)}
         for view in source.operations:
             if view.operation.name == "func.return":
                 gpu.ReturnOp([])
@@ -89,3 +89,27 @@ def _write(block: ir.Block, name: str, function: ir.Operation) -> None:
                     if operand in mapping:
                         inner.operands[i] = mapping[operand]
             mapping.update(zip(view.operation.results, copy.results, strict=True))
+
+
+def _is_short(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.IntegerType | ir.FloatType) and type_.width < 8
+
+
+def _passed(type_: ir.Type) -> ir.Type:
+    """As what a kernel takes a scalar: PTX has no parameters below a byte."""
+    return ir.IntegerType.get_signless(8) if _is_short(type_) else type_
+
+
+def _as_byte(value: ir.Value) -> ir.Value:
+    if not _is_short(value.type):
+        return value
+    if isinstance(value.type, ir.FloatType):
+        value = arith.bitcast(ir.IntegerType.get_signless(value.type.width), value)
+    return arith.extui(_passed(value.type), value)
+
+
+def _from_byte(value: ir.Value, type_: ir.Type) -> ir.Value:
+    if not _is_short(type_):
+        return value
+    bits = arith.trunci(ir.IntegerType.get_signless(type_.width), value)
+    return arith.bitcast(type_, bits) if isinstance(type_, ir.FloatType) else bits

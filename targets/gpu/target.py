@@ -20,7 +20,7 @@ def gpu_target(text: str) -> Target:
     """
     name = GpuName.parse(text)
     return Target(
-        text if ":" not in text else str(name),
+        str(name),
         lambda options: gpu_pipeline(name, options),
         load_on_cpu if name.emulated else load,
         {} if name.emulated else {"ptx": _ptx},

@@ -34,6 +34,7 @@ enum Result : int {
   kInvalidImage = 200,
   kInvalidContext = 201,
   kNoBinaryForGpu = 209,
+  kEccUncorrectable = 214,
   kInvalidPtx = 218,
   kJitCompilerNotFound = 221,
   kUnsupportedPtxVersion = 222,

@@ -1,26 +1,13 @@
-"""Finding ptxas, of PyPI's nvidia-cuda-nvcc or of an installed toolkit, and asking it whether it takes a PTX text."""
+"""Asking ptxas whether it takes a PTX text."""
 
 from __future__ import annotations
 
 import functools
-import shutil
 import subprocess
 import tempfile
-from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-
-@functools.cache
-def find_ptxas() -> str | None:
-    """The path of ptxas; of the package that the extra `gpu` installs, if it is there."""
-    for package in ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc"):
-        try:
-            found = [str(f.locate()) for f in files(package) or () if f.name == "ptxas"]
-        except PackageNotFoundError:
-            continue
-        if found:
-            return found[0]
-    return shutil.which("ptxas")
+from stablexla.targets.gpu.cubin import find_ptxas as find_ptxas  # it is named from here
 
 
 @functools.cache

@@ -23,7 +23,7 @@ class TestNames:
     def test_a_target_is_a_text(self) -> None:
         assert sx.targets.gpu(chip="sm_90") == "gpu:sm_90,ptx78"
         assert sx.targets.gpu("sm_90a", ptx=84) == "gpu:sm_90a,ptx84"
-        assert sx.compile(scaled(), target="gpu").target == "gpu"
+        assert sx.compile(scaled(), target="gpu:sm_80").target == "gpu:sm_80,ptx78"
         assert sx.compile(scaled(), target=sx.targets.gpu(chip="sm_75")).target == "gpu:sm_75,ptx78"
 
     @pytest.mark.parametrize(

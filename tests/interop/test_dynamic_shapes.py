@@ -364,11 +364,11 @@ def test_threads_that_come_together_compile_once(compilations: list[Any]) -> Non
     executable = sx.compile(ADD)
     barrier, results = threading.Barrier(4), list[Any]()
 
-    def call() -> None:
+    def call(_: int) -> None:
         barrier.wait()
         results.append(executable(np.ones((4, 3), F32), np.ones(3, F32)))
 
-    in_threads(lambda _: call(), range(4))
+    in_threads(call, range(4))
     assert len(compilations) == 1
     for result in results:
         assert_same(result, np.full((4, 3), 2, F32))

@@ -1,0 +1,182 @@
+"""How a product is dealt out: tiles of blocks and warps, stages in shared memory, parts of k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from stablexla.targets.cpu.contraction_match import Axis, Contraction
+from stablexla.targets.gpu.chips import generation
+from stablexla.targets.gpu.mma_formats import ROW, Format
+from stablexla.targets.gpu.warps import WARP
+
+UNIT = 16
+"""Rows, or columns, whose registers are loaded together."""
+PROCESSORS = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
+"""Multiprocessors of the largest chip of a generation; what is chosen by it is right on any."""
+SHARED = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
+"""KiB that a block may share at most; others have 99."""
+MOST_PARTS = 16
+LEAST_TURNS = 8
+"""Turns of the main loop that are worth a part of k."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One factor as a block reads it.
+
+    Attributes:
+        number: of the kernel's input.
+        extent: rows or columns of the whole product.
+        stride, stride_k: elements from one of them to the next, and along k.
+        axes: strides of the batch.
+    """
+
+    number: int
+    extent: int
+    stride: int
+    stride_k: int
+    batch: tuple[int, ...]
+
+    @property
+    def along_k(self) -> bool:
+        """Whether neighbours along k are neighbours in memory."""
+        return self.stride_k == 1
+
+    def fits(self, format_: Format, depth: int) -> bool:
+        """Whether whole chunks of 16 bytes lie along one of its dimensions, none of them half outside."""
+        chunk = format_.chunk
+        if any(s % chunk for s in self.batch):
+            return False
+        if self.along_k:
+            return depth % chunk == 0 and (self.stride % chunk == 0 or self.extent == 1)
+        turns = format_.bytes >= 2
+        return turns and self.stride == 1 and self.extent % chunk == 0 and self.stride_k % chunk == 0
+
+
+def sides_of(c: Contraction) -> tuple[Side, Side]:
+    """Both factors."""
+
+    def side(number: int, axis: Axis, name: str) -> Side:
+        batch = tuple(getattr(b, name) for b in c.batch)
+        return Side(number, axis.extent, getattr(axis, name), getattr(c.k, name), batch)
+
+    return side(c.a.number, c.m, "a"), side(c.b.number, c.n, "b")
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A block's tile.
+
+    Attributes:
+        rows, columns: of the block's tile.
+        warps: of a block, down and across.
+        stages: parts of the factors in shared memory at a time.
+        speed: how near to the chip's rate it comes, for choosing.
+        groups: whether groups of four warps multiply, by `wgmma`.
+    """
+
+    rows: int
+    columns: int
+    warps: tuple[int, int]
+    stages: int
+    speed: float
+    groups: bool = False
+
+    @property
+    def threads(self) -> int:
+        return prod(self.warps) * WARP
+
+    @property
+    def stage(self) -> int:
+        """Bytes of one stage."""
+        return (self.rows + self.columns) * ROW
+
+    @property
+    def warp_rows(self) -> int:
+        return self.rows // self.warps[0]
+
+    @property
+    def warp_columns(self) -> int:
+        return self.columns // self.warps[1]
+
+    def pitch(self) -> int:
+        """Elements of a row of sums in shared memory; 8 more than a row has, so that four rows are in other banks."""
+        return self.columns + 8
+
+    def shared(self, format_: Format) -> int:
+        """Bytes that a block shares: stages, and later the sums."""
+        return max(self.stages * self.stage, self.rows * self.pitch() * format_.sum_bytes)
+
+
+WARPS = (
+    Tiling(128, 256, (2, 4), 3, 1.0),
+    Tiling(128, 128, (2, 4), 3, 0.85),
+    Tiling(128, 64, (4, 2), 3, 0.65),
+    Tiling(64, 128, (2, 4), 3, 0.65),
+    Tiling(64, 64, (2, 2), 4, 0.5),
+)
+GROUPS = (
+    Tiling(128, 256, (8, 1), 4, 1.9, groups=True),
+    Tiling(128, 128, (8, 1), 4, 1.6, groups=True),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one product is computed.
+
+    Attributes:
+        parts: of k, each in a block of its own; more than 1 leaves sums that a second launch adds up.
+        turns: of the main loop in a part.
+    """
+
+    tiling: Tiling
+    format: Format
+    batches: int
+    rows: int
+    columns: int
+    parts: int
+    turns: int
+
+    @property
+    def blocks(self) -> int:
+        return self.batches * self.rows * self.columns * self.parts
+
+
+def shared_limit(chip: str) -> int:
+    """Bytes that a block may share at most."""
+    return SHARED.get(generation(chip), 99) << 10
+
+
+def plan_of(c: Contraction, format_: Format, chip: str, only: Tiling | None = None) -> Plan | None:
+    """The plan that should take the least time, or None; `only`: of this tiling."""
+    found = [
+        _plan(c, format_, tiling, chip)
+        for tiling in ((*GROUPS, *WARPS) if only is None else (only,))
+        if tiling.shared(format_) <= shared_limit(chip) and _takes(tiling, format_, c, chip)
+    ]
+    return min(found, key=lambda p: _time(p, chip), default=None)
+
+
+def _takes(tiling: Tiling, format_: Format, c: Contraction, chip: str) -> bool:
+    if not tiling.groups:
+        return format_.bytes < 8 or tiling.rows * tiling.columns <= 64 * 128
+    along_k = all(side.along_k for side in sides_of(c))
+    return chip == "sm_90a" and (format_.bytes == 2 or (along_k and format_.bytes < 8))
+
+
+def _plan(c: Contraction, format_: Format, tiling: Tiling, chip: str) -> Plan:
+    rows, columns = -(-c.m.extent // tiling.rows), -(-c.n.extent // tiling.columns)
+    blocks, turns = c.batches * rows * columns, -(-c.k.extent // format_.depth)
+    wanted = min(MOST_PARTS, PROCESSORS.get(generation(chip), 128) // blocks, turns // LEAST_TURNS)
+    each = -(-turns // max(1, wanted))
+    return Plan(tiling, format_, c.batches, rows, columns, -(-turns // each), each)
+
+
+def _time(plan: Plan, chip: str) -> float:
+    """In units of no meaning: the most that one multiprocessor has to do."""
+    waves = -(-plan.blocks // PROCESSORS.get(generation(chip), 128))
+    work = plan.tiling.rows * plan.tiling.columns * plan.turns / plan.tiling.speed
+    sums = plan.parts * plan.batches * plan.rows * plan.columns * plan.tiling.rows * plan.tiling.columns
+    return waves * (work + plan.tiling.rows * 64) + (sums / 256 if plan.parts > 1 else 0)

@@ -1,0 +1,19 @@
+"""Scans with any computation of elements, along any dimension and from either end of it."""
+
+from __future__ import annotations
+
+from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.scan_columns import emit_columns
+from stablexla.targets.gpu.scan_lines import emit_lines
+from stablexla.targets.gpu.scan_plan import Plan
+
+
+@gpu_emitter("scan")
+def emit_scan(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes scans whose computation is arithmetic."""
+    plan = Plan.of(kernel)
+    if plan is None:
+        return None
+    return emit_lines(plan) if plan.inner == 1 else emit_columns(plan)

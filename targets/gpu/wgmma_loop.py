@@ -1,0 +1,94 @@
+"""The main loop of products by `wgmma` of sm_90a: groups of four warps multiply straight from shared memory.
+
+An instruction takes 64 rows of lhs, all columns of the tile and 32 bytes along k. The next turn's instructions are given
+while those of this turn run: copies go into a stage two turns after its last use.
+"""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import arith, gpu
+
+from stablexla.targets.cpu.emission import Index, Value, constant, loop
+from stablexla.targets.gpu.instructions import instruction, shared_base, wait_for_copies
+from stablexla.targets.gpu.mma_formats import FORMATS, ROW, STEP, Format
+from stablexla.targets.gpu.mma_loop import STEPS, Stages
+from stablexla.targets.gpu.mma_plan import UNIT, Side, Tiling
+from stablexla.targets.gpu.warps import WARP, thread
+
+ROWS = 64
+SWIZZLED = 1 << 62
+"""In a descriptor: rows of 128 bytes, their chunks exchanged."""
+EIGHT_ROWS = 8 * ROW
+
+
+class GroupLoop:
+    """What one thread does for the sums of its group's tile."""
+
+    def __init__(self, tiling: Tiling, format_: Format, sides: tuple[Side, Side], chip: int) -> None:
+        del chip
+        self.tiling, self.format, self.sides = tiling, format_, sides
+        self.first = thread() // WARP * UNIT, constant(0, ir.IndexType.get())
+        self.units = 1, tiling.columns // UNIT
+
+    def run(self, stages: Stages, first: Index) -> list[Value]:
+        """The sums, as `mma_loop.WarpLoop.run` gives them for 16 rows and all columns."""
+        sums = [constant(0, self.format.sum_type)] * (self.tiling.columns // 2)
+        base = shared_base()
+        ahead = stages.count - 2 if stages.count > 2 else 1
+        sources = stages.start(base, ahead, first)
+        words = [base, base + ahead * stages.size]
+        with loop(0, stages.turns, 1, [*sums, *sources, *words]) as turn:
+            sums, rest = turn.args[: len(sums)], turn.args[len(sums) :]
+            sources, (at, to) = rest[:-2], rest[-2:]
+            wait_for_copies(ahead - 1)
+            instruction("nothing", "fence.proxy.async.shared::cta;")
+            gpu.barrier()
+            instruction("nothing", "wgmma.fence.sync.aligned;")
+            starts = [self._start(at, stages.offsets[0], 0), self._start(at, stages.offsets[1], 1)]
+            for step in range(STEPS):
+                sums = self._multiply(starts, step, sums)
+            instruction("nothing", "wgmma.commit_group.sync.aligned;")
+            stages.go_on(to, sources, turn.iv + ahead, first)
+            instruction("nothing", "wgmma.wait_group.sync.aligned 1;")
+            turn.yields(*sums, *stages.after(sources), stages.next(at, base), stages.next(to, base))
+        sums = self._finish(turn.results[: len(sums)])
+        wait_for_copies(0)
+        gpu.barrier()
+        return sums
+
+    def _start(self, at: Value, offset: int, number: int) -> Value:
+        """The descriptor of a factor's tile at the first step: of lhs, the group's 64 rows."""
+        side, f = self.sides[number], self.format
+        panel = f.depth * ROW
+        place = at + offset
+        if number == 0:
+            group = Value(arith.index_cast(at.type, (thread() // (4 * WARP)).ssa))
+            each = ROWS * ROW if side.along_k else panel * (ROWS * f.bytes // ROW)
+            place = place + group * each
+        low = Value(arith.extui(ir.IntegerType.get_signless(64), (place & 0x3FFFF).ssa))
+        low = Value(arith.shrui(low.ssa, constant(4, low.type).ssa))
+        leading = 1 if side.along_k else panel >> 4
+        return low | (leading << 16 | (EIGHT_ROWS >> 4) << 32 | SWIZZLED)
+
+    def _multiply(self, starts: list[Value], step: int, sums: list[Value]) -> list[Value]:
+        """One instruction; further along k is further in the row, or some rows on."""
+        f, n = self.format, len(sums)
+        far = [STEP if side.along_k else STEP // f.bytes * ROW for side in self.sides]
+        a, b = (start + step * by // 16 for start, by in zip(starts, far, strict=True))
+        turned = [int(not side.along_k) for side in self.sides]
+        registers = ", ".join(f"${i}" for i in range(n))
+        kinds = f"{'s32' if f.sums == 'i32' else f.sums}.{f.name}.{f.name}"
+        shape = f"m{ROWS}n{2 * n}k{STEP // f.bytes}"
+        options = ", p" + ("" if f.sums == "i32" else ", 1, 1") + (f", {turned[0]}, {turned[1]}" if f.bytes == 2 else "")
+        text = (
+            "{ .reg .pred p; setp.eq.b32 p, 0, 0; "
+            f"wgmma.mma_async.sync.aligned.{shape}.{kinds} {{{registers}}}, ${2 * n}, ${2 * n + 1}{options}; }}"
+        )
+        numbers = [list(FORMATS).index(f.name), 2 * n, *turned]
+        return instruction("multiply_groups", text, [f.sum_type] * n, [*sums, a, b], numbers, tied=n)
+
+    def _finish(self, sums: list[Value]) -> list[Value]:
+        """The sums once all instructions are done."""
+        text = "wgmma.wait_group.sync.aligned 0;"
+        return instruction("same", text, [self.format.sum_type] * len(sums), sums, [len(sums)], tied=len(sums))
