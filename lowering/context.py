@@ -132,6 +132,11 @@ class LoweringContext:
         number = self._walk.symbols[stem] = self._walk.symbols.get(stem, -1) + 1
         return f"{stem}_{number}"
 
+    @property
+    def whole_sorts(self) -> bool:
+        """Whether each sort becomes one kernel, which the target has its own ways to compute."""
+        return self._walk.whole_sorts
+
     def function(self, name: str) -> Any:
         """The StableHLO function of that name in the module."""
         return self._walk.functions[name]
@@ -183,8 +188,9 @@ def place_of(location: Any) -> str:
 class ModuleLowering:
     """Lowers the functions of one StableHLO module into a new upstream module."""
 
-    def __init__(self, module: hlo_ir.Module) -> None:
+    def __init__(self, module: hlo_ir.Module, whole_sorts: bool = False) -> None:
         self.source = module
+        self.whole_sorts = whole_sorts
         self.functions = {
             hlo_ir.StringAttr(op.attributes["sym_name"]).value: op
             for op in module.body.operations
@@ -278,11 +284,14 @@ class ModuleLowering:
         return found
 
 
-def lower_to_tensor(module: hlo_ir.Module) -> ir.Module:
+def lower_to_tensor(module: hlo_ir.Module, *, whole_sorts: bool = False) -> ir.Module:
     """Lowers a verified, inlined StableHLO module to linalg, tensor, scf, arith and math on tensors.
+
+    Args:
+        whole_sorts: makes each sort one kernel, for a target that has its own ways to sort.
 
     Raises:
         UnsupportedError: an operation, type or attribute that has no lowering; the message names the user's line.
         VerificationError: there is no function `main`.
     """
-    return ModuleLowering(module).lower()
+    return ModuleLowering(module, whole_sorts).lower()

@@ -12,7 +12,7 @@ from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.lowering import complex_math
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.conversion import convert_value
-from stablexla.lowering.dot_algorithm import Part, contract_parts, is_plain
+from stablexla.lowering.dot_algorithm import IN_TF32, Part, contract_parts, is_plain
 from stablexla.lowering.generic import PARALLEL, REDUCTION, Output, elementwise, generic, projection, read_all
 from stablexla.lowering.registry import lowers
 from stablexla.lowering.shape import constant_value
@@ -59,6 +59,8 @@ def sum_products(
 
     zero = to_storage(constant_value(0, accumulator.element), accumulator.element)
     summed = generic(inputs, [Output(accumulator, zero)], [*read, maps[2]], iterators, body)[0]
+    if isinstance(ctx, Part) and ctx.in_tf32:
+        summed.owner.attributes[IN_TF32] = ir.UnitAttr.get()
     return rounded_sum(ctx, summed)
 
 

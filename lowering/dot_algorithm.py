@@ -21,6 +21,8 @@ from stablexla.lowering.generic import elementwise
 from stablexla.lowering.types import TensorType
 
 TF32 = Layout(8, 10)
+IN_TF32 = "stablexla.tf32"
+"""Attribute of a product of f32 whose factors have no more digits than tf32, so that tensor cores may multiply them."""
 Contract = Callable[["Part", ir.Value, ir.Value], ir.Value]
 
 
@@ -30,6 +32,7 @@ class Part:
 
     operand_types: list[TensorType]
     result: TensorType
+    in_tf32: bool = False
 
 
 def is_plain(ctx: LoweringContext, accumulator: ElementType) -> bool:
@@ -48,13 +51,14 @@ def contract_parts(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, contract:
     algorithm = DotAlgorithm.read(ctx.attributes["algorithm"])
     total = _accumulator(ctx, algorithm)
     fewest = isqrt(algorithm.primitive_operations - 1) + 1  # JAX writes "three products" without "of two components"
+    in_tf32 = algorithm.lhs_precision == algorithm.rhs_precision == "tf32" and total.element == BY_NAME["f32"]
     lefts = _components(ctx, 0, lhs, algorithm.lhs_precision, max(algorithm.lhs_components, fewest))
     rights = _components(ctx, 1, rhs, algorithm.rhs_precision, max(algorithm.rhs_components, fewest))
     pairs = sorted(((i, j) for i in range(len(lefts)) for j in range(len(rights))), key=lambda p: (sum(p), p))
     summed: ir.Value | None = None
     for i, j in reversed(pairs[: algorithm.primitive_operations]):
         (x, x_type), (y, y_type) = lefts[i], rights[j]
-        product = contract(Part([x_type, y_type], total), x, y)
+        product = contract(Part([x_type, y_type], total, in_tf32), x, y)
         summed = product if summed is None else elementwise([summed, product], [total, total], [total], arith.addf)[0]
     assert summed is not None
     if total.element == ctx.result.element:

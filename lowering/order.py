@@ -22,6 +22,7 @@ from stablexla.lowering.selecting import select_first
 from stablexla.lowering.shape import reshaped, transposed
 from stablexla.lowering.storage import from_storage
 from stablexla.lowering.types import TensorType, tensor_storage
+from stablexla.lowering.whole_sort import by_keys, sort_whole
 
 # Rows up to this length are sorted by counting which elements come before each.
 SHORT = 64
@@ -45,7 +46,10 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     flat = [_rows(x, t, dimensions) for x, t in zip(operands, ctx.operand_types, strict=True)]
     rows = Rows(tuple(t.with_shape((t.size,)) for t in ctx.operand_types), source.size // length, length)
     orders = orders_of(ctx.op.regions[0].blocks[0])
-    if orders is None or length > LONGEST:
+    if ctx.whole_sorts and length <= LONGEST:
+        less = _comparator(ctx) if orders is None else by_keys(orders)
+        sorted_ = sort_whole(ctx, flat, rows, less, length)
+    elif orders is None or length > LONGEST:
         sorted_ = merge_sort(ctx, flat, rows, _comparator(ctx))
     else:
         sorted_ = sort_by_keys(ctx, flat, rows, orders)
@@ -115,8 +119,13 @@ def best(
     k, length = values.shape[-1], source.shape[-1]
     order = Order(0, source.element, descending=largest)
     flat = reshaped(x, source, source.with_shape((source.size,)))
-    select = sort_first if k * LARGE > length and k > SHORT else select_first
-    found = select(ctx, flat, source.size // length, source.with_shape((source.size,)), order, k)
+    line, rows = source.with_shape((source.size,)), source.size // length
+    if ctx.whole_sorts and length <= LONGEST:
+        both, given = _with_places(flat, rows, line)
+        found = sort_whole(ctx, given, both, by_keys((order,)), k)
+    else:
+        select = sort_first if k * LARGE > length and k > SHORT else select_first
+        found = select(ctx, flat, rows, line, order, k)
     return [reshaped(v, t.with_shape((t.size,)), t) for v, t in zip(found, results, strict=True)]
 
 
@@ -124,6 +133,13 @@ def sort_first(
     ctx: LoweringContext, array: ir.Value, rows: int, type_: TensorType, order: Order, k: int
 ) -> list[ir.Value]:
     """As `select_first`, for many: all are sorted."""
+    both, given = _with_places(array, rows, type_)
+    found = sort_by_keys(ctx, given, both, (order,))
+    return [_first(v, t, rows, k) for v, t in zip(found, both.types, strict=True)]
+
+
+def _with_places(array: ir.Value, rows: int, type_: TensorType) -> tuple[Rows, list[ir.Value]]:
+    """Rows of the elements and of their places."""
     length = type_.size // rows
     counted = TensorType(BY_NAME["s32"], (rows, length))
     i32 = ir.IntegerType.get_signless(32)
@@ -131,9 +147,7 @@ def sort_first(
         [], [Output(counted)], [identity(2)], [PARALLEL] * 2, lambda _: [arith.index_cast(i32, loop_index(1))]
     )
     flat = counted.with_shape((type_.size,))
-    both = Rows((type_, flat), rows, length)
-    found = sort_by_keys(ctx, [array, reshaped(places, counted, flat)], both, (order,))
-    return [_first(v, t, rows, k) for v, t in zip(found, both.types, strict=True)]
+    return Rows((type_, flat), rows, length), [array, reshaped(places, counted, flat)]
 
 
 def _first(array: ir.Value, type_: TensorType, rows: int, k: int) -> ir.Value:

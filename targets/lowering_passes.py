@@ -14,9 +14,13 @@ from stablexla.targets.pipeline import LOWER
 
 
 @module_pass(LOWER, "lowers StableHLO to linalg, tensor, scf, arith and math on tensors", side="stablehlo")
-def to_tensor(module: hlo_ir.Module) -> ir.Module:
-    """The new module belongs to upstream's context."""
-    lowered: ir.Module = lower_to_tensor(module)
+def to_tensor(module: hlo_ir.Module, *, whole_sorts: bool = False) -> ir.Module:
+    """The new module belongs to upstream's context.
+
+    Args:
+        whole_sorts: makes each sort one kernel.
+    """
+    lowered: ir.Module = lower_to_tensor(module, whole_sorts=whole_sorts)
     return lowered
 
 

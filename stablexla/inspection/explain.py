@@ -93,7 +93,7 @@ class _Follower(CompositeWatcher):
         }
         if not functions and element.name != "stablexla-emit-kernels":
             return
-        assignment = BufferAssignment(module)
+        assignment = _assignment(module)
         self.arena_bytes = assignment.arena_bytes
         self.constant_bytes = sum(bytes_of(c.type) for c in assignment.constants)
         self.calls = [_call(i, op, depth, assignment) for i, (op, depth) in enumerate(_calls(assignment.main))]
@@ -116,6 +116,15 @@ class _Follower(CompositeWatcher):
                 for number in numbers_in(str(op.location)):
                     if not self.main.get(number, "").startswith("scf."):
                         self.main[number] = op.name
+
+
+def _assignment(module: Any) -> BufferAssignment:
+    """The buffers of main, as the pass of the target will assign them."""
+    if all("stablexla.launch" not in view.operation.attributes for view in module.body.operations):
+        return BufferAssignment(module)
+    from stablexla.targets.gpu.assign import DeviceAssignment
+
+    return DeviceAssignment(module)
 
 
 def _calls(main: Any) -> Iterator[tuple[Any, int]]:

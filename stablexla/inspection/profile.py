@@ -22,7 +22,7 @@ from stablexla.targets.driver import Watcher, copy_of, run_pipeline
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Step
 from stablexla.targets.registry import find_target
-from stablexla.targets.runtime._runtime import begin_profile, end_profile
+from stablexla.targets.runtime._runtime import CompiledFunction, begin_profile, end_profile
 
 if TYPE_CHECKING:
     from stablexla.executable import Executable
@@ -112,6 +112,10 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
         UnsupportedError: a program whose pipeline does not end in LLVM's dialect.
         ExecutionError: arguments that do not fit.
     """
+    if not isinstance(executable._function, CompiledFunction):
+        from stablexla.inspection.profile_gpu import profile_on_gpu
+
+        return profile_on_gpu(executable, arguments, runs)
     explanation = executable.explain()
     marked, timed = _with_marks(executable)
     with _lock:  # also for the first run: its marks would be noted in another's profile
@@ -129,7 +133,7 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
         executable.name,
         runs,
         (end - start) / 1e9,
-        tuple(_times(slices, explanation)),
+        tuple(times_of(slices, explanation)),
         tuple(slices),
         explanation,
         len(executable.local_devices),
@@ -192,7 +196,7 @@ def _slices(threads: Sequence[tuple[int, bytes]], timed: Sequence[TimedCall], ke
         return []
     tracks.sort(key=lambda marks: int(marks[0, 1]))
     zero = int(tracks[0][0, 1])
-    names = [_kernel_name(t.function, kernels) for t in timed]
+    names = [kernel_name(t.function, kernels) for t in timed]
     found = []
     for thread, marks in enumerate(tracks):
         found += _spans(marks, thread, zero, names, timed)
@@ -212,13 +216,14 @@ def _spans(
     return found
 
 
-def _kernel_name(function: str, kernels: Sequence[str]) -> str:
+def kernel_name(function: str, kernels: Sequence[str]) -> str:
     """The kernel that a function on buffers belongs to, or the function itself."""
     fitting = [k for k in kernels if function == k or function.startswith(f"{k}_")]
     return max(fitting, key=len, default=function)
 
 
-def _times(slices: Sequence[Slice], explanation: Explanation) -> list[KernelTime]:
+def times_of(slices: Sequence[Slice], explanation: Explanation) -> list[KernelTime]:
+    """What the spans of each kernel come to, the longest first."""
     by_name = {k.name: k for k in explanation.kernels}
     spent: dict[str, list[int]] = {}
     for span in slices:

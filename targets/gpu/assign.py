@@ -8,7 +8,26 @@ from mlir.dialects import memref
 from stablexla.lowering.kernels import KIND
 from stablexla.targets.cpu.assign import BufferedMain
 from stablexla.targets.cpu.buffers import BufferAssignment
+from stablexla.targets.gpu.scalars import readers_of
 from stablexla.targets.passes import module_pass
+
+
+class DeviceAssignment(BufferAssignment):
+    """Buffers that are not used again before the kernels have run that may read a number of them by themselves."""
+
+    def _last_use(self, value: ir.Value, block: ir.Block) -> int:
+        last = super()._last_use(value, block)
+        for use in value.uses:
+            if use.owner.operation.name == "tensor.extract":
+                for reader in readers_of(use.owner.operation):
+                    last = max(last, self._after(reader, block))
+        return last
+
+    def _after(self, op: ir.Operation, block: ir.Block) -> int:
+        """The position behind an operation, seen from a block that it is in."""
+        while op.block != block:
+            op = op.parent.operation
+        return self._end[op]
 
 
 class DeviceMain(BufferedMain):
@@ -22,7 +41,7 @@ class DeviceMain(BufferedMain):
 def assign_device_buffers(module: ir.Module) -> None:
     """Rewrites `main` and drops the kernels' functions on tensors."""
     with module.context, ir.Location.unknown():
-        assignment = BufferAssignment(module)
+        assignment = DeviceAssignment(module)
         DeviceMain(assignment, 1).write()
         assignment.main.erase()
         for view in list(module.body.operations):

@@ -1,4 +1,4 @@
-"""What a function for a GPU is made of, and how it is made: without any compiler, so that saved programs start quickly."""
+"""What a function for a GPU is made of, and how it is made: without a compiler, so that saved programs start at once."""
 
 from __future__ import annotations
 

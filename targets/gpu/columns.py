@@ -19,7 +19,8 @@ from stablexla.targets.cpu.sweeps import flat
 from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
-from stablexla.targets.gpu.walks import Walk, Walker, parts_of, walk_of
+from stablexla.targets.gpu.rows import parts_of
+from stablexla.targets.gpu.walks import Walk, Walker, walk_of
 
 MOST_SHARED = 48 << 10
 MANY_BLOCKS = 256

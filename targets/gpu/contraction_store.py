@@ -7,6 +7,7 @@ epilogue, in a loop: the epilogue's code is there once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import mlir.ir as ir
 from mlir.dialects import gpu, vector
@@ -61,10 +62,8 @@ def put_tile(plan: Plan, c: Contraction, buffer: Value, first: tuple[Value, Valu
         y, x = piece // across, piece % across * lanes
         value = load(buffer, y * tiling.pitch() + x, 0 if lanes == 1 else lanes)
         row, column = first[0] + y, first[1] + x
-        if c.m.extent % tiling.rows == 0 and c.n.extent % tiling.columns == 0:
-            put(value, row, column)
-            continue
-        with when(row.lt(c.m.extent) & column.lt(c.n.extent)):
+        even = c.m.extent % tiling.rows == 0 and c.n.extent % tiling.columns == 0
+        with nullcontext() if even else when(row.lt(c.m.extent) & column.lt(c.n.extent)):
             put(value, row, column)
 
 

@@ -14,7 +14,9 @@ from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.parallel import PARALLEL_FOR
 from stablexla.targets.cpu.symbols import declare
 from stablexla.targets.gpu.emitters import Launch
+from stablexla.targets.gpu.emulate_instructions import Instructions
 from stablexla.targets.gpu.emulate_mma import emulate_mma
+from stablexla.targets.gpu.instructions import NAME
 from stablexla.targets.passes import module_pass
 
 _IDS = ("gpu.block_id", "gpu.thread_id", "gpu.grid_dim", "gpu.block_dim")
@@ -68,9 +70,12 @@ def _write(kernel: ir.Operation, place: ir.Operation) -> bool:
             remap(copy, mapping)
             mapping.update(zip(view.operation.results, copy.results, strict=True))
     numbers = arguments[len(source.arguments) + len(shared) :]
-    for op in [op for op in walk(made.operation) if op.name in (*_IDS, *_TOGETHER)]:
+    common = arguments[len(source.arguments)] if shared else None
+    instructions = Instructions(made.operation, common)
+    for op in [op for op in walk(made.operation) if op.name in (*_IDS, *_TOGETHER) or NAME in op.attributes]:
         with op.location, ir.InsertionPoint(op):
-            _replace(made.operation, op, numbers, arguments[len(source.arguments)] if shared else None)
+            if not instructions.replace(op):
+                _replace(made.operation, op, numbers, common)
     return together
 
 

@@ -68,8 +68,7 @@ class HostCalls:
             if how != NOTHING:
                 done[value] = done.get(value, NOTHING) | how
         copies = {value: self._on_host(value, bool(how & READS)) for value, how in done.items()}
-        call = func.CallOp([], ir.FlatSymbolRefAttr(op.attributes["callee"]), [copies.get(v, v) for v in op.operands])
-        call.operation.attributes.update(_kept(op))
+        func.CallOp([], op.attributes["callee"], [copies.get(v, v) for v in op.operands])
         written = [value for value, how in done.items() if how & WRITES]
         self._bring_back(written, copies)
         op.erase()
@@ -104,7 +103,3 @@ def buffer_at(address: ir.Value, type_: ir.Type) -> ir.Value:
             "llvm.insertvalue", results=[form], operands=[made, value], attributes=position
         ).result
     return ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[made]).result
-
-
-def _kept(op: ir.Operation) -> dict[str, ir.Attribute]:
-    return {named: value for named, value in dict(op.attributes.items()).items() if named != "callee"}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.lowering.dot_algorithm import IN_TF32
 from stablexla.targets.cpu.contraction_match import Contraction, Operand
 from stablexla.targets.cpu.emission import Value
 from stablexla.targets.gpu.instructions import i32, instruction
@@ -18,8 +19,6 @@ STEP = 32
 CHUNK = 16
 ROW = 128
 """Bytes of a row in shared memory, and of both factors along k that are brought at a time."""
-TF32 = "stablexla.tf32"
-"""Attribute of a product of f32 whose factors were rounded to tf32, so that tensor cores may multiply them."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Format:
         text = f"mma.sync.aligned.{shape}.row.col.{kinds}.{last} {made}, {left}, {right}, {before};"
         number = list(FORMATS).index(self.name)
         types = [self.sum_type] * n
-        return instruction("mma", text, types, [*sums, *a, *b], [number, n], tied=n, pure=True)
+        return instruction("multiply_warps", text, types, [*sums, *a, *b], [number, n], tied=n, pure=True)
 
     def register_type(self) -> ir.Type:
         """What a factor's registers are."""
@@ -120,7 +119,7 @@ def format_of(c: Contraction) -> Format | None:
     if len(names) != 1:
         return None
     (name,) = names
-    if name == "f32" and TF32 in c.dot.owner.attributes:
+    if name == "f32" and IN_TF32 in c.dot.owner.attributes:
         name = "tf32"
     found = FORMATS.get(name)
     return found if found is not None and str(c.sum_type) == found.sums else None

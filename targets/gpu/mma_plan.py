@@ -16,6 +16,8 @@ PROCESSORS = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120
 """Multiprocessors of the largest chip of a generation; what is chosen by it is right on any."""
 SHARED = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
 """KiB that a block may share at most; others have 99."""
+ALIGNED = 1024
+"""Stages that `wgmma` reads begin at a multiple of so many bytes."""
 MOST_PARTS = 16
 LEAST_TURNS = 8
 """Turns of the main loop that are worth a part of k."""
@@ -106,7 +108,8 @@ class Tiling:
 
     def shared(self, format_: Format) -> int:
         """Bytes that a block shares: stages, and later the sums."""
-        return max(self.stages * self.stage, self.rows * self.pitch() * format_.sum_bytes)
+        margin = ALIGNED if self.groups else 0
+        return margin + max(self.stages * self.stage, self.rows * self.pitch() * format_.sum_bytes)
 
 
 WARPS = (

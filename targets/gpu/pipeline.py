@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from stablexla.targets.cpu.pipeline import BUFFERS, TENSOR, cpu_pipeline
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
-from stablexla.targets.gpu import assign, emit, emulate, host_main, outline, to_ptx  # noqa: F401  (they register passes)
+from stablexla.targets.gpu import (  # noqa: F401  (they register passes)
+    assign,
+    carried,
+    emit,
+    emulate,
+    host_main,
+    outline,
+    scalars,
+    to_ptx,
+)
 from stablexla.targets.gpu.chips import GpuName, generation
 from stablexla.targets.options import CompileOptions
-from stablexla.targets.pipeline import Pipeline, Step
+from stablexla.targets.pipeline import LOWER, Pipeline, Step
 
 MAPPED = BUFFERS | {"gpu", "nvvm"}
 NVVM = MAPPED | {"llvm", "nvvm"}
 
 EXPAND = "stablexla-expand-math,stablexla-expand-small-floats{{to-bf16={}}}"
+ON_DEVICE = "stablexla-carry-on-device"
+BUFFERS_OF_MAIN = "stablexla-assign-device-buffers,stablexla-scalars-on-device"
 # In the functions of the GPU module alone; `main` stays as it is.
 TO_NVVM = (
     "expand-strided-metadata,lower-affine,"
@@ -27,10 +38,12 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
     common = cpu_pipeline(CompileOptions()).up_to("kernels").steps
     kernels = common[-1].passes.replace("stablexla-find-attention,", "")
     level = 3 if options.opt_level is None else options.opt_level
+    tensor = common[-2].passes.replace(LOWER, f"{LOWER}{{whole-sorts=true}}")
     steps = [
-        *common[:-1],
+        *common[:-2],
+        Step("tensor", tensor, TENSOR),
         Step("kernels", kernels, TENSOR),
-        Step("buffers", f"stablexla-map-kernels{{{_options(name)}}},stablexla-assign-device-buffers", MAPPED),
+        Step("buffers", f"{ON_DEVICE},stablexla-map-kernels{{{_options(name)}}},{BUFFERS_OF_MAIN}", MAPPED),
         Step("gpu", "stablexla-outline-gpu,canonicalize,cse", MAPPED),
     ]
     if name.emulated:
@@ -46,7 +59,7 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
             f"{EXPAND.format(_to_bf16(name))},stablexla-math-to-intrinsics,{attach},gpu.module({TO_NVVM})",
             NVVM,
         ),
-        Step("ptx", "stablexla-check-nvvm,gpu-module-to-binary{format=isa}", NVVM),
+        Step("ptx", "stablexla-share-outside,stablexla-check-nvvm,gpu-module-to-binary{format=isa}", NVVM),
         Step("host", "stablexla-launch-gpu,cse", BUFFERS),
         Step("llvm", ",".join(TO_LLVM), LLVM),
     ]

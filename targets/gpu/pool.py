@@ -53,9 +53,13 @@ def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if not pool.items:
         return Emitted(0, 1, phases=((kernel.impl_name, 0, 1),))
     with thread_of(kernel, Launch.for_items(pool.items)) as arguments:
-        with loop(Value(global_thread()), pool.items, Value(total_threads())) as item:
-            pool.write(arguments, item.iv)
+        _write(pool, arguments)
     return Emitted(pool.items, pool.items)
+
+
+def _write(pool: _Pool, arguments: KernelArguments) -> None:
+    with loop(Value(global_thread()), pool.items, Value(total_threads())) as item:
+        pool.write(arguments, item.iv)
 
 
 class _Pool:

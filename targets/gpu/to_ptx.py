@@ -45,6 +45,18 @@ def math_to_intrinsics(module: ir.Module) -> None:
                     op.erase()
 
 
+@module_pass("stablexla-share-outside", "declares what the threads of a block share as memory that the launch brings")
+def share_outside(module: ir.Module) -> None:
+    """Upstream defines it as an array of no elements, of which LLVM may think that no access lies inside."""
+    with module.context:
+        external = ir.Attribute.parse("#llvm.linkage<external>")
+        for view in module.body.operations:
+            for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
+                if op.name == "llvm.mlir.global" and "x i8>" in str(op.attributes["global_type"]):
+                    if str(op.attributes.get("addr_space", "")).startswith("3"):
+                        op.attributes["linkage"] = external
+
+
 @module_pass("stablexla-check-nvvm", "refuses what LLVM has no instructions for, at which it would end the process")
 def check_nvvm(module: ir.Module) -> None:
     """Raises CompileError where something is left in a GPU module that has no translation."""

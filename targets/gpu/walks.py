@@ -1,4 +1,4 @@
-"""How the threads of a block walk over what is reduced: side by side along the innermost loop, and in steps down the rest.
+"""How the threads of a block walk over what is reduced: side by side along the innermost loop, in steps along others.
 
 Where the innermost loop is reduced as well, all threads share one total; else each column of threads has totals of its
 own. How much a block gets follows from the extents alone, so that results do not depend on the chip.
@@ -19,8 +19,9 @@ from stablexla.targets.cpu.kernel import KernelArguments
 from stablexla.targets.cpu.nests import Load, Store
 from stablexla.targets.cpu.sweeps import Items, Totals, flat
 from stablexla.targets.cpu.vector_body import Scope
+from stablexla.targets.gpu.rows import folded, parts_of, put
 from stablexla.targets.gpu.threads import taken_apart
-from stablexla.targets.gpu.warps import WARP, block, over_block, shared_bytes, shared_buffer, thread
+from stablexla.targets.gpu.warps import WARP, block, over_block, shared_buffer, shared_bytes, thread
 
 THREADS = 256
 ENOUGH = 1 << 17
@@ -231,15 +232,9 @@ class Walker:
         return one.results
 
     def _step(self, now: Pass, step: Value, totals: Totals) -> Totals:
-        here, made = self.at(step), list[Value]()
-        for folding, part in parts_of(now, totals):
-            made += folding.step(here, part)
-        values = [here.value(s.ref) for s in now.stores]
-        if values and self.inside is not None:
-            with when(self.inside):
-                _store(here, now.stores, values)
-        else:
-            _store(here, now.stores, values)
+        here = self.at(step)
+        made = folded(now, here, totals)
+        put(now, here, self.inside)
         return made
 
     def joined(self, now: Pass, totals: Totals) -> Totals:
@@ -296,7 +291,8 @@ class Walker:
         """What is written once for each total."""
         with when(self.first()):
             inside, stores = self.scope.inside({}), self.chain.row_stores
-            _store(inside, stores, [inside.value(s.ref) for s in stores])
+            for place, value in zip(stores, [inside.value(s.ref) for s in stores], strict=True):
+                inside.store(place, value)
 
 
 def _number(places: list[Value], extents: tuple[int, ...]) -> Value:
@@ -306,20 +302,6 @@ def _number(places: list[Value], extents: tuple[int, ...]) -> Value:
     return number
 
 
-def _store(here: Scope, stores: list[Store], values: list[Value]) -> None:
-    for place, value in zip(stores, values, strict=True):
-        here.store(place, value)
-
-
 def _keep(values: Totals, buffers: list[Value], at: Value) -> None:
     for value, buffer in zip(values, buffers, strict=True):
         store(value, buffer, at)
-
-
-def parts_of(now: Pass, totals: Totals) -> list[tuple[Folding, Totals]]:
-    """The totals of each reduction."""
-    out, first = [], 0
-    for folding in now.foldings:
-        out.append((folding, totals[first : first + len(folding.types)]))
-        first += len(folding.types)
-    return out

@@ -23,9 +23,9 @@ def block() -> Value:
     return Value(gpu.block_id(gpu.Dimension.x))
 
 
-def over_warp(totals: list[Value], join: Join) -> list[Value]:
-    """The joined totals of all threads of a warp, in each of them."""
-    offset = WARP // 2
+def over_warp(totals: list[Value], join: Join, threads: int = WARP) -> list[Value]:
+    """The joined totals of all threads of a warp, or of as many neighbours in it, in each of them."""
+    offset = threads // 2
     while offset:
         others = [exchanged(v, offset) for v in totals]
         totals = join(totals, others)

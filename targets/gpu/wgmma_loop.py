@@ -13,7 +13,7 @@ from stablexla.targets.cpu.emission import Index, Value, constant, loop
 from stablexla.targets.gpu.instructions import instruction, shared_base, wait_for_copies
 from stablexla.targets.gpu.mma_formats import FORMATS, ROW, STEP, Format
 from stablexla.targets.gpu.mma_loop import STEPS, Stages
-from stablexla.targets.gpu.mma_plan import UNIT, Side, Tiling
+from stablexla.targets.gpu.mma_plan import ALIGNED, UNIT, Side, Tiling
 from stablexla.targets.gpu.warps import WARP, thread
 
 ROWS = 64
@@ -34,7 +34,7 @@ class GroupLoop:
     def run(self, stages: Stages, first: Index) -> list[Value]:
         """The sums, as `mma_loop.WarpLoop.run` gives them for 16 rows and all columns."""
         sums = [constant(0, self.format.sum_type)] * (self.tiling.columns // 2)
-        base = shared_base()
+        base = (shared_base() + (ALIGNED - 1)) & -ALIGNED
         ahead = stages.count - 2 if stages.count > 2 else 1
         sources = stages.start(base, ahead, first)
         words = [base, base + ahead * stages.size]

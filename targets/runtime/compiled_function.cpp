@@ -13,15 +13,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <utility>
 
 #include "arrays.h"
 #include "device_run.h"
-#include "ffi_call.h"
 #include "float_mode.h"
 #include "hosted_run.h"
-#include "random_key.h"
 #include "released_gil.h"
 #include "shared_blocks.h"
 
@@ -150,6 +147,25 @@ nb::object view_of(const ArraySpec& spec, void* data, nb::object owner, bool wri
   return array_over(spec, data, owner.release().ptr(), writable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO);
 }
 
+void* host_argument(const ArraySpec& spec, PyObject* given, void* scalar, std::vector<nb::object>& kept,
+                    const std::string& program, std::size_t number) {
+  auto* array = reinterpret_cast<PyArrayObject*>(given);
+  const bool is_array = PyArray_CheckExact(given);
+  if (!is_array && spec.shape.empty() && store_scalar(spec, given, scalar)) return scalar;
+  if (!is_array || !fits_as_it_is(spec, array)) {
+    kept.push_back(cold_path("fit")(nb::handle(given), spec, program, number));
+    array = reinterpret_cast<PyArrayObject*>(kept.back().ptr());
+    if (!PyArray_Check(kept.back().ptr()) || !fits_as_it_is(spec, array))
+      throw std::runtime_error("arguments.fit gave an array that does not fit");
+  }
+  return PyArray_DATA(array) != nullptr ? PyArray_DATA(array) : nothing;
+}
+
+bool is_plain_host_value(PyObject* given) {
+  return PyArray_CheckExact(given) || PyFloat_CheckExact(given) || PyLong_CheckExact(given) || PyBool_Check(given) ||
+         PyArray_CheckScalar(given);
+}
+
 void import_numpy() {
   if (_import_array() < 0) throw_python();
 }
@@ -191,7 +207,8 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
                                    std::vector<ArraySpec> results_, std::size_t arena_bytes_, nb::sequence constants,
                                    std::map<int, int> aliases_, bool flush_denormals_, nb::object keep_alive_,
                                    nb::object host_, nb::sequence collectives_, int num_devices_)
-    : name(std::move(name_)),
+    : HostTable(std::move(host_), num_devices_),
+      name(std::move(name_)),
       entry(entry_),
       parameters(std::move(parameters_)),
       results(std::move(results_)),
@@ -199,8 +216,6 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
       aliases(std::move(aliases_)),
       flush_denormals(flush_denormals_),
       keep_alive(std::move(keep_alive_)),
-      host(std::move(host_)),
-      num_devices(num_devices_),
       hosted_(!host.is_none()),
       is_special_(hosted_ || num_devices != 1) {
   if (entry == 0) throw nb::value_error("the entry address is 0: the function was not found in the machine code");
@@ -213,14 +228,6 @@ CompiledFunction::CompiledFunction(std::string name_, std::uintptr_t entry_, std
         taken[static_cast<std::size_t>(parameter)])
       throw nb::value_error("an alias pairs arrays of different sizes, or a parameter with two results");
     taken[static_cast<std::size_t>(parameter)] = true;
-  }
-  if (hosted_) {
-    std::random_device device;
-    seed_ = std::uint64_t(device()) << 32 | device();
-    for (nb::handle each : host.attr("callbacks"))
-      callbacks.push_back({nb::borrow(each[0]), nb::cast<std::vector<ArraySpec>>(each[1]),
-                           nb::cast<std::vector<ArraySpec>>(each[2]),
-                           nb::isinstance<FfiCall>(each[0]) ? nb::cast<const FfiCall*>(each[0]) : nullptr});
   }
   read_collectives(std::move(collectives_));
   try {
@@ -337,7 +344,7 @@ __attribute__((noinline)) void CompiledFunction::run_hosted(void** data, std::si
   if (num_devices != 1) cold_path("raise_for_several", kCollectiveErrors)(name, num_devices);
   nb::list given;
   for (std::size_t i = 0; i < parameters.size(); ++i) given.append(nb::handle(arguments[i]));
-  HostedRun hosted(*this, arena, nb::make_tuple(given, nb::cast(kept)), nb::cast(made));
+  HostedRun hosted(*this, arena, nb::find(*this), nb::make_tuple(given, nb::cast(kept)), nb::cast(made));
   run(data, count, &hosted);
   hosted.rethrow();
 }
@@ -367,17 +374,6 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
   else
     run(data.data(), total, nullptr);
   return made;
-}
-
-void CompiledFunction::seed(std::uint64_t number) {
-  seed_ = number;
-  for (int i = 0; i < num_devices; ++i) drawn_[static_cast<std::size_t>(i)] = 0;
-}
-
-// Device 0 has those of a program for one device.
-std::uint64_t CompiledFunction::next_random_key(int device) const {
-  const std::uint64_t count = drawn_[static_cast<std::size_t>(device)].fetch_add(1);
-  return random_key(device == 0 ? seed_.load() : random_key(seed_, ~static_cast<std::uint64_t>(device)), count);
 }
 
 std::vector<nb::object> CompiledFunction::constants() const {

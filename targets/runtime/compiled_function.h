@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "array_spec.h"
 #include "collective.h"
+#include "host_table.h"
 #include "memory_pool.h"
 
 namespace stablexla {
@@ -22,41 +24,16 @@ namespace nb = nanobind;
 // Readies numpy's C interface; call it once, at import. Throws nb::python_error.
 void import_numpy();
 
-// Element type, shape and name of one array of a program's interface.
-class ArraySpec {
- public:
-  ArraySpec(nb::handle dtype, nb::sequence shape, std::string name);
-
-  nb::object dtype;  // a numpy.dtype
-  std::vector<std::intptr_t> shape;
-  std::string name;
-  std::size_t bytes;
-
-  nb::tuple shape_tuple() const;
-  std::string text() const;  // float32[2,3]
-  bool operator==(const ArraySpec& other) const;
-};
-
-constexpr std::size_t kScalarBytes = 16;  // the widest element, complex128
-
 using Entry = void (*)(void** packed);
 
 class Arena;
 class DeviceRun;
 class DeviceThreads;
-class FfiCall;
 class HostedRun;
 class ReleasedGil;
 struct Device;
 
-// A function of the host that a program calls: handler(inputs, outputs), two tuples of arrays.
-struct Callback {
-  nb::object handler;
-  std::vector<ArraySpec> inputs, outputs;
-  const FfiCall* ffi = nullptr;  // the handler itself when it is one that is called without Python
-};
-
-class CompiledFunction {
+class CompiledFunction : public HostTable {
  public:
   CompiledFunction(std::string name, std::uintptr_t entry, std::vector<ArraySpec> parameters,
                    std::vector<ArraySpec> results, std::size_t arena_bytes, nb::sequence constants,
@@ -77,9 +54,6 @@ class CompiledFunction {
   std::string repr() const;
   // The bytes of each constant, as the program sees them.
   std::vector<nb::object> constants() const;
-  // Keys for random numbers: the next one of a device, and from which number they are made.
-  std::uint64_t next_random_key(int device) const;
-  void seed(std::uint64_t number);
 
   std::string name;
   std::uintptr_t entry;
@@ -87,9 +61,7 @@ class CompiledFunction {
   std::size_t arena_bytes;
   std::map<int, int> aliases;
   bool flush_denormals;
-  nb::object keep_alive, host;
-  std::vector<Callback> callbacks;  // of the host
-  int num_devices;
+  nb::object keep_alive;
   nb::object collective_configs;  // as they were given
   std::vector<Collective> collectives;
 
@@ -118,8 +90,6 @@ class CompiledFunction {
   std::vector<std::size_t> constant_bytes_;
   bool hosted_ = false;
   bool is_special_ = false;  // not what runs at once
-  std::atomic<std::uint64_t> seed_{0};
-  std::unique_ptr<std::atomic<std::uint64_t>[]> drawn_;  // by each device
   std::uint64_t program_ = 0;                             // the same in all processes
   mutable std::vector<std::unique_ptr<DeviceRun>> idle_runs_;  // for the next run; under the GIL
 };

@@ -55,8 +55,6 @@ nb::dict as_dict(const DeviceRun& run) {
 }  // namespace
 
 void CompiledFunction::read_collectives(nb::sequence configs) {
-  if (num_devices < 1) throw nb::value_error("a program is for one device or more");
-  drawn_ = std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(num_devices));
   collective_configs = nb::list(configs);
   collectives.reserve(nb::len(collective_configs));
   program_ = 0;
@@ -129,7 +127,7 @@ void CompiledFunction::place(DeviceCall& call, Device& device) const {
     given = nb::make_tuple(call.given, nb::cast(call.kept));
     made = nb::cast(call.made);
   }
-  call.hosted = std::make_unique<HostedRun>(*this, *call.arena, std::move(given), std::move(made));
+  call.hosted = std::make_unique<HostedRun>(*this, *call.arena, nb::find(*this), std::move(given), std::move(made));
   call.hosted->set_device(&device);
   device.hosted = call.hosted.get();
 }

@@ -11,6 +11,7 @@ namespace {
 
 using Task = void (*)(void *context, int64_t lo, int64_t hi);
 constexpr size_t kStackBytes = 256 << 10;
+constexpr size_t kWords = 8;
 
 struct Block {
   ucontext_t scheduler;
@@ -18,6 +19,7 @@ struct Block {
   std::vector<char *> stacks;
   std::vector<int32_t> slots;
   std::vector<float> numbers;
+  std::vector<uint64_t> words;
   std::vector<bool> done;
   int64_t current = 0;
   Task task = nullptr;
@@ -43,6 +45,7 @@ extern "C" __attribute__((visibility("default"))) void stablexla_emulated_thread
   own.fibers.resize(n);
   own.slots.resize(n);
   own.numbers.resize(n * 12);
+  own.words.resize(n * kWords);
   own.done.assign(n, false);
   own.task = task;
   own.context = context;
@@ -71,6 +74,14 @@ extern "C" __attribute__((visibility("default"))) void stablexla_emulated_thread
 extern "C" __attribute__((visibility("default"))) void stablexla_emulated_barrier() {
   Block *mine = block;
   swapcontext(&mine->fibers[mine->current], &mine->scheduler);
+}
+
+// The number of the thread that runs.
+extern "C" __attribute__((visibility("default"))) int64_t stablexla_emulated_self() { return block->current; }
+
+// Words of a thread that all may read once they have waited for each other.
+extern "C" __attribute__((visibility("default"))) uint64_t *stablexla_emulated_words(int64_t thread) {
+  return &block->words[thread * kWords];
 }
 
 // The value of the thread whose number differs in the bits of `offset`.

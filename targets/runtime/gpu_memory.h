@@ -12,6 +12,7 @@
 #include <nanobind/nanobind.h>
 
 #include "gpu_device.h"
+#include "released_gil.h"
 
 namespace stablexla::gpu {
 
@@ -84,5 +85,24 @@ using BlockRef = std::shared_ptr<Block>;
 // Keeps a Python object until a moment. Both under the GIL.
 void keep_until(MomentRef moment, nb::object object);
 void let_go();  // of those whose moment is past
+
+// Does something with the device's context and without the GIL; where there is no memory, once more after all was given
+// back that nobody uses. `work` takes the ReleasedGil; it must have done nothing when it throws OutOfMemory.
+template <typename Work>
+void with_memory(Device& device, Work work) {
+  for (int attempt = 0;; ++attempt) {
+    try {
+      ReleasedGil released;
+      ContextScope scope(device);
+      return work(released);
+    } catch (const OutOfMemory&) {
+      if (attempt > 0) throw;
+    }
+    let_go();
+    ReleasedGil released;
+    ContextScope scope(device);
+    device.memory().release();
+  }
+}
 
 }  // namespace stablexla::gpu

@@ -40,4 +40,26 @@ class PinnedMemory {
   std::size_t free_bytes_ = 0;
 };
 
+// For copies on a stream, of which it is given back after the last one.
+class PinnedScope {
+ public:
+  PinnedScope(StreamRef stream, std::size_t bytes) : stream_(std::move(stream)) {
+    if (bytes != 0) block_ = stream_->device.pinned().take(bytes);
+  }
+  ~PinnedScope() {
+    if (block_.data == nullptr) return;
+    try {
+      stream_->device.pinned().give(block_, stream_->device.record(stream_));
+    } catch (const Error&) {
+      // the context is lost
+    }
+  }
+  PinnedScope(const PinnedScope&) = delete;
+  char* data() const { return static_cast<char*>(block_.data); }
+
+ private:
+  StreamRef stream_;
+  Pinned block_;
+};
+
 }  // namespace stablexla::gpu

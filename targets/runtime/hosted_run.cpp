@@ -34,8 +34,13 @@ nb::object Arena::share() {
   return owner_;
 }
 
-HostedRun::HostedRun(const CompiledFunction& function, Arena& arena, nb::object arguments, nb::object results)
-    : function_(function), arena_(arena), arguments_(std::move(arguments)), results_(std::move(results)) {}
+HostedRun::HostedRun(const HostTable& table, SharedMemory& memory, nb::object program, nb::object arguments,
+                     nb::object results)
+    : table_(table),
+      memory_(memory),
+      program_(std::move(program)),
+      arguments_(std::move(arguments)),
+      results_(std::move(results)) {}
 
 HostedRun::~HostedRun() {
   Py_XDECREF(type_);
@@ -82,20 +87,19 @@ bool HostedRun::look_for_signals() noexcept {
 }
 
 std::uint64_t HostedRun::next_random_key() const {
-  return function_.next_random_key(device_ == nullptr ? 0 : device_->number);
+  return table_.next_random_key(device_ == nullptr ? 0 : device_->number);
 }
 
 nb::object HostedRun::owner() {
-  if (!owner_.is_valid()) owner_ = nb::make_tuple(arena_.share(), arguments_, results_, nb::find(function_));
-  return owner_;
+  return nb::make_tuple(memory_.share(), arguments_, results_, program_);
 }
 
-nb::object HostedRun::views(const std::vector<ArraySpec>& specs, void** data, bool writable) {
+nb::object HostedRun::views(const std::vector<ArraySpec>& specs, void** data, const nb::object& owner, bool writable) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(specs.size())));
   if (!tuple.is_valid()) throw_python();
   for (std::size_t i = 0; i < specs.size(); ++i)
     PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i),
-                     view_of(specs[i], data[i], owner(), writable).release().ptr());
+                     view_of(specs[i], data[i], owner, writable).release().ptr());
   return tuple;
 }
 
@@ -114,16 +118,21 @@ bool HostedRun::call_ffi(const FfiCall& call, void** outputs, void** inputs) noe
 }
 
 bool HostedRun::call(std::size_t number, void** outputs, void** inputs) noexcept {
-  const FfiCall* ffi = function_.callbacks.at(number).ffi;
+  const FfiCall* ffi = table_.callbacks.at(number).ffi;
   if (ffi != nullptr) return call_ffi(*ffi, outputs, inputs);
   gil_->take();
   bool done = false;
   try {
     FloatScope scope(program_float_state(false));
     try {
-      const Callback& callback = function_.callbacks.at(number);
-      nb::object given = views(callback.inputs, inputs, false), wanted = views(callback.outputs, outputs, true);
-      callback.handler(given, wanted);
+      const Callback& callback = table_.callbacks.at(number);
+      {
+        nb::object whose = owner();
+        nb::object given = views(callback.inputs, inputs, whose, false);
+        nb::object wanted = views(callback.outputs, outputs, whose, true);
+        callback.handler(given, wanted);
+      }
+      memory_.after_call();
       done = true;
     } catch (nb::python_error& error) {
       error.restore();

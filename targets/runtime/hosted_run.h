@@ -21,8 +21,18 @@ __attribute__((visibility("default"))) std::uint64_t stablexla_next_random_key()
 
 namespace stablexla {
 
+// Memory that arrays lie in which functions of the host get. They may keep them.
+class SharedMemory {
+ public:
+  virtual nb::object share() = 0;  // who owns the memory from now on; None when there is none
+  virtual void after_call() {}     // of a function that got arrays, with the GIL
+
+ protected:
+  ~SharedMemory() = default;
+};
+
 // The memory of one run's temporaries, which outlives the run while somebody holds a view of it.
-class Arena {
+class Arena final : public SharedMemory {
  public:
   explicit Arena(std::size_t bytes) {
     if (bytes == 0) return;
@@ -34,7 +44,7 @@ class Arena {
   }
   Arena(const Arena&) = delete;
   void* data() const { return block_.data != nullptr ? block_.data : nothing; }
-  nb::object share();  // who owns the memory from now on; None when there is none
+  nb::object share() override;
 
  private:
   Block block_;
@@ -45,8 +55,8 @@ struct Device;
 
 class HostedRun {
  public:
-  // `arguments` and `results` are what else the views that functions get may lie in.
-  HostedRun(const CompiledFunction& function, Arena& arena, nb::object arguments, nb::object results);
+  // `program` is the table's owner; `arguments` and `results` are what else the views that functions get may lie in.
+  HostedRun(const HostTable& table, SharedMemory& memory, nb::object program, nb::object arguments, nb::object results);
   ~HostedRun();
   HostedRun(const HostedRun&) = delete;
 
@@ -60,7 +70,6 @@ class HostedRun {
 
   bool call(std::size_t number, void** outputs, void** inputs) noexcept;
   [[noreturn]] void leave() { _longjmp(way_out_, 1); }
-  const CompiledFunction& function() const { return function_; }
   std::uint64_t next_random_key() const;
 
   Device* device() const { return device_; }  // null where the program is for one
@@ -68,12 +77,12 @@ class HostedRun {
 
  private:
   bool call_ffi(const FfiCall& call, void** outputs, void** inputs) noexcept;
-  nb::object views(const std::vector<ArraySpec>& specs, void** data, bool writable);
+  nb::object views(const std::vector<ArraySpec>& specs, void** data, const nb::object& owner, bool writable);
   nb::object owner();
 
-  const CompiledFunction& function_;
-  Arena& arena_;
-  nb::object arguments_, results_, owner_;
+  const HostTable& table_;
+  SharedMemory& memory_;
+  nb::object program_, arguments_, results_;
   ReleasedGil* gil_ = nullptr;
   Device* device_ = nullptr;
   HostedRun* outer_ = nullptr;

@@ -16,6 +16,7 @@
 #include "device_run.h"
 #include "device_threads.h"
 #include "ffi_call.h"
+#include "gpu_bindings.h"
 #include "hosted_run.h"
 #include "memory_pool.h"
 #include "mpi_module.h"
@@ -274,4 +275,5 @@ NB_MODULE(_runtime, m) {
   m.def("set_pool_fill", &stablexla::set_pool_fill, "byte"_a,
         "Fills memory for results and arenas with a byte before it is used; -1 leaves what was there before.");
   stablexla::bind_mpi(m);
+  stablexla::bind_gpu(m);
 }

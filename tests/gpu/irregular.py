@@ -149,3 +149,152 @@ SCANS: dict[str, Program] = {
     "columns-f64": (cumulative(sx.min, np.inf, 1), (numbers(2, 67, 3, dtype=np.float64),)),
 }
 IRREGULAR |= {f"scan-{name}": program for name, program in SCANS.items()}
+
+# ---- sorts -----------------------------------------------------------------------------------------------------------
+
+
+def in_order(dimension: int = -1, *, largest: bool = False) -> Any:
+    def make(b: sx.XlaBuilder, *arrays: sx.XlaOp) -> Any:
+        """By the first array; the others go along."""
+
+        def before(*pairs: sx.XlaOp) -> sx.XlaOp:
+            return sx.gt(pairs[0], pairs[1]) if largest else sx.lt(pairs[0], pairs[1])
+
+        given = arrays if len(arrays) > 1 else arrays[0]
+        made = sx.sort(given, before, dimension, is_stable=True)
+        return [made[i] for i in range(len(arrays))] if len(arrays) > 1 else made
+
+    return make
+
+
+def by_distance(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp) -> Any:
+    """A comparison that is no plain order of one array."""
+
+    def nearer(a: sx.XlaOp, c: sx.XlaOp, d: sx.XlaOp, e: sx.XlaOp) -> sx.XlaOp:
+        return sx.lt(a * a + d * d, c * c + e * e)
+
+    made = sx.sort((x, y), nearer, 1, is_stable=True)
+    return [made[0], made[1]]
+
+
+def best(k: int) -> Any:
+    def make(b: sx.XlaBuilder, x: sx.XlaOp) -> Any:
+        made = sx.top_k(x, k)
+        return [made[0], made[1]]
+
+    return make
+
+
+SORTS: dict[str, Program] = {
+    "few": (in_order(), (numbers(5, 7),)),
+    "rows": (in_order(), (numbers(9, 50),)),
+    "one-tile": (in_order(), (numbers(2, 1999),)),
+    "tiles": (in_order(largest=True), (numbers(2, 5000),)),
+    "tiles-f64": (in_order(0), (numbers(2500, 2, dtype=np.float64),)),
+    "equal-ones": (in_order(), (integers(2, 4500, below=9), places(2, 4500))),
+    "with-bytes": (in_order(), (integers(3, 300, below=90, dtype=np.int16), places(3, 300).astype(np.uint8))),
+    "distance": (by_distance, (numbers(2, 2100), numbers(2, 2100, seed=1))),
+    "best": (best(5), (np.round(numbers(3, 9000), 2),)),
+    "best-half": (best(1500), (numbers(2, 5000),)),
+    "best-one-tile": (best(17), (numbers(4, 130),)),
+}
+IRREGULAR |= {f"sort_rows-{name}": program for name, program in SORTS.items()}
+
+# ---- random bits -----------------------------------------------------------------------------------------------------
+
+
+def bits(algorithm: str, element: str, *shape: int) -> Any:
+    def make(b: sx.XlaBuilder, state: sx.XlaOp) -> Any:
+        made = sx.rng_bit_generator(algorithm, state, sx.Shape(element, shape))
+        return [made[0], made[1]]
+
+    return make
+
+
+STATE = np.array([0x123456789ABCDEF0, (1 << 64) - 3], np.uint64)
+
+BITS: dict[str, Program] = {
+    "threefry": (bits("rng_three_fry", "u32", 30, 7), (STATE,)),
+    "threefry-rows": (bits("rng_three_fry", "u32", 5, 6, 7), (STATE,)),
+    "threefry-odd": (bits("rng_three_fry", "u32", 77), (STATE,)),
+    "threefry-wide": (bits("rng_three_fry", "u64", 33), (STATE,)),
+    "philox": (bits("rng_philox", "u32", 41), (STATE,)),
+    "philox-wide": (bits("rng_philox", "u64", 40), (STATE,)),
+    "philox-bytes": (bits("rng_philox", "u8", 402), (STATE,)),
+}
+IRREGULAR |= {f"random_bits-{name}": program for name, program in BITS.items()}
+
+# ---- linear algebra --------------------------------------------------------------------------------------------------
+
+
+def definite(*shape: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    """Matrices that are positive definite, but for the last one, if there are several of real numbers."""
+    x = numbers(*shape, dtype=np.float64)
+    is_complex = np.issubdtype(dtype, np.complexfloating)
+    if is_complex:
+        x = x + 1j * numbers(*shape, seed=1, dtype=np.float64)
+    made = x @ np.conj(np.swapaxes(x, -1, -2)) / shape[-1] + np.eye(shape[-1])
+    if len(shape) > 2 and not is_complex:
+        made[-1, -1, -1] = -1
+    return made.astype(dtype)
+
+
+def cholesky(*, lower: bool = True) -> Any:
+    return lambda b, x: sx.cholesky(x, lower=lower)
+
+
+def solved(**options: Any) -> Any:
+    given = {"left_side": True, "lower": True, "unit_diagonal": False, "transpose_a": "NO_TRANSPOSE"} | options
+    return lambda b, x, y: sx.triangular_solve(x, y, **given)
+
+
+def triangular(*shape: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    x = numbers(*shape, dtype=np.float64) / shape[-1] + 2 * np.eye(shape[-1])
+    if np.issubdtype(dtype, np.complexfloating):
+        x = x + 1j * numbers(*shape, seed=1, dtype=np.float64) / shape[-1]
+    return x.astype(dtype)
+
+
+FACTORS: dict[str, Program] = {
+    "cholesky-one-tile": (cholesky(), (definite(3, 7, 7),)),
+    "cholesky-tiles": (cholesky(), (definite(2, 70, 70),)),
+    "cholesky-upper": (cholesky(lower=False), (definite(45, 45, dtype=np.float64),)),
+    "cholesky-complex": (cholesky(), (definite(40, 40, dtype=np.complex64),)),
+    "cholesky-complex-upper": (cholesky(lower=False), (definite(2, 20, 20, dtype=np.complex128),)),
+    "triangular_solve-left": (solved(), (triangular(2, 40, 40), numbers(2, 40, 35))),
+    "triangular_solve-upper": (solved(lower=False), (triangular(70, 70), numbers(70, 3))),
+    "triangular_solve-turned": (solved(transpose_a="TRANSPOSE"), (triangular(37, 37), numbers(37, 5))),
+    "triangular_solve-right": (
+        solved(left_side=False, unit_diagonal=True),
+        (triangular(2, 33, 33), numbers(2, 40, 33)),
+    ),
+    "triangular_solve-adjoint": (
+        solved(left_side=False, lower=False, transpose_a="ADJOINT"),
+        (triangular(20, 20, dtype=np.complex128), triangular(20, 20, dtype=np.complex128)[:7]),
+    ),
+}
+IRREGULAR |= FACTORS
+
+# ---- select and scatter ----------------------------------------------------------------------------------------------
+
+
+def pool_gradient(window: tuple[int, ...], strides: tuple[int, ...], padding: Any) -> Any:
+    def make(b: sx.XlaBuilder, x: sx.XlaOp, source: sx.XlaOp) -> sx.XlaOp:
+        zero = b.constant(0, x.shape.element_type)
+        return sx.select_and_scatter_with_general_padding(x, sx.ge, window, strides, padding, source, zero, sx.add)
+
+    return make
+
+
+POOLS: dict[str, Program] = {
+    "apart": (pool_gradient((1, 2, 2, 1), (1, 2, 2, 1), ((0, 0),) * 4), (numbers(2, 6, 8, 3), numbers(2, 3, 4, 3))),
+    "overlapping": (
+        pool_gradient((1, 3, 3), (1, 2, 2), ((0, 0), (1, 1), (1, 1))),
+        (integers(2, 9, 9, below=4), integers(2, 5, 5, below=90, seed=1)),
+    ),
+    "padded": (
+        pool_gradient((2, 3), (3, 1), ((3, 1), (-1, 2))),
+        (numbers(8, 9, dtype=np.float64), numbers(4, 8, dtype=np.float64)),
+    ),
+}
+IRREGULAR |= {f"select_and_scatter-{name}": program for name, program in POOLS.items()}

@@ -1,40 +1,84 @@
-"""A small program for every operation: what the example in a function's docstring builds, and texts for the others."""
+"""A small program for every operation: what the example in its docstring builds, or one of `programs.py`.
+
+Where a program's kernels run and by which way they were written is what `docs/gpu.md` says of its operation.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import doctest
+import functools
 import io
 import re
-from collections.abc import Iterator
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 import numpy as np
 
 import stablexla as sx
+from stablexla.compiler import compile_watched
 from stablexla.ops.registry import REGISTRY
+from stablexla.targets.dump import KnobWatcher
+from stablexla.targets.gpu.to_ptx import ptx_of
+from stablexla.targets.kernels.summary import KernelSummary, KernelWatcher
+from stablexla.targets.pipeline import Element, Step
+from tests.gpu.emulation import program
+from tests.gpu.programs import PROGRAMS
 
-BUILDERS: tuple[str, ...] = tuple(sorted(REGISTRY if hasattr(sx, "clamp") else ()))
-"""The builder's operations, each with an example in its docstring."""
+sx.clamp  # noqa: B018  (the first use of an operation fills the registry)
+OPERATIONS = tuple(sorted(REGISTRY))
+LARGER = {"dot": "dot", "dot_general": "dot-batch", "reduce": "rows", "sort": "sort", "transpose": "transpose"}
+"""Operations whose examples are too small for the kernels that are meant for them, and a program of each."""
+COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
+OF_VECTORS = {
+    "f32": ("abs", "add", "atan2", "div", "max", "min", "mul", "next_after", "pow", "rem", "sub", *COMPARISONS)
+    + tuple(f"{name}_total_order" for name in COMPARISONS),
+    "s32": ("and_", "or_", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor"),
+}
+"""Operations on one array or two, by the type of their elements."""
+REPLICAS = {"all_gather": 2, "all_reduce": 4, "all_to_all": 4, "collective_broadcast": 4, "reduce_scatter": 2} | {
+    "collective_permute": 4,
+    "cross_replica_sum": 2,
+}
+"""What is written for several devices."""
+CHIP = "sm_80"
 
 
-def example_program(name: str) -> sx.XlaComputation:
-    """The computation that the example of an operation builds; its result is what the operation gave last.
+def program_of(name: str) -> sx.XlaComputation:
+    """A computation that uses an operation, the function of that name.
 
     Raises:
         LookupError: there is no example, or it builds nothing.
     """
+    if name in LARGER:
+        make, arrays = PROGRAMS[LARGER[name]]
+        return program(make, *arrays)
     function = getattr(sx, name, None) or getattr(sx.XlaBuilder, name)
+    for element, them in OF_VECTORS.items():
+        if name in them:
+            arrays = (np.ones(4096, sx.element_type(element).dtype),) * (1 if name == "abs" else 2)
+            return program(lambda b, *operands: function(*operands), *arrays)
+    return _example(name, function)
+
+
+def _example(name: str, function: Callable[..., Any]) -> sx.XlaComputation:
+    """What the example in a function's docstring builds."""
     names: dict[str, object] = {"sx": sx, "np": np}
     made: list[sx.XlaOp] = []
-    with _recorded(made):
+    shown: list[object] = []
+    with _recorded(made), mock.patch.object(sys, "displayhook", shown.append):
         for example in doctest.DocTestParser().get_examples(function.__doc__ or ""):
             with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(sx.ShapeError):
                 exec(compile(example.source, name, "single"), names)
+        made = made or [value for value in shown if isinstance(value, sx.XlaOp)]
+        if not made:
+            raise LookupError(f"the example of {name} builds nothing")
         own = [op for op in made if op.builder is made[-1].builder]
         chosen = [op for op in own if op.name in (REGISTRY[name].emits, name)] or own
-        if not chosen:
-            raise LookupError(f"the example of {name} builds nothing")
         return chosen[-1].builder.build(chosen[-1])
 
 
@@ -51,6 +95,64 @@ def _recorded(made: list[sx.XlaOp]) -> Iterator[None]:
         yield
 
 
-def operations_in(text: str) -> set[str]:
-    """The names of StableHLO's and CHLO's operations in a program's text."""
-    return set(re.findall(r"\b(?:stablehlo|chlo)\.[a-z_0-9]+", text))
+class _Noting(KnobWatcher):
+    """Keeps the kernels and the PTX of the program that is compiled, so that it need not be compiled again for them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.pass_by_pass = True
+        self._kernels = KernelWatcher()
+
+    def after_pass(self, step: Step, element: Element, module: Any) -> None:
+        """Notes what passes leave of kernels."""
+        super().after_pass(step, element, module)
+        self._kernels.after_pass(step, element, module)
+
+    def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
+        """Puts the program together where its PTX stands."""
+        super().after_step(number, step, module, seconds)
+        if step.name == "ptx":
+            noted.append(Compiled(self._kernels.kernels, ptx_of(module)))
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The kernels of a program, and their PTX."""
+
+    kernels: tuple[KernelSummary, ...]
+    ptx: str
+
+
+noted: list[Compiled] = []
+
+
+@functools.cache
+def compiled(name: str) -> Compiled:
+    """The program of an operation, compiled for a GPU."""
+    with warnings.catch_warnings(), _known_target("myfunc"):
+        warnings.simplefilter("ignore", UserWarning)  # those that name what runs on the host
+        options = sx.CompileOptions()
+        compile_watched(program_of(name), f"gpu:{CHIP}", REPLICAS.get(name, 1), None, options, _Noting)
+    return noted.pop()
+
+
+@contextlib.contextmanager
+def _known_target(name: str) -> Iterator[None]:
+    """The function that the example of a custom call names."""
+    sx.register_custom_call(name, lambda *operands: operands[0])
+    try:
+        yield
+    finally:
+        sx.unregister_custom_call(name)
+
+
+def kernels_of(name: str) -> str:
+    """The kernels of an operation's program as the page has them: "`reduce`, `fft` (general)"."""
+    written = {"emitted": "`{}`", "general": "`{}` (general)", "host": "`{}` (host)"}
+    found = {written[kernel.path].format(kernel.kind) for kernel in compiled(name).kernels}
+    return ", ".join(sorted(found)) or "none"
+
+
+def stablehlo_in(text: str) -> set[str]:
+    """The names of StableHLO's operations in a program's text."""
+    return set(re.findall(r"\bstablehlo\.[a-z_0-9]+", text))

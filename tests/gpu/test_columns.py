@@ -18,8 +18,9 @@ Program = tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]
 
 def argmax_of_columns(b: sx.XlaBuilder, x: sx.XlaOp) -> Any:
     def better(a: sx.XlaOp, i: sx.XlaOp, c: sx.XlaOp, j: sx.XlaOp) -> Any:
-        take = sx.gt(a, c) | (sx.eq(a, c) & sx.lt(i, j))
-        return sx.select(take, a, c), sx.select(take, i, j)
+        take = sx.gt(a, c) | sx.ne(a, a)
+        take = take | (sx.eq(a, c) & sx.lt(i, j))
+        return sx.select(sx.gt(a, c) | sx.ne(a, a), a, c), sx.select(take, i, j)
 
     indices = b.iota(sx.Shape("s32", x.shape.dimensions), 0)
     return list(sx.reduce((x, indices), (b.constant(-np.inf, "f32"), b.constant(0, "s32")), better, (0,)))
@@ -108,4 +109,5 @@ def test_16_bytes_at_a_time() -> None:
     make, arrays = PROGRAMS["columns"]
     ptx = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).ir("ptx")
     loads = re.findall(r"ld\.global\.\S+", ptx)
-    assert loads and all(name.endswith(("v2.b64", "v4.b32", "v4.f32")) for name in loads)
+    assert loads
+    assert all(name.endswith(("v2.b64", "v4.b32", "v4.f32")) for name in loads)

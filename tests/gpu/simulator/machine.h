@@ -89,18 +89,18 @@ struct Warp {
   bool finished() const { return live == 0; }
 
  private:
-  int pick(bool any, std::mt19937& random);
+  int pick(bool any, std::mt19937& random) const;
   void merge();
   bool gathered(Group& group, const Instruction& i, Mask mask);
+  bool control(std::size_t& group, const Instruction& i, Mask mask);
 };
 
 struct Barrier {
   int arrived = 0, expected = 0;
-  bool reduces = false;
   int popc = 0;
   bool all = true, any = false;
-  std::vector<std::uint32_t> known;  // what those that have come know of every warp
-  std::vector<int> warps;
+  std::vector<int> warps;    // that have come
+  std::vector<int> waiting;  // of these, which wait for the others
 };
 
 struct Block {
@@ -121,7 +121,8 @@ struct Block {
 
   Block(Launch& owner, std::uint32_t n);
   ~Block();
-  void run();
+  // Goes on for about so many warp instructions. Whether all threads have ended.
+  bool run(std::uint64_t budget);
   void arrive(Warp& warp, Group& group, const Instruction& i, Mask mask);
   bool knows(int warp, int thread, std::uint32_t at, int self) const {
     int other = thread / kLanes;

@@ -1,0 +1,10 @@
+// What Python sees of GPUs.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace stablexla {
+
+void bind_gpu(nanobind::module_& m);
+
+}  // namespace stablexla
