@@ -1,4 +1,4 @@
-"""Writes the tables of docs/gpu.md: kinds of kernels and their emitters, operations and their kernels, what the host does.
+"""Writes the tables of docs/gpu.md: kinds of kernels and emitters, operations and their kernels, the host's part.
 
 A small program of every operation is compiled for that (`tests/gpu/operations.py`). Run as
 `python docs/make_gpu_table.py`; with `--check` it writes nothing and says whether the tables are up to date.

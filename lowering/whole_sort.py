@@ -1,7 +1,7 @@
 """A sort as one kernel, for targets that have their own ways to sort: rows, and a comparison of two elements.
 
-Its body moves each element past those that it comes before, neighbour by neighbour. It is there for its meaning, and for
-the comparison, which stands in it once.
+Its body moves each element past those that it comes before, neighbour by neighbour. It is there for its meaning, and
+for the comparison, which stands in it once.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ else:
     def __getattr__(name: str) -> Any:
         from importlib import import_module
 
-        if name == "distributed":
-            return import_module("stablexla.distributed")
+        if name in ("distributed", "gpu"):
+            return import_module(f"stablexla.{name}")
         if name in _WITHOUT_MLIR:
             value = globals()[name] = getattr(import_module(_WITHOUT_MLIR[name]), name)
             return value

@@ -125,6 +125,9 @@ class Knobs:
         Path,
         "NVIDIA's assembler, or none; that of its package, or one on PATH, when it is not set.",
     )
+    cuda_driver: Knob[Path | None] = Knob(
+        "STABLEXLA_CUDA_DRIVER", None, Path, "The library of the CUDA driver, in place of the system's libcuda.so.1."
+    )
     cache: Knob[Path | None] = Knob(
         "STABLEXLA_CACHE", None, Path, "A folder in which compiled programs are kept, and looked for before compiling."
     )

@@ -8,6 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """`pytest -m gpu` runs what is there for the CPU on a GPU."""
+    if config.getoption("markexpr") == "gpu":
+        from tests.gpu import on_device
+
+        config.pluginmanager.register(on_device)
+
+
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
     """Python's own answer to Ctrl-C: what runs in the background of a shell begins by ignoring it."""

@@ -11,6 +11,8 @@ from stablexla.interop.load import load_bytes
 from stablexla.targets.cpu.toolchain import archive
 from stablexla.tools.apart import run_apart
 from stablexla.tools.common import add_compile_options, compile_options, read_input, run_tool
+from stablexla.tools.compile_gpu import SUFFIXES as KERNELS
+from stablexla.tools.compile_gpu import write_kernels
 
 EXAMPLES = """\
 the functions:
@@ -26,6 +28,7 @@ examples:
   stablexla-compile solve.mlir -o libsolve.so --link-arg=-lopenblas
                                                                    a program that calls LAPACK
   stablexla-compile model.mlir -o model.ll                         LLVM IR, to look at
+  stablexla-compile model.mlir -o model.ptx --target gpu:sm_90     the kernels for a GPU; .cubin through ptxas
 
 exit codes: 0 it was made; 1 an error; 2 wrong usage
 """
@@ -77,7 +80,9 @@ def _run(given: argparse.Namespace) -> int:
     if given.file is None or given.output is None:
         _parser().error("a program and -o OUTPUT are needed")
     if given.target != "cpu":
-        _parser().error(f"C libraries are for the CPU alone, not for {given.target}")
+        if given.output.suffix not in KERNELS:
+            _parser().error(f"C libraries are for the CPU alone; for {given.target} there are {' and '.join(KERNELS)}")
+        return write_kernels(given)
     data, file = read_input(given.file)
     made = compile_library(
         load_bytes(data, file),

@@ -7,7 +7,7 @@ they are made from, are made again inside.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 import mlir.ir as ir
@@ -16,7 +16,7 @@ from mlir.dialects import func
 from stablexla.lowering.kernels import KIND
 from stablexla.lowering.operations import body_of, defining, is_tensor, main_of, within
 from stablexla.targets.cpu.attention import fits
-from stablexla.targets.cpu.attention_match import reading
+from stablexla.targets.cpu.attention_match import Attention, reading
 from stablexla.targets.cpu.attention_reshapes import open_batches
 from stablexla.targets.cpu.kernel import Kernel
 from stablexla.targets.cpu.target import host_target
@@ -37,12 +37,17 @@ ON_ROWS = (Kind.MAP, Kind.ROW_REDUCTION, Kind.TRANSPOSE)
 @module_pass("stablexla-find-attention", "moves softmax(q k) v, or another function of rows between products, together")
 def find_attention(module: ir.Module) -> None:
     """Makes a kernel of each attention that the CPU's emitter takes."""
+    find(module, lambda attention: fits(attention, host_target()))
+
+
+def find(module: ir.Module, takes: Callable[[Attention], bool]) -> None:
+    """Makes a kernel of each attention that `takes` says an emitter takes."""
     main = main_of(module)
     made: list[tuple[ir.Value, ir.Value]] = []
     names: dict[str, str] = {}
     for block in list(blocks_of(main)):
         open_batches(block)
-        made += _Finder(main, block, names).run()
+        made += _Finder(main, block, names, takes).run()
     for old, new in made:  # all at once: an operation's hash is that of its operands
         old.replace_all_uses_with(new)
     if made:
@@ -55,8 +60,10 @@ class _Finder:
     `names` has the kernels made so far by their texts, with "" for those that are no attention.
     """
 
-    def __init__(self, main: ir.Operation, block: ir.Block, names: dict[str, str]) -> None:
-        self._main, self._names = main, names
+    def __init__(
+        self, main: ir.Operation, block: ir.Block, names: dict[str, str], takes: Callable[[Attention], bool]
+    ) -> None:
+        self._main, self._names, self._takes = main, names, takes
         self._operations = [view.operation for view in block.operations if is_generic(view.operation)]
         self._order = {op: n for n, op in enumerate(self._operations)}
         self._kinds: dict[ir.Operation, Kind] = {}
@@ -100,7 +107,7 @@ class _Finder:
         text = function.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
         if text not in self._names:
             with reading(Kernel(function)) as attention:
-                taken = attention is not None and fits(attention, host_target())
+                taken = attention is not None and self._takes(attention)
             self._names[text] = f"attention.{len(self._names)}" if taken else ""
             if taken:
                 function.attributes["sym_name"] = ir.StringAttr.get(self._names[text])

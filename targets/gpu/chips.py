@@ -95,10 +95,7 @@ class GpuName:
 
 def chip_that_is_there() -> str:
     """What the kernels of the first GPU here are best compiled for; sm_80 where there is none."""
-    try:
-        from stablexla.targets.runtime.gpu_driver import device_chips  # it looks for a driver
-    except ModuleNotFoundError:
-        return DEFAULT
+    from stablexla.targets.runtime.gpu_driver import device_chips  # it looks for a driver
 
     chips = device_chips()
     if not chips:

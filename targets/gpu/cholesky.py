@@ -52,7 +52,9 @@ def emit_cholesky(kernel: Kernel, chip: GpuName) -> Emitted | None:
     rows = size * ROWS * bits_of(element) // 8
     shared = diagonal.bytes + max(2 * one.bytes, rows)
     with thread_of(kernel, Launch(batch, THREADS, shared)) as arguments:
-        _Matrix(Field(BY_NAME[NAMES[str(element)]]), arguments, n, kernel.config["lower"], (diagonal, one, other)).write()
+        _Matrix(
+            Field(BY_NAME[NAMES[str(element)]]), arguments, n, kernel.config["lower"], (diagonal, one, other)
+        ).write()
     return Emitted(1, 1)
 
 

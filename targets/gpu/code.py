@@ -1,4 +1,4 @@
-"""What a function for a GPU is made of, and how it is made: without a compiler, so that saved programs start at once."""
+"""What a function for a GPU is made of, and how it is made: without a compiler, as saved programs start at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from stablexla.dialects.errors import LoadError
 from stablexla.targets.gpu.cubin import image_of
-from stablexla.targets.runtime import ArraySpec, GpuFunction
+from stablexla.targets.runtime._runtime import ArraySpec, GpuFunction
 from stablexla.targets.runtime.container import Part
 from stablexla.targets.runtime.host import Host
 from stablexla.targets.runtime.saved_code import LoadedCode

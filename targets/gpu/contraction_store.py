@@ -6,17 +6,16 @@ epilogue, in a loop: the epilogue's code is there once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 
-import mlir.ir as ir
-from mlir.dialects import gpu, vector
+from mlir.dialects import gpu
 
 from stablexla.targets.cpu.contraction_match import Contraction
 from stablexla.targets.cpu.contraction_output import Frame, Scene, writes_vectors
 from stablexla.targets.cpu.emission import Index, Value, bits_of, load, loop, store, when
 from stablexla.targets.gpu.mma_plan import Plan
-from stablexla.targets.gpu.warps import WARP, shared_buffer, thread
+from stablexla.targets.gpu.warps import shared_buffer, thread
 
 Put = Callable[[Value, Value, Value], None]
 """Takes some neighbouring sums, their row and the column of the first."""
@@ -36,19 +35,11 @@ def lanes_for(c: Contraction) -> int:
     return lanes
 
 
-def keep_sums(plan: Plan, sums: list[Value], first: tuple[Value, Value], units: tuple[int, int]) -> Value:
-    """A warp's sums into shared memory, and those of all others. `first`: the warp's place in the tile."""
-    pitch, type_ = plan.tiling.pitch(), plan.format.sum_type
-    buffer = shared_buffer(type_, plan.tiling.rows * pitch, 0)
-    lane, pair = thread() % WARP, ir.VectorType.get([2], type_)
-    start = (first[0] + lane // 4) * pitch + first[1] + lane % 4 * 2
-    waiting = iter(sums)
-    for i in range(units[0]):
-        for j in range(2 * units[1]):
-            for half in range(2):
-                own = [next(waiting).ssa for _ in range(2)]
-                value = Value(vector.from_elements(pair, own))
-                store(value, buffer, start + ((16 * i + 8 * half) * pitch + 8 * j))
+def keep_sums(plan: Plan, pieces: Iterable[tuple[Value, Value]]) -> Value:
+    """A thread's sums into shared memory, and those of all others. `pieces`: numbers and where they stand there."""
+    buffer = shared_buffer(plan.format.sum_type, plan.tiling.rows * plan.tiling.pitch, 0)
+    for at, value in pieces:
+        store(value, buffer, at)
     gpu.barrier()
     return buffer
 
@@ -60,7 +51,7 @@ def put_tile(plan: Plan, c: Contraction, buffer: Value, first: tuple[Value, Valu
     with loop(0, tiling.rows * across, tiling.threads) as turn:
         piece = turn.iv + thread()
         y, x = piece // across, piece % across * lanes
-        value = load(buffer, y * tiling.pitch() + x, 0 if lanes == 1 else lanes)
+        value = load(buffer, y * tiling.pitch + x, 0 if lanes == 1 else lanes)
         row, column = first[0] + y, first[1] + x
         even = c.m.extent % tiling.rows == 0 and c.n.extent % tiling.columns == 0
         with nullcontext() if even else when(row.lt(c.m.extent) & column.lt(c.n.extent)):

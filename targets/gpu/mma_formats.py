@@ -29,7 +29,7 @@ class Format:
         name: of the factors' type in PTX.
         bytes: of an element.
         sums: the type of the sums in MLIR.
-        shape: of the instruction in PTX.
+        shape: of the instruction in PTX; "" where threads multiply by themselves.
         oldest: the first generation of chips that has it.
     """
 
@@ -101,6 +101,7 @@ FORMATS = {
         Format("s8", 1, "i32", "m16n8k32"),
         Format("u8", 1, "i32", "m16n8k32"),
         Format("f64", 8, "f64", "m16n8k4"),
+        Format("f32", 4, "f32", ""),
     )
 }
 _WIDENED = {
@@ -114,7 +115,7 @@ _WIDENED = {
 
 
 def format_of(c: Contraction) -> Format | None:
-    """The format of a product's factors and sums, if tensor cores have it."""
+    """The format of a product's factors and sums, if there is one."""
     names = {_name(operand) for operand in (c.a, c.b)}
     if len(names) != 1:
         return None

@@ -6,6 +6,11 @@ lane / 4 and 8 after, at lane % 4 along k and, but for f64, 16 bytes after.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import mlir.ir as ir
+from mlir.dialects import vector
+
 from stablexla.targets.cpu.emission import Value
 from stablexla.targets.gpu.instructions import load_matrices, load_shared, word
 from stablexla.targets.gpu.mma_formats import CHUNK, ROW, STEP, Format
@@ -14,6 +19,24 @@ from stablexla.targets.gpu.mma_plan import UNIT, Side
 from stablexla.targets.gpu.warps import WARP, thread
 
 Registers = list[Value]
+
+
+def pieces(
+    sums: list[Value], first: tuple[Value, Value], units: tuple[int, int], pitch: int
+) -> Iterator[tuple[Value, Value]]:
+    """A thread's sums, two by two, and their places in rows of `pitch`.
+
+    Of every 16 rows and 8 columns of the warp's tile, which begins at `first`, these are two neighbours at lane / 4 and
+    twice lane % 4, and two 8 rows after.
+    """
+    lane, waiting = thread() % WARP, iter(sums)
+    pair = ir.VectorType.get([2], sums[0].type)
+    start = (first[0] + lane // 4) * pitch + first[1] + lane % 4 * 2
+    for i in range(units[0]):
+        for j in range(2 * units[1]):
+            for half in range(2):
+                value = vector.from_elements(pair, [next(waiting).ssa for _ in range(2)])
+                yield start + ((UNIT * i + 8 * half) * pitch + 8 * j), Value(value)
 
 
 class Reader:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mlir.dialects import gpu
 
 from stablexla.targets.cpu.emission import Index, Value, constant, index, loop, select, when
-from stablexla.targets.gpu.instructions import commit_copies, i32, shared_base, wait_for_copies
+from stablexla.targets.gpu.instructions import commit_copies, shared_base, wait_for_copies
 from stablexla.targets.gpu.mma_formats import ROW, STEP, Format
-from stablexla.targets.gpu.mma_fragments import Reader, Registers
+from stablexla.targets.gpu.mma_fragments import Reader, Registers, pieces
 from stablexla.targets.gpu.mma_loads import Loader
 from stablexla.targets.gpu.mma_plan import UNIT, Side, Tiling
 from stablexla.targets.gpu.warps import WARP, thread
@@ -113,6 +114,10 @@ class WarpLoop:
         gpu.barrier()
         return turn.results[: len(zeros)]
 
+    def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
+        """The sums and their places among the block's."""
+        return pieces(sums, self.first, self.units, self.tiling.pitch)
+
     def _load(self, at: Value, stages: Stages, step: int) -> list[Value]:
         parts = (self._left.read(at, stages.offsets[0], step), self._right.read(at, stages.offsets[1], step))
         return [v for part in parts for unit in part for v in unit]
@@ -127,6 +132,3 @@ class WarpLoop:
             for b in columns:
                 made += self.format.multiply(a, b, sums[len(made) : len(made) + 4], self.chip)
         return made
-
-
-__all__ = ["Stages", "WarpLoop", "i32"]

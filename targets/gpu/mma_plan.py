@@ -75,7 +75,7 @@ class Tiling:
         warps: of a block, down and across.
         stages: parts of the factors in shared memory at a time.
         speed: how near to the chip's rate it comes, for choosing.
-        groups: whether groups of four warps multiply, by `wgmma`.
+        way: what multiplies: "warps" by `mma.sync`, "groups" of four by `wgmma`, or "threads".
     """
 
     rows: int
@@ -83,7 +83,7 @@ class Tiling:
     warps: tuple[int, int]
     stages: int
     speed: float
-    groups: bool = False
+    way: str = "warps"
 
     @property
     def threads(self) -> int:
@@ -102,14 +102,15 @@ class Tiling:
     def warp_columns(self) -> int:
         return self.columns // self.warps[1]
 
+    @property
     def pitch(self) -> int:
         """Elements of a row of sums in shared memory; 8 more than a row has, so that four rows are in other banks."""
         return self.columns + 8
 
     def shared(self, format_: Format) -> int:
         """Bytes that a block shares: stages, and later the sums."""
-        margin = ALIGNED if self.groups else 0
-        return margin + max(self.stages * self.stage, self.rows * self.pitch() * format_.sum_bytes)
+        margin = ALIGNED if self.way == "groups" else 0
+        return margin + max(self.stages * self.stage, self.rows * self.pitch * format_.sum_bytes)
 
 
 WARPS = (
@@ -120,8 +121,13 @@ WARPS = (
     Tiling(64, 64, (2, 2), 4, 0.5),
 )
 GROUPS = (
-    Tiling(128, 256, (8, 1), 4, 1.9, groups=True),
-    Tiling(128, 128, (8, 1), 4, 1.6, groups=True),
+    Tiling(128, 256, (8, 1), 4, 1.9, "groups"),
+    Tiling(128, 128, (8, 1), 4, 1.6, "groups"),
+)
+THREADS = (
+    Tiling(128, 128, (4, 2), 3, 1.0, "threads"),
+    Tiling(64, 128, (2, 2), 3, 0.8, "threads"),
+    Tiling(64, 64, (2, 1), 4, 0.6, "threads"),
 )
 
 
@@ -156,14 +162,18 @@ def plan_of(c: Contraction, format_: Format, chip: str, only: Tiling | None = No
     """The plan that should take the least time, or None; `only`: of this tiling."""
     found = [
         _plan(c, format_, tiling, chip)
-        for tiling in ((*GROUPS, *WARPS) if only is None else (only,))
+        for tiling in ((*GROUPS, *WARPS, *THREADS) if only is None else (only,))
         if tiling.shared(format_) <= shared_limit(chip) and _takes(tiling, format_, c, chip)
     ]
     return min(found, key=lambda p: _time(p, chip), default=None)
 
 
 def _takes(tiling: Tiling, format_: Format, c: Contraction, chip: str) -> bool:
-    if not tiling.groups:
+    if (tiling.way == "threads") != (format_.name == "f32"):
+        return False
+    if tiling.way == "threads":
+        return True
+    if tiling.way == "warps":
         return format_.bytes < 8 or tiling.rows * tiling.columns <= 64 * 128
     along_k = all(side.along_k for side in sides_of(c))
     return chip == "sm_90a" and (format_.bytes == 2 or (along_k and format_.bytes < 8))

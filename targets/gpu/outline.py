@@ -89,6 +89,17 @@ def _write(block: ir.Block, name: str, function: ir.Operation) -> None:
                     if operand in mapping:
                         inner.operands[i] = mapping[operand]
             mapping.update(zip(view.operation.results, copy.results, strict=True))
+    _put_sizes(made.operation, launch)
+
+
+def _put_sizes(kernel: ir.Operation, launch: Launch) -> None:
+    """What a kernel asks of its launch is known: a loop over a thread's items ends after one where there are enough."""
+    known = {"gpu.block_dim": launch.threads, "gpu.grid_dim": launch.blocks}
+    for op in [op for op in walk(kernel) if op.name in known]:
+        with op.location, ir.InsertionPoint(op):
+            size = known[op.name] if "dim x>" in str(op.attributes["dimension"]) else 1
+            op.results[0].replace_all_uses_with(arith.ConstantOp(ir.IndexType.get(), size).result)
+        op.erase()
 
 
 def _is_short(type_: ir.Type) -> bool:

@@ -6,6 +6,7 @@ from stablexla.targets.cpu.pipeline import BUFFERS, TENSOR, cpu_pipeline
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.gpu import (  # noqa: F401  (they register passes)
     assign,
+    attention_find,
     carried,
     emit,
     emulate,
@@ -36,7 +37,7 @@ TO_NVVM = (
 def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
     """The steps that take a StableHLO module to PTX for a chip, or to the CPU, when it is emulated."""
     common = cpu_pipeline(CompileOptions()).up_to("kernels").steps
-    kernels = common[-1].passes.replace("stablexla-find-attention,", "")
+    kernels = common[-1].passes.replace("stablexla-find-attention", "stablexla-find-gpu-attention")
     level = 3 if options.opt_level is None else options.opt_level
     tensor = common[-2].passes.replace(LOWER, f"{LOWER}{{whole-sorts=true}}")
     steps = [

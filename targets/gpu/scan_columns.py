@@ -1,11 +1,11 @@
-"""Scans along dimensions whose elements are not neighbours: a thread goes through a line, neighbours through neighbours.
+"""Scans along dimensions whose elements are not neighbours: a thread for each line, neighbours for neighbouring lines.
 
 Few long lines are cut into parts, as in `scan_lines.py`.
 """
 
 from __future__ import annotations
 
-from stablexla.targets.cpu.emission import Value, constant, index, load, loop, minimum, select, split_index, store
+from stablexla.targets.cpu.emission import Value, index, load, loop, minimum, select, split_index, store
 from stablexla.targets.cpu.kernel import Emitted, KernelArguments
 from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.emitters import Launch

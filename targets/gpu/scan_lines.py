@@ -1,12 +1,13 @@
 """Scans along neighbouring elements: a warp or a block goes through a line in chunks, a few neighbours for each thread.
 
-A thread scans its own, the threads of a warp exchange their totals, warps hand theirs on in shared memory, and the total
-of the chunk is carried on. Few long lines are cut into parts: a launch finds the parts' totals, one scans these, and one
-scans the parts. Each element is joined with what came before in an order that follows from the line's length alone.
+A thread scans its own, the threads of a warp exchange their totals, warps hand theirs on in shared memory, and the
+total of the chunk is carried on. Few long lines are cut into parts: a launch finds the parts' totals, one scans these,
+and one scans the parts. Each element is joined with what came before in an order that follows from the lengths alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlir.ir as ir
@@ -14,7 +15,6 @@ from mlir.dialects import gpu
 
 from stablexla.targets.cpu.emission import (
     Value,
-    bits_of,
     constant,
     extract,
     index,
@@ -23,10 +23,9 @@ from stablexla.targets.cpu.emission import (
     loop,
     minimum,
     select,
-    split_index,
     splat,
+    split_index,
     store,
-    vector_of,
     when,
 )
 from stablexla.targets.cpu.kernel import Emitted, KernelArguments
@@ -35,6 +34,10 @@ from stablexla.targets.gpu.emitters import Launch
 from stablexla.targets.gpu.scan_plan import Plan, Values, Writer
 from stablexla.targets.gpu.warp_scans import scanned_in_warp
 from stablexla.targets.gpu.warps import WARP, block, shared_buffer, thread
+
+# (place of the first in the order of the scan) -> elements of a thread, and the same with what is written there.
+_Read = Callable[[Value], list[Values]]
+_Write = Callable[[Value, list[Values]], None]
 
 THREADS = 256
 BITS = 128
@@ -189,7 +192,9 @@ class Lines:
 
         self._chunks(index(0), index(count), before, _truth(before is not None), read, write)
 
-    def _chunks(self, start, stop, before, exists, read, write):  # type: ignore[no-untyped-def]
+    def _chunks(
+        self, start: Value, stop: Value, before: Values | None, exists: Value, read: _Read, write: _Write
+    ) -> Values:
         """Goes through chunks, of which each is read, scanned and written."""
         types = self.plan.elements
         carried = before if before is not None else [constant(0, e) for e in types]
@@ -201,7 +206,9 @@ class Lines:
             turn.yields(_truth(True), *totals)
         return turn.results[1:]
 
-    def _chunk(self, elements: list[Values], carried: Values, exists: Value, turn: Value) -> tuple[list[Values], Values]:
+    def _chunk(
+        self, elements: list[Values], carried: Values, exists: Value, turn: Value
+    ) -> tuple[list[Values], Values]:
         """The scanned elements of this thread, and the total up to the chunk's end."""
         combine = self.writer.combine
         own = elements[:1]
@@ -257,6 +264,6 @@ def _either(condition: Value, yes: Values, no: Values) -> Values:
     return [select(condition, y, n) for y, n in zip(yes, no, strict=True)]
 
 
-def _joined(combine, exists: Value, before: Values, values: Values) -> Values:  # type: ignore[no-untyped-def]
+def _joined(combine: Callable[[Values, Values], Values], exists: Value, before: Values, values: Values) -> Values:
     """Values after what came before, if there is any."""
     return _either(exists, combine(before, values), values)

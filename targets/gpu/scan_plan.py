@@ -52,8 +52,7 @@ class Plan:
         found = _computation(kernel, arrays)
         if found is None or not all(_is_plain(e) for e in elements):
             return None
-        before, values, made = found
-        carried = {v.type for v in before}
+        carried = {v.type for v in found[0]}
         if not config["whole_bytes"] and carried != {ir.IntegerType.get_signless(1)}:
             return None
         outer, extent, inner = config["extents"]

@@ -73,8 +73,8 @@ def _atomic(kernel: Kernel, plan: Plan) -> tuple[arith.AtomicRMWKind, ir.Value] 
 
 def _write_each(kernel: Kernel, plan: Plan, atomic: tuple[arith.AtomicRMWKind, ir.Value] | None) -> None:
     """A thread for each element of the updates, neighbours for neighbours."""
-    steps = [axis.update_step for axis in (*plan.outer, *plan.inner)]
-    extents = [axis.extent for axis in (*plan.outer, *plan.inner)]
+    steps = [axis.update_step for axis in plan.outer] + [axis.update_step for axis in plan.inner]
+    extents = [axis.extent for axis in plan.outer] + [axis.extent for axis in plan.inner]
     order = sorted(range(len(steps)), key=lambda d: -steps[d])
     items = prod(extents)
     with thread_of(kernel, Launch.for_items(items)) as arguments:

@@ -73,7 +73,10 @@ class Plan:
         read = _computation(kernel) if config else None
         if read is None:
             return None
-        inner = [Inner(*row, moved) for row, moved in zip(config["window"], config["moved"], strict=True)]
+        inner = [
+            Inner(n, there, given, moved)
+            for (n, there, given), moved in zip(config["window"], config["moved"], strict=True)
+        ]
         return Plan(
             tuple(Outer(*row) for row in config["outer"]),
             tuple(inner),
@@ -109,7 +112,8 @@ def _computation(kernel: Kernel) -> tuple[tuple[ir.Value, ...], _Reads, _Reads] 
     leaves = leaves_of(stored)
     if leaves is None or len(inserts) != count:
         return None
-    there, given = [], []
+    there: list[tuple[ir.Value, int]] = []
+    given: list[tuple[ir.Value, int]] = []
     for read in leaves:
         number = _array_of(kernel, read.operands[0])
         if number is None:

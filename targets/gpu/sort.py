@@ -1,8 +1,8 @@
 """Sorts of rows by any comparison: a block sorts some thousand elements in shared memory, and longer rows are merged.
 
-In a block a thread sorts eight neighbours in registers, and then runs are merged until they are whole, by all threads at
-once. Each further launch merges runs two by two, and reads and writes every element once. Where only the first few of a
-row are wanted, blocks keep no more than these, and what is left is sorted again.
+In a block a thread sorts eight neighbours in registers, and then runs are merged until they are whole, by all threads
+at once. Each further launch merges runs two by two, and reads and writes every element once. Where only the first few
+of a row are wanted, blocks keep no more than these, and what is left is sorted again.
 """
 
 from __future__ import annotations
@@ -112,9 +112,7 @@ class _Phases:
         self.waiting.append((what, source, target))
         return target
 
-    def _emit(
-        self, number: int, what: object, source: int, target: int, scratch: tuple[tuple[str, int], ...]
-    ) -> None:
+    def _emit(self, number: int, what: object, source: int, target: int, scratch: tuple[tuple[str, int], ...]) -> None:
         plan = self.plan
         name = plan.kernel.impl_name if len(self.waiting) == 1 else f"{plan.kernel.impl_name}_{number}"
         self.names.append(name)

@@ -56,7 +56,7 @@ class Tile:
 
 
 def own_elements(size: int) -> list[tuple[Value, Value]]:
-    """The rows and columns of a tile's elements that are this thread's; neighbouring threads have neighbouring columns."""
+    """The rows and columns of a tile's elements that are this thread's; neighbours have neighbouring columns."""
     rows = THREADS // size
     return [(thread() // size + n, thread() % size) for n in range(0, size, rows)]
 

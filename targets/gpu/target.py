@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from stablexla.targets.cpu.engine import load as load_on_cpu
@@ -22,9 +23,8 @@ def gpu_target(text: str) -> Target:
     return Target(
         str(name),
         lambda options: gpu_pipeline(name, options),
-        load_on_cpu if name.emulated else load,
+        load_on_cpu if name.emulated else partial(load, chip=name.chip),
         {} if name.emulated else {"ptx": _ptx},
-        is_saved=name.emulated,
     )
 
 

@@ -1,7 +1,7 @@
-"""Products on tensor cores, from sm_80 on: bf16, f16, s8, u8, f64, and f32 that was rounded to tf32.
+"""Products on tensor cores, from sm_80 on: bf16, f16, s8, u8, f64, and f32 that was rounded to tf32; and other f32.
 
-`mma_plan` chooses tiles, `mma_loads` brings the factors into shared memory, `mma_loop` and `wgmma_loop` multiply,
-`contraction_store` writes. What begins or ends at no whole 16 bytes is left to other kernels.
+`mma_plan` chooses tiles, `mma_loads` brings the factors into shared memory, `mma_loop`, `wgmma_loop` and, without tensor
+cores, `thread_loop` multiply, `contraction_store` writes. What begins or ends at no whole 16 bytes is left to other kernels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from stablexla.targets.cpu.contraction_match import Contraction, match_contracti
 from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.emission import Value, index, minimum
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.chips import GpuName, generation
 from stablexla.targets.gpu.contraction_store import keep_sums, keeper, lanes_for, put_tile, writer
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
@@ -18,7 +17,8 @@ from stablexla.targets.gpu.mma_formats import Format, format_of
 from stablexla.targets.gpu.mma_loads import Loader
 from stablexla.targets.gpu.mma_loop import Stages, WarpLoop
 from stablexla.targets.gpu.mma_plan import Plan, plan_of, sides_of
-from stablexla.targets.gpu.split_k import add_parts, launch_of, scratch_of
+from stablexla.targets.gpu.split_k import launches
+from stablexla.targets.gpu.thread_loop import ThreadLoop
 from stablexla.targets.gpu.warps import block
 from stablexla.targets.gpu.wgmma_loop import GroupLoop
 
@@ -27,10 +27,16 @@ LEAST = 16
 TOGETHER = 8
 """Rows of tiles whose blocks run side by side, so that they find each other's factors in the second cache."""
 
+WAYS: dict[str, type[WarpLoop | GroupLoop | ThreadLoop]] = {
+    "warps": WarpLoop,
+    "groups": GroupLoop,
+    "threads": ThreadLoop,
+}
+
 
 @gpu_emitter("contraction", first=True)
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes products of two factors of one type that tensor cores have."""
+    """Takes products of two factors of one type that there is a format for."""
     contraction = match_contraction(kernel)
     format_ = format_of(contraction) if contraction is not None else None
     if contraction is None or format_ is None or generation(chip.chip) < format_.oldest:
@@ -41,18 +47,12 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 def write(kernel: Kernel, c: Contraction, plan: Plan, chip: GpuName) -> Emitted:
     """The kernel, in one launch or two."""
-    scratch, lanes = scratch_of(plan, c), lanes_for(c)
     launch = Launch(plan.blocks, plan.tiling.threads, plan.tiling.shared(plan.format))
-    if plan.parts == 1:
-        with thread_of(kernel, launch) as arguments:
-            _Block(c, plan, arguments, chip).write(lanes)
-        return Emitted(plan.blocks, 1)
-    names = f"{kernel.impl_name}_parts", f"{kernel.impl_name}_whole"
-    with thread_of(kernel, launch, names[0], scratch) as arguments:
-        _Block(c, plan, arguments, chip).write(lanes)
-    with thread_of(kernel, launch_of(c, lanes), names[1], scratch) as arguments:
-        add_parts(plan, c, arguments, lanes)
-    return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
+
+    def body(arguments: KernelArguments, partial: Value | None) -> None:
+        _Block(c, plan, arguments, chip, partial).write()
+
+    return launches(kernel, c, launch, plan.parts, plan.format.sums, body)
 
 
 def _is_for_them(c: Contraction, format_: Format) -> bool:
@@ -64,11 +64,13 @@ def _is_for_them(c: Contraction, format_: Format) -> bool:
 class _Block:
     """What one thread does for its block's tile."""
 
-    def __init__(self, c: Contraction, plan: Plan, arguments: KernelArguments, chip: GpuName) -> None:
+    def __init__(
+        self, c: Contraction, plan: Plan, arguments: KernelArguments, chip: GpuName, partial: Value | None
+    ) -> None:
         self.c, self.plan, self.chip = c, plan, chip
-        self.scene, self.scratch = Scene(c, arguments), [Value(v) for v in arguments.scratch]
+        self.scene, self.partial = Scene(c, arguments), partial
 
-    def write(self, lanes: int) -> None:
+    def write(self) -> None:
         """The tile that the number of the block means."""
         plan, tiling = self.plan, self.plan.tiling
         batch, part, first = self._place()
@@ -83,12 +85,12 @@ class _Block:
             loader.start(base, row, start)
         count = min(tiling.stages, max(2, plan.turns))
         stages = Stages((loaders[0], loaders[1]), (0, tiling.rows * 128), count, tiling.stage, plan.turns)
-        work = (GroupLoop if tiling.groups else WarpLoop)(tiling, plan.format, sides, generation(self.chip.chip))
-        sums = work.run(stages, start)
-        buffer = keep_sums(plan, sums, work.first, work.units)
+        work = WAYS[tiling.way](tiling, plan.format, sides, generation(self.chip.chip))
+        buffer = keep_sums(plan, work.pieces(work.run(stages, start)))
+        lanes = lanes_for(self.c)
         put = writer(self.scene, frame, lanes)
-        if self.scratch:
-            put = keeper(self.c, self.scratch[0], part * plan.batches + batch)
+        if self.partial is not None:
+            put = keeper(self.c, self.partial, part * plan.batches + batch)
         put_tile(plan, self.c, buffer, first, lanes, put)
 
     @property

@@ -6,12 +6,15 @@ while those of this turn run: copies go into a stage two turns after its last us
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import mlir.ir as ir
 from mlir.dialects import arith, gpu
 
 from stablexla.targets.cpu.emission import Index, Value, constant, loop
 from stablexla.targets.gpu.instructions import instruction, shared_base, wait_for_copies
 from stablexla.targets.gpu.mma_formats import FORMATS, ROW, STEP, Format
+from stablexla.targets.gpu.mma_fragments import pieces
 from stablexla.targets.gpu.mma_loop import STEPS, Stages
 from stablexla.targets.gpu.mma_plan import ALIGNED, UNIT, Side, Tiling
 from stablexla.targets.gpu.warps import WARP, thread
@@ -56,6 +59,10 @@ class GroupLoop:
         wait_for_copies(0)
         gpu.barrier()
         return sums
+
+    def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
+        """The sums and their places among the block's."""
+        return pieces(sums, self.first, self.units, self.tiling.pitch)
 
     def _start(self, at: Value, offset: int, number: int) -> Value:
         """The descriptor of a factor's tile at the first step: of lhs, the group's 64 rows."""

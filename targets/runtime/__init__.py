@@ -9,6 +9,8 @@ from stablexla.targets.runtime import _runtime
 from stablexla.targets.runtime._runtime import (
     ArraySpec,
     CompiledFunction,
+    DeviceArray,
+    GpuFunction,
     ObjectCode,
     cpu_limit,
     default_num_threads,
@@ -26,6 +28,8 @@ from stablexla.targets.runtime._runtime import (
 __all__ = [
     "ArraySpec",
     "CompiledFunction",
+    "DeviceArray",
+    "GpuFunction",
     "ObjectCode",
     "cpu_limit",
     "default_num_threads",

@@ -35,6 +35,7 @@ class BoundedFunction:
         self, function: CompiledFunction, parameters: Sequence[Dimensions], results: Sequence[Dimensions]
     ) -> None:
         self._function, self._results = function, tuple(results)
+        self._is_of_gpu = not isinstance(function, CompiledFunction)
         self._count = len(parameters)
         self._specs = function.parameters[: self._count]
         self._dynamic = [
@@ -59,6 +60,8 @@ class BoundedFunction:
         """
         if len(arguments) != self._count:
             raise_wrong_count(self._function.name, self._specs, len(arguments))
+        if self._is_of_gpu:  # what counts of an array is put into its bounds on the host
+            arguments = [a.copy_to_host() if hasattr(a, "copy_to_host") else a for a in arguments]
         given, sizes = list(arguments), list[object]()
         for index, spec, bounds, dtype, dynamic in self._dynamic:
             array = arguments[index]

@@ -109,7 +109,7 @@ StreamRef current_stream(Device& device) {
 }
 
 dlpack::DataType dlpack_type(nb::handle dtype) {
-  const nb::tuple found = cold_path("dlpack_type", kSupport)(dtype);
+  const nb::object found = cold_path("dlpack_type", kSupport)(dtype);
   return {nb::cast<std::uint8_t>(found[0]), nb::cast<std::uint8_t>(found[1]), 1};
 }
 
@@ -179,9 +179,10 @@ nb::object put(nb::object value, int number) {
   std::vector<nb::object> kept;
   const void* data = host_argument(spec, array.ptr(), nullptr, kept, "sx.gpu.put", 0);
   BlockRef block;
+  const std::string purpose = "an array of " + spec.text();
   with_memory(device, [&](ReleasedGil&) {
     const StreamRef home = stream->is_ours ? stream : device.default_stream();
-    const cuda::Address address = device.memory().take(spec.bytes, *home, "an array of " + spec.text());
+    const cuda::Address address = device.memory().take(spec.bytes, *home, purpose);
     block = std::make_shared<Block>(device, address, spec.bytes, home);
     if (spec.bytes == 0) return;
     device.check(device.cu.cuMemcpyHtoDAsync_v2(address, data, spec.bytes, home->handle), "copying to the device");

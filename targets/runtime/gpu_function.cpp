@@ -73,24 +73,32 @@ std::string Function::repr() const {
   return "<GpuFunction " + name + list(parameters, true) + " -> " + list(results, false) + ">";
 }
 
+std::string Function::image_bytes(const std::string& made_for) const {
+  const nb::object made = image(made_for);
+  if (!PyBytes_Check(made.ptr())) throw nb::type_error("image(chip) gave no bytes");
+  return {PyBytes_AS_STRING(made.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(made.ptr()))};
+}
+
 LoadedProgram& Function::load(Device& device) {
   auto found = loaded_.find(&device);
   if (found != loaded_.end()) return *found->second;
-  std::string bytes;
-  if (!kernels.empty()) {
-    const nb::object made = image(device.chip());
-    if (!PyBytes_Check(made.ptr())) throw nb::type_error("image(chip) gave no bytes");
-    bytes.assign(PyBytes_AS_STRING(made.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(made.ptr())));
-  }
   std::vector<HostBytes> constants;
   for (const nb::object& each : constants_)
     constants.push_back({reinterpret_cast<const void*>(nb::cast<std::uintptr_t>(each.attr("ctypes").attr("data"))),
                          nb::cast<std::size_t>(each.attr("nbytes"))});
   std::unique_ptr<LoadedProgram> loaded;
-  with_memory(device, [&](ReleasedGil&) {
-    device.check_alive();
-    loaded = std::make_unique<LoadedProgram>(device, name, chip, bytes, kernels, constants);
-  });
+  const auto load_image = [&](const std::string& made_for) {
+    const std::string bytes = kernels.empty() ? "" : image_bytes(made_for);
+    with_memory(device, [&](ReleasedGil&) {
+      device.check_alive();
+      loaded = std::make_unique<LoadedProgram>(device, name, chip, bytes, kernels, constants);
+    });
+  };
+  try {
+    load_image(device.chip());
+  } catch (const UnloadableCubin&) {
+    load_image("");
+  }
   auto& kept = loaded_[&device];  // another thread may have been quicker
   if (kept == nullptr) kept = std::move(loaded);
   return *kept;

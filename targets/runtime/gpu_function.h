@@ -36,7 +36,7 @@ class Function : public HostTable {
   std::size_t arena_bytes;
   std::map<int, int> aliases;
   Kernels kernels;
-  nb::object image;  // image(chip) -> bytes
+  nb::object image;  // image(chip) -> bytes, PTX or a cubin for the chip; with "" always PTX
   std::string chip;
   nb::object keep_alive;
   bool flush_denormals;
@@ -57,6 +57,7 @@ class Function : public HostTable {
   void finish(Call& call) const;
   std::string place(std::size_t i) const;
   LoadedProgram& load(Device& device);
+  std::string image_bytes(const std::string& made_for) const;
 
   std::vector<nb::object> constants_;  // numpy arrays of bytes
   std::map<Device*, std::unique_ptr<LoadedProgram>> loaded_;  // under the GIL

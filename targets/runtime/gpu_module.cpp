@@ -89,7 +89,9 @@ void LoadedProgram::load(const std::string& image, const std::string& chip) {
   const cuda::Result result = device.cu.cuModuleLoadDataEx(&module_, image.c_str(), 2, options, values);
   if (result == cuda::kSuccess) return;
   module_ = nullptr;
-  const std::string made = chip.empty() ? "" : ", which was compiled for " + chip;
+  const std::string made = chip.empty() ? "" : ", compiled for " + chip + ",";
+  if (is_cubin(image) && !device.is_lost())
+    throw UnloadableCubin(program_ + ": the driver does not take the cubin: " + device.driver.text(result));
   const int version = ptx_version(image);
   if (result == cuda::kUnsupportedPtxVersion) {
     const std::string needed = release_of_ptx(version);
@@ -99,11 +101,11 @@ void LoadedProgram::load(const std::string& image, const std::string& chip) {
                 "sx.targets.gpu(ptx=...) with an older version of PTX");
   }
   if (result == cuda::kNoBinaryForGpu || result == cuda::kInvalidImage)
-    throw Error(program_ + made + ", cannot run on GPU " + std::to_string(device.number) + ", " + device.name + ": it is " +
+    throw Error(program_ + made + " cannot run on GPU " + std::to_string(device.number) + ", " + device.name + ": it is " +
                     device.chip() + " (" + device.driver.text(result) + ")",
                 "sx.targets.gpu(chip=\"" + device.chip() + "\")");
   const std::string said = last_lines(log);
-  device.refuse(result, "loading the kernels of " + program_ + made + (said.empty() ? "" : "; it says: " + said));
+  device.refuse(result, "loading the kernels of " + program_ + (said.empty() ? "" : "; it says: " + said));
 }
 
 void LoadedProgram::allow_shared(Kernel& kernel, std::int64_t bytes) const {

@@ -18,6 +18,11 @@ struct Kernel {
   int static_shared = 0, allowed_shared = 0, max_threads = 0;
 };
 
+// A cubin that the driver does not take, as one of a newer assembler's.
+struct UnloadableCubin : Error {
+  using Error::Error;
+};
+
 // A range of host memory.
 struct HostBytes {
   const void* data;

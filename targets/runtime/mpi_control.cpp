@@ -171,6 +171,13 @@ std::uint64_t MpiControl::begin(std::uint64_t program) {
   }
   const std::uint64_t number = runs_[program]++;
   active_.insert({program, number});
+  // What was said of earlier runs after they had ended here.
+  const auto last = failures_.lower_bound({program, number});
+  for (auto failure = failures_.lower_bound({program, 0}); failure != last;) {
+    const bool over = active_.count(failure->first) == 0;
+    if (over) --troubles_;
+    failure = over ? failures_.erase(failure) : std::next(failure);
+  }
   return number;
 }
 

@@ -75,7 +75,8 @@ bool MpiData::move(std::size_t operand) {
   const std::int64_t bytes = layout.bytes();
   const auto& seats = group_.seats;
   const auto source = [&](std::size_t from, std::size_t to) {
-    return static_cast<const char*>(seats[from].here->inputs[operand]) + static_cast<std::int64_t>(to) * layout.source_step;
+    const auto* input = static_cast<const char*>(seats[from].here->inputs[operand]);
+    return input + static_cast<std::int64_t>(to) * layout.source_step;
   };
   const auto target = [&](std::size_t from, std::size_t to) {
     return static_cast<char*>(seats[to].here->outputs[operand]) + static_cast<std::int64_t>(from) * layout.target_step;
@@ -90,7 +91,8 @@ bool MpiData::move(std::size_t operand) {
     if (seats[to].here == nullptr) continue;
     for (std::size_t from = 0; from < seats.size(); ++from) {
       if (seats[from].here != nullptr || !moves(from, to)) continue;
-      const auto known = std::find_if(arrivals.begin(), arrivals.end(), [&](auto& a) { return once && a.from == from; });
+      const auto known =
+          std::find_if(arrivals.begin(), arrivals.end(), [&](auto& a) { return once && a.from == from; });
       if (known != arrivals.end()) {
         arrivals.push_back({from, to, known->begin, known->end, known->room});
         continue;
@@ -193,7 +195,8 @@ bool MpiData::fold_tasks(const std::vector<Task>& tasks, const std::vector<Part>
   const std::size_t seats = group_.seats.size();
   std::vector<char*> rooms;
   std::size_t remote = 0;
-  for (const Task& task : tasks) remote += static_cast<std::size_t>(std::count(task.inputs.begin(), task.inputs.end(), nullptr));
+  for (const Task& task : tasks)
+    remote += static_cast<std::size_t>(std::count(task.inputs.begin(), task.inputs.end(), nullptr));
   const std::int64_t room_bytes = std::min(step, longest) * element_bytes;
   for (std::size_t i = 0; i < remote * kAhead && longest > 0; ++i)
     rooms.push_back(messages_.room(static_cast<std::size_t>(room_bytes)));
@@ -213,7 +216,8 @@ bool MpiData::fold_tasks(const std::vector<Task>& tasks, const std::vector<Part>
     receives[slot].second = messages_.count();
     for (const Part& part : parts) {
       const std::int64_t elements = std::min(step, part.elements - begin);
-      if (elements > 0) messages_.send(part.process, part.data + begin * element_bytes, elements * element_bytes, kInputs);
+      if (elements > 0)
+        messages_.send(part.process, part.data + begin * element_bytes, elements * element_bytes, kInputs);
     }
   };
   for (std::int64_t ahead = 0; ahead < kAhead && ahead * step < longest; ++ahead) post(ahead * step);
@@ -247,9 +251,10 @@ bool MpiData::reduce_slices(std::size_t operand) {
   task.out = out + mine * element_bytes;
   task.elements = bound(group_.me + 1) - mine;
   std::vector<Part> parts;
-  for (const auto& seat : group_.seats)
-    task.inputs.push_back(seat.here == nullptr ? nullptr
-                                               : static_cast<const char*>(seat.here->inputs[operand]) + mine * element_bytes);
+  for (const auto& seat : group_.seats) {
+    const auto* input = seat.here == nullptr ? nullptr : static_cast<const char*>(seat.here->inputs[operand]);
+    task.inputs.push_back(input == nullptr ? nullptr : input + mine * element_bytes);
+  }
   for (const auto& seat : group_.seats) {
     if (seat.here == nullptr) continue;
     for (int i = 1; i < group_.processes; ++i) {
@@ -271,7 +276,8 @@ bool MpiData::reduce_slices(std::size_t operand) {
   const auto tell = [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t count = std::min(end, task.elements) - begin;
     for (int i = 1; i < group_.processes && count > 0; ++i)
-      messages_.send((group_.me + i) % group_.processes, task.out + begin * element_bytes, count * element_bytes, kResults);
+      messages_.send((group_.me + i) % group_.processes, task.out + begin * element_bytes, count * element_bytes,
+                     kResults);
   };
   if (!fold_tasks({task}, parts, element_bytes, tell) || !messages_.finish(wait_)) return false;
   copy_results(operand, 0, elements * element_bytes);

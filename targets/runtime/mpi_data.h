@@ -52,7 +52,8 @@ class MpiData {
   bool reduce_slices(std::size_t operand);
   bool reduce_scatter(std::size_t operand);
   template <typename Then>
-  bool fold_tasks(const std::vector<Task>& tasks, const std::vector<Part>& parts, std::int64_t element_bytes, Then then);
+  bool fold_tasks(const std::vector<Task>& tasks, const std::vector<Part>& parts, std::int64_t element_bytes,
+                  Then then);
   void fold(const std::vector<const char*>& inputs, char* out, std::int64_t elements, std::int64_t element_bytes) const;
   bool moves(std::size_t from, std::size_t to) const;
   void copy_results(std::size_t operand, std::int64_t begin, std::int64_t bytes) const;

@@ -16,8 +16,8 @@ namespace stablexla {
 // One thread's wait for devices in other processes.
 class MpiWait {
  public:
-  // At `place`, which is called `text`, for devices `awaited`; those that wait are `here`. Nothing is copied until it is
-  // known that the wait is no short one.
+  // At `place`, which is called `text`, for devices `awaited`; those that wait are `here`. Nothing is copied until it
+  // is known that the wait is no short one.
   MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, const Place& place, const std::string& text,
           const std::vector<int>& here, const std::vector<int>& awaited, Deadline deadline, const Waiting& waiting);
   ~MpiWait();

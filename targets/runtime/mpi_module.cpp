@@ -56,7 +56,8 @@ std::vector<MpiTransport::Array> arrays_of(const Arrays& arrays) {
 
 Deadline deadline_of(nb::handle seconds) {
   if (seconds.is_none()) return Deadline::max();
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(nb::cast<double>(seconds)));
+  const std::chrono::duration<double> time(nb::cast<double>(seconds));
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
 }
 
 // Waits without the GIL, but for looks at signals; None when all went well.
@@ -113,8 +114,8 @@ void bind_mpi(nb::module_& m) {
         "`constants` its handles and numbers by name, `data` and `control` communicators of all processes, `pids`\n"
         "those of the processes by rank, 0 for one on another machine.");
   m.def("prepare_mpi", prepare, "local"_a, "sets"_a, "time_limit"_a,
-        "Makes a communicator of each of these sets of processes, which are the same in all processes; each has `local`\n"
-        "devices. Returns as `gather_mpi`.");
+        "Makes a communicator of each of these sets of processes, which are the same in all processes; each has\n"
+        "`local` devices. Returns as `gather_mpi`.");
   m.def("gather_mpi", gather, "local"_a, "own"_a, "others"_a, "time_limit"_a,
         "Sends the arrays `own` (addresses and bytes) to all processes, and fills others[process] with theirs.\n"
         "Returns None, or what went wrong: summary, devices that came, and where the others are.");

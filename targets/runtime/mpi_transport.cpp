@@ -42,7 +42,8 @@ MpiTransport::MpiTransport(MpiLibrary library, MpiWorld world)
 
 int MpiTransport::tag_of(const Place& place) const {
   std::uint64_t tag = mixed(place.run.program, place.run.number);
-  tag = mixed(mixed(mixed(tag, static_cast<std::uint64_t>(place.collective)), place.visit), static_cast<std::uint64_t>(place.group));
+  tag = mixed(mixed(tag, static_cast<std::uint64_t>(place.collective)), place.visit);
+  tag = mixed(tag, static_cast<std::uint64_t>(place.group));
   const auto limit = static_cast<std::uint64_t>(mpi_.tag_limit);
   return static_cast<int>(tag % (limit / 2)) * 2;  // a tag for each stage of messages
 }
@@ -256,6 +257,7 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
     failure.summary = "nobody has received what was sent to device " + std::to_string(sent.target) + ": " +
                       failure.summary;
     failure.number = sent.number;
+    failed(run, failure.summary);  // the caller takes the run for ended, and the others gather its results
     return failure;
   }
   control_.end(run);

@@ -1,8 +1,8 @@
 // Devices of other processes, over MPI.
 //
-// All that is waited for is polled, so that a time limit holds and a failure elsewhere is seen. The data goes by messages
-// whose tags are made of the program, the run, the collective and the visit: devices that disagree on the order of
-// collectives wait for each other, which is found out, and never take one's data for another's.
+// All that is waited for is polled, so that a time limit holds and a failure elsewhere is seen. The data goes by
+// messages whose tags are made of the program, the run, the collective and the visit: devices that disagree on the
+// order of collectives wait for each other, which is found out, and never take one's data for another's.
 #pragma once
 
 #include <atomic>
@@ -49,8 +49,8 @@ class MpiTransport : public Transport {
   // Makes communicators of these sets of processes, the same in all processes, where there are none yet. All processes
   // must have come, which is waited for: making one cannot be given up.
   Failure prepare(int local, const std::vector<std::vector<int>>& sets, Deadline deadline, const Waiting& waiting);
-  // After the last run of this thread, in which each process has `local` devices: the arrays `own` go to all others, and
-  // theirs come to others[process].
+  // After the last run of this thread, in which each process has `local` devices: the arrays `own` go to all others,
+  // and theirs come to others[process].
   struct Array {
     void* data;
     std::int64_t bytes;

@@ -19,6 +19,7 @@ from stablexla.targets.runtime import mpi_symbols, processor
 from stablexla.targets.runtime._runtime import (
     ArraySpec,
     CompiledFunction,
+    GpuFunction,
     ObjectCode,
     find_symbol,
     set_num_threads,
@@ -60,8 +61,19 @@ class LoadedCode:
         return self._files
 
 
-def describe(function: CompiledFunction) -> tuple[dict[str, Any], dict[str, Part]]:
+def describe(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any], dict[str, Part]]:
     """What `restore` needs besides the interface: plain values, and sections of bytes."""
+    description, sections = _described(function)
+    if isinstance(function, CompiledFunction):
+        return description, sections
+    from stablexla.targets.gpu import code
+
+    description["gpu"], more = code.describe(function)
+    return description, {**sections, **more}
+
+
+def _described(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any], dict[str, Part]]:
+    """What all functions need."""
     host: Host | None = function.host
     constants = function.constants
     description = {
@@ -87,7 +99,7 @@ def restore(
     results: Sequence[ArraySpec],
     description: Mapping[str, Any],
     sections: Mapping[str, memoryview],
-) -> CompiledFunction:
+) -> CompiledFunction | GpuFunction:
     """The function once more.
 
     Raises:
@@ -100,6 +112,20 @@ def restore(
     _check_functions(calls or ())
     mpi_symbols.check_world(description["collectives"], description["num_devices"])
     code = LoadedCode(_cut(sections["code"], description["code"]))
+    host = None if calls is None else _host(name, calls, description["num_devices"])
+    if "gpu" in description:
+        from stablexla.targets.gpu import code as gpu_code
+
+        return gpu_code.restore(code, description["gpu"], sections).function(
+            name,
+            parameters,
+            results,
+            arena_bytes=description["arena_bytes"],
+            constants=_constants(description["constants"], sections["constants"]),
+            aliases=dict(description["aliases"]),
+            host=host,
+            flush_denormals=description["flush_denormals"],
+        )
     return CompiledFunction(
         name,
         code.entry,
@@ -110,7 +136,7 @@ def restore(
         aliases=dict(description["aliases"]),
         flush_denormals=description["flush_denormals"],
         keep_alive=code,
-        host=None if calls is None else _host(name, calls, description["num_devices"]),
+        host=host,
         collectives=_plain(description["collectives"]),
         num_devices=description["num_devices"],
     )

@@ -298,3 +298,49 @@ POOLS: dict[str, Program] = {
     ),
 }
 IRREGULAR |= {f"select_and_scatter-{name}": program for name, program in POOLS.items()}
+
+# ---- gathers ---------------------------------------------------------------------------------------------------------
+
+
+def taken(dimension: int) -> Any:
+    return lambda b, x, indices: sx.torch_index_select(x, indices, dimension)
+
+
+def pairs_taken(b: sx.XlaBuilder, x: sx.XlaOp, indices: sx.XlaOp) -> sx.XlaOp:
+    numbers_ = sx.GatherDimensionNumbers((1,), (0, 2), (0, 2), 1)
+    return sx.gather(x, indices, slice_sizes=(1, x.shape.dimensions[1], 1), dimension_numbers=numbers_)
+
+
+GATHERS: dict[str, Program] = {
+    "rows": (taken(0), (numbers(20, 64), integers(30, below=20))),
+    "odd-rows": (taken(0), (numbers(20, 33), integers(5, 6, below=20, dtype=np.int64))),
+    "columns": (taken(1), (numbers(7, 40), integers(30, below=40))),
+    "pairs": (pairs_taken, (numbers(9, 6, 8), integers(30, 2, below=8))),
+}
+IRREGULAR |= {f"gather-{name}": program for name, program in GATHERS.items()}
+
+# ---- Fourier transforms ----------------------------------------------------------------------------------------------
+
+
+def transformed(kind: str, *lengths: int) -> Any:
+    return lambda b, x: sx.fft(x, kind, lengths)
+
+
+def complex_numbers(*shape: int, dtype: Any = np.complex64) -> np.ndarray[Any, Any]:
+    return (numbers(*shape) + 1j * numbers(*shape, seed=1)).astype(dtype)
+
+
+TRANSFORMS: dict[str, Program] = {
+    "short": (transformed("FFT", 8), (complex_numbers(70, 8),)),
+    "line": (transformed("FFT", 512), (complex_numbers(3, 512),)),
+    "inverse": (transformed("IFFT", 60), (complex_numbers(5, 60, dtype=np.complex128),)),
+    "chirp": (transformed("FFT", 134), (complex_numbers(3, 134),)),
+    "plane": (transformed("FFT", 12, 20), (complex_numbers(2, 12, 20),)),
+    "real": (transformed("RFFT", 64), (numbers(5, 64),)),
+    "real-odd": (transformed("RFFT", 45), (numbers(3, 45, dtype=np.float64),)),
+    "to-real": (transformed("IRFFT", 96), (complex_numbers(3, 49),)),
+    "to-real-odd": (transformed("IRFFT", 27), (complex_numbers(3, 14),)),
+    "real-plane": (transformed("RFFT", 6, 10), (numbers(4, 6, 10),)),
+    "to-real-plane": (transformed("IRFFT", 6, 10), (complex_numbers(4, 6, 6),)),
+}
+IRREGULAR |= {f"fft-{name}": program for name, program in TRANSFORMS.items()}

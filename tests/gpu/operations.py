@@ -35,8 +35,10 @@ LARGER = {"dot": "dot", "dot_general": "dot-batch", "reduce": "rows", "sort": "s
 """Operations whose examples are too small for the kernels that are meant for them, and a program of each."""
 COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
 OF_VECTORS = {
-    "f32": ("abs", "add", "atan2", "div", "max", "min", "mul", "next_after", "pow", "rem", "sub", *COMPARISONS)
-    + tuple(f"{name}_total_order" for name in COMPARISONS),
+    "f32": (
+        *("abs", "add", "atan2", "div", "max", "min", "mul", "next_after", "pow", "rem", "sub", *COMPARISONS),
+        *(f"{name}_total_order" for name in COMPARISONS),
+    ),
     "s32": ("and_", "or_", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor"),
 }
 """Operations on one array or two, by the type of their elements."""

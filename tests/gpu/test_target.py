@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.targets.gpu.engine import has_driver
+from stablexla.targets.runtime.gpu_driver import device_chips
 from stablexla.tools import compile as compile_
 from stablexla.tools import opt
 
@@ -48,7 +48,7 @@ class TestNames:
 class TestStages:
     def test_each_can_be_read(self) -> None:
         executable = sx.compile(scaled(), target=sx.targets.gpu(chip="sm_90"))
-        assert executable.stages[-3:] == ("gpu", "nvvm", "ptx")
+        assert executable.stages[-5:] == ("gpu", "nvvm", "ptx", "host", "llvm")
         assert "gpu.launch_func" in executable.ir("gpu")
         assert "nvvm.kernel" in executable.ir("nvvm")
         ptx = executable.ir("ptx")
@@ -61,7 +61,7 @@ class TestStages:
         assert sx.Pipeline.parse(str(pipeline)) == pipeline
 
 
-@pytest.mark.skipif(has_driver(), reason="there is a driver")
+@pytest.mark.skipif(bool(device_chips()), reason="there is a GPU")
 def test_without_a_driver_it_compiles_and_says_so() -> None:
     executable = sx.compile(scaled(), target="gpu")
     assert executable.parameters[0].shape == (100,)
@@ -71,29 +71,36 @@ def test_without_a_driver_it_compiles_and_says_so() -> None:
         executable(np.ones(100, np.float32))
 
 
-@pytest.mark.skipif(has_driver(), reason="there is a driver")
+@pytest.mark.skipif(bool(device_chips()), reason="there is a GPU")
 def test_nothing_is_run_on_several_devices_or_compared() -> None:
     b = sx.XlaBuilder("summed")
     computation = b.build(sx.cross_replica_sum(b.parameter(0, sx.f32[8])))
     with pytest.warns(UserWarning, match="on the host, not on the GPU: collective"):
         both = sx.compile(computation, target="gpu", num_replicas=2)
-    with pytest.raises(sx.ExecutionError, match="no CUDA driver"):
+    with pytest.raises(sx.ExecutionError, match="one device"):
         both.execute_replicated([[np.ones(8, np.float32)]] * 2)
     with pytest.raises(sx.StablexlaError, match="no CUDA driver"):
         sx.compile(scaled(), target="gpu").compare([np.ones(100, np.float32)])
 
 
 class TestFiles:
-    def test_none_are_written(self, tmp_path: Path) -> None:
-        with pytest.raises(sx.CompileError, match="cannot be saved"):
-            sx.compile(scaled(), target="gpu").save(tmp_path / "scaled.sxe")
-        with pytest.raises(sx.CompileError, match="cannot be saved"):
-            sx.compile(scaled(), target="gpu", options=sx.CompileOptions(isolated=True))
+    def test_saved(self, tmp_path: Path) -> None:
+        executable = sx.compile(scaled(), target="gpu:sm_90")
+        executable.save(tmp_path / "scaled.sxe")
+        loaded = sx.load_executable(tmp_path / "scaled.sxe")
+        assert (loaded.target, loaded.ir("ptx")) == ("gpu:sm_90,ptx78", executable.ir("ptx"))
+        assert loaded.parameters == executable.parameters
 
-    def test_the_cache_is_not_asked(self, tmp_path: Path) -> None:
-        executable = sx.compile(scaled(), target="gpu", options=sx.CompileOptions(cache=tmp_path))
-        assert ".target sm_80" in executable.ir("ptx")
-        assert not list(tmp_path.iterdir())
+    def test_compiled_in_another_process(self) -> None:
+        apart = sx.compile(scaled(), target="gpu:sm_90", options=sx.CompileOptions(isolated=True))
+        assert apart.ir("ptx") == sx.compile(scaled(), target="gpu:sm_90").ir("ptx")
+
+    def test_cached_for_each_chip(self, tmp_path: Path) -> None:
+        options = sx.CompileOptions(cache=tmp_path)
+        for chip in ("sm_80", "sm_80", "sm_90"):
+            executable = sx.compile(scaled(), target=f"gpu:{chip}", options=options)
+            assert f".target {chip}" in executable.ir("ptx")
+        assert len(list(tmp_path.iterdir())) == 2
 
 
 class TestTools:
@@ -116,6 +123,23 @@ class TestTools:
             tool.main(["program.mlir", "-o", str(tmp_path / "program.o"), "--target", target])
         assert ended.value.code == 2
         assert said in capsys.readouterr().err
+
+
+    def test_kernels_in_files(self, tmp_path: Path) -> None:
+        file, made = tmp_path / "scaled.mlir", tmp_path / "scaled.ptx"
+        file.write_text(scaled().text())
+        assert compile_.main([str(file), "-o", str(made), "--target", "gpu:sm_90"]) == 0
+        assert ".target sm_90" in made.read_text()
+
+    def test_a_cubin_needs_ptxas(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file, made = tmp_path / "scaled.mlir", tmp_path / "scaled.cubin"
+        file.write_text(scaled().text())
+        monkeypatch.setenv("STABLEXLA_PTXAS", "none")
+        assert compile_.main([str(file), "-o", str(made), "--target", "gpu:sm_90"]) == 1
+        assert "no ptxas that knows sm_90" in capsys.readouterr().err
+        assert not made.exists()
 
 
 def test_what_runs_on_the_host_is_named() -> None:

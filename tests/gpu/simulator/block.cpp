@@ -122,7 +122,7 @@ void Block::stuck() {
   int told = 0;
   for (Warp& w : warps) {
     for (const Group& g : w.groups) {
-      if (told++ == 8) return fault(cuda::kLaunchFailed, text);
+      if (told++ == 8) fault(cuda::kLaunchFailed, text);
       w.now = &launch->module->code[std::size_t(g.pc)];
       std::string at = where(w, __builtin_ctz(g.mask));
       text += "\n  " + std::to_string(__builtin_popcount(g.mask)) + " threads wait " +

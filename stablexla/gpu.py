@@ -1,0 +1,209 @@
+"""NVIDIA GPUs at run time, as `sx.gpu`: which there are, arrays in their memory, streams, and what their memory holds.
+
+Nothing here opens the driver when it is imported. Programs for GPUs are compiled by `sx.compile(..., target="gpu")`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from stablexla.dialects.errors import ExecutionError
+from stablexla.targets.runtime import _runtime, gpu_driver
+from stablexla.targets.runtime._runtime import DeviceArray
+from stablexla.targets.runtime.gpu_driver import DeviceInfo
+
+__all__ = [
+    "DeviceArray",
+    "DeviceInfo",
+    "GpuMemory",
+    "Stream",
+    "current_stream",
+    "devices",
+    "is_available",
+    "memory",
+    "put",
+    "release_memory",
+    "stream",
+]
+
+
+def is_available() -> bool:
+    """Whether there is a driver that can be used, and a device.
+
+    >>> sx.gpu.is_available() == bool(sx.gpu.is_available() and sx.gpu.devices())
+    True
+    """
+    return bool(gpu_driver.device_chips())
+
+
+def devices() -> list[DeviceInfo]:
+    """The GPUs, in the order in which they are numbered from 0. Nothing is started on them.
+
+    Raises:
+        ExecutionError: there is no driver, or it is too old, or finds no device.
+
+    >>> [gpu.name for gpu in sx.gpu.devices()] if sx.gpu.is_available() else []  # doctest: +SKIP
+    ['NVIDIA H200']
+    """
+    return gpu_driver.devices()
+
+
+def put(array: object, device: int = 0) -> DeviceArray:
+    """An array in a GPU's memory.
+
+    Args:
+        array: a numpy array, or anything that numpy reads, which is copied; or an array that is on that GPU already,
+            of any library with DLPack or `__cuda_array_interface__`, which is used where it is.
+        device: the GPU.
+
+    Raises:
+        ExecutionError: there is no such GPU, or no memory on it, or the array is on another one.
+
+    >>> x = sx.gpu.put(np.ones((2, 3), np.float32))  # doctest: +SKIP
+    >>> x.copy_to_host().sum()  # doctest: +SKIP
+    np.float32(6.0)
+    """
+    return _runtime.put_on_gpu(array, device)
+
+
+class Stream:
+    """A queue of work on a GPU. Work of one stream is done in its order, that of several at the same time.
+
+    Programs run on the GPU's default stream unless they are called inside `with sx.gpu.stream(...)`. Arrays may go
+    from one stream to another: a program waits, on the GPU, for those that its arguments come from.
+
+    Args:
+        device: the GPU.
+
+    Attributes:
+        handle: the driver's, for other libraries: `torch.cuda.ExternalStream(stream.handle)`.
+
+    >>> with sx.gpu.stream(sx.gpu.Stream()):  # doctest: +SKIP
+    ...     y = executable(x)
+    """
+
+    def __init__(self, device: int = 0) -> None:
+        self._stream = _runtime.gpu_stream(device)
+
+    @classmethod
+    def _of(cls, stream: _runtime.GpuStream) -> Stream:
+        made = cls.__new__(cls)
+        made._stream = stream
+        return made
+
+    @property
+    def device(self) -> int:
+        """The number of its GPU."""
+        return self._stream.device
+
+    @property
+    def handle(self) -> int:
+        """The driver's number of it."""
+        return self._stream.handle
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was queued is done."""
+        return self._stream.is_idle
+
+    def synchronize(self) -> None:
+        """Waits until all that was queued is done.
+
+        Raises:
+            ExecutionError: something of it failed.
+        """
+        self._stream.synchronize()
+
+    def wait_for(self, other: Stream) -> None:
+        """What is queued from now on comes after what is queued on another stream now. The host does not wait."""
+        self._stream.wait_for(other._stream)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The handle for libraries that know this protocol."""
+        return 0, self.handle
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.handle:#x} on GPU {self.device}>"
+
+
+@contextmanager
+def stream(on: object, device: int = 0) -> Iterator[Stream]:
+    """Programs that this thread calls in the `with` block run on a stream.
+
+    Args:
+        on: a `Stream`; or one of torch (`torch.cuda.current_stream()`), CuPy, or anything with `__cuda_stream__`; or a
+            handle as a number.
+        device: the GPU of a stream that is no `Stream` and does not say it.
+
+    Raises:
+        ExecutionError: it is no stream.
+    """
+    chosen = on if isinstance(on, Stream) else Stream._of(_runtime.gpu_stream(*_foreign(on, device)))
+    _runtime.push_gpu_stream(chosen._stream)
+    try:
+        yield chosen
+    finally:
+        _runtime.pop_gpu_stream()
+
+
+def current_stream(device: int = 0) -> Stream:
+    """The stream on which a GPU runs the programs that this thread calls."""
+    return Stream._of(_runtime.current_gpu_stream(device))
+
+
+def _foreign(on: Any, device: int) -> tuple[int, int]:
+    """The device and the handle of somebody else's stream."""
+    if isinstance(on, int) and not isinstance(on, bool) and on >= 0:
+        return device, on
+    if hasattr(on, "cuda_stream"):
+        return getattr(on, "device_index", device), int(on.cuda_stream)
+    if hasattr(on, "__cuda_stream__"):
+        return device, int(on.__cuda_stream__()[1])
+    if hasattr(on, "ptr"):
+        where = getattr(on, "device_id", -1)
+        return where if where >= 0 else device, int(on.ptr)
+    raise ExecutionError(f"a {type(on).__name__} is no stream", hint="sx.gpu.Stream(), or a handle as a number")
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """What the memory of a GPU holds, in bytes.
+
+    Attributes:
+        in_use: arrays that are alive, constants of programs, and what running calls need, of this process.
+        blocks: how many there are.
+        peak: the most that was in use at one time.
+        held: memory that nobody uses and that is kept for later calls.
+        pinned: the same of the host's memory that copies go through.
+        free: what the driver has left, for all processes.
+        total: the size of the memory.
+    """
+
+    in_use: int
+    blocks: int
+    peak: int
+    held: int
+    pinned: int
+    free: int
+    total: int
+
+
+def memory(device: int = 0) -> GpuMemory:
+    """What the memory of a GPU holds.
+
+    Raises:
+        ExecutionError: there is no such GPU, or its context was lost.
+    """
+    return GpuMemory(**_runtime.gpu_memory(device))
+
+
+def release_memory(device: int = 0) -> None:
+    """Waits for all that runs on a GPU, and gives back its memory that nobody uses.
+
+    Raises:
+        ExecutionError: there is no such GPU, or a program on it failed.
+    """
+    _runtime.release_gpu_memory(device)

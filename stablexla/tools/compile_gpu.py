@@ -1,0 +1,40 @@
+"""The kernels of a program for a GPU in a file: PTX, or the machine code that ptxas makes of it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from stablexla.compiler import compile
+from stablexla.dialects.errors import CompileError
+from stablexla.interop.load import load_bytes
+from stablexla.tools.common import compile_options, read_input
+
+SUFFIXES = (".ptx", ".cubin")
+
+
+def write_kernels(given: argparse.Namespace) -> int:
+    """Writes what `--output` names, as its suffix says.
+
+    Raises:
+        CompileError: there is no ptxas for a cubin, or it does not know the chip; and as `sx.compile`.
+    """
+    data, file = read_input(given.file)
+    executable = compile(load_bytes(data, file), target=given.target, options=compile_options(given))
+    ptx = executable.ir("ptx")
+    if given.output.suffix == ".ptx":
+        given.output.write_text(ptx + "\n")
+    else:
+        given.output.write_bytes(_cubin(ptx, executable.target, given.output))
+    return 0
+
+
+def _cubin(ptx: str, target: str, output: Path) -> bytes:
+    from stablexla.targets.gpu.chips import GpuName
+    from stablexla.targets.gpu.cubin import assemble
+
+    chip = GpuName.parse(target).chip
+    made = assemble(ptx, chip)
+    if made is None:
+        raise CompileError(f"{output}: there is no ptxas that knows {chip}", hint="pip install stablexla[gpu]")
+    return made

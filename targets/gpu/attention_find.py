@@ -1,0 +1,15 @@
+"""The pass that finds attention for a GPU: what its kernel takes becomes one kernel, all else is left in parts."""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+
+from stablexla.targets.cpu.attention_find import find
+from stablexla.targets.gpu.attention_tiles import takes
+from stablexla.targets.passes import module_pass
+
+
+@module_pass("stablexla-find-gpu-attention", "moves softmax(q k) v together, where a GPU's kernel takes it")
+def find_gpu_attention(module: ir.Module) -> None:
+    """As `stablexla-find-attention` does for the CPU."""
+    find(module, takes)

@@ -1,0 +1,67 @@
+"""Attention in one kernel: emulated, against the CPU's kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import stablexla as sx
+from tests.gpu.emulation import check, program
+from tests.gpu.programs import numbers, softmax
+
+Array = np.ndarray[Any, Any]
+
+
+def attention(
+    *, causal: bool = False, bias: bool = False, heads_last: bool = False, element: str = "f32"
+) -> Callable[..., Any]:
+    """softmax(q k / sqrt(depth)) v over [batch, head, query, depth], scores and softmax in 32 bits or more."""
+    wide = "f64" if element == "f64" else "f32"
+
+    def make(b: sx.XlaBuilder, q: sx.XlaOp, k: sx.XlaOp, v: sx.XlaOp, *rest: sx.XlaOp) -> sx.XlaOp:
+        if heads_last:
+            q, k, v = (sx.transpose(x, (0, 2, 1, 3)) for x in (q, k, v))
+        numbers_ = sx.DotDimensionNumbers((3,), (3,), (0, 1), (0, 1))
+        scores = sx.dot_general(q, k, numbers_, preferred_element_type=wide) * 0.3
+        if bias:
+            scores = scores + rest[0]
+        if causal:
+            shape = sx.Shape("s32", scores.shape.dimensions)
+            seen = sx.ge(b.iota(shape, 2), b.iota(shape, 3))
+            lowest = sx.broadcast(b.constant(-np.inf, wide), scores.shape.dimensions)
+            scores = sx.select(seen, scores, lowest)
+        weights = sx.convert_element_type(softmax(b, scores), element) if element != wide else softmax(b, scores)
+        products = sx.DotDimensionNumbers((3,), (2,), (0, 1), (0, 1))
+        out = sx.dot_general(weights, v, products, preferred_element_type=wide)
+        out = sx.convert_element_type(out, element) if element != wide else out
+        return sx.transpose(out, (0, 2, 1, 3)) if heads_last else out
+
+    return make
+
+
+def factors(queries: int, keys: int, depth: int, width: int, *, dtype: Any = np.float32, batch: Any = (1, 2)) -> Any:
+    shapes = [(*batch, queries, depth), (*batch, keys, depth), (*batch, keys, width)]
+    return tuple(numbers(*shape, seed=n).astype(dtype) for n, shape in enumerate(shapes))
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
+    "plain": (attention(), factors(70, 66, 16, 24)),
+    "causal": (attention(causal=True), factors(40, 40, 8, 8)),
+    "odd-bias": (attention(bias=True), (*factors(9, 13, 5, 7), numbers(1, 2, 9, 13, seed=7))),
+    "heads-last": (attention(heads_last=True), tuple(np.swapaxes(x, 1, 2).copy() for x in factors(20, 70, 8, 8))),
+    "f64": (attention(element="f64"), factors(10, 17, 8, 8, dtype=np.float64)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_emulated(name: str) -> None:
+    make, arrays = PROGRAMS[name]
+    executable = check(make, *arrays, ulp=8, scale=1e-6)
+    assert [k.path for k in executable.kernels if k.kind == "attention"] == ["emitted"]
+
+
+__all__ = ["ml_dtypes", "program"]
