@@ -28,7 +28,7 @@ class ToBf16(Enum):
 
 
 NO_BF16 = "stablexla.no_bf16"
-"""Attribute of a module in which the pass found no bf16, so that nobody else need look for it."""
+"""Attribute of a module for this machine in which the pass found no bf16, so that nobody else need look for it."""
 
 
 class Special(Enum):
@@ -353,7 +353,7 @@ def expand_small_floats(module: ir.Module | ir.Operation | Any, way: ToBf16 = To
 
     root = module.operation
     root.walk(visit, ir.WalkOrder.PRE_ORDER)
-    if root.name == "builtin.module" and not _holds_bf16(root, found):
+    if way is ToBf16.SHORT_NANS and root.name == "builtin.module" and not _holds_bf16(root, found):
         root.attributes[NO_BF16] = ir.UnitAttr.get(root.context)
     for operation in found:
         with root.context, operation.location, ir.InsertionPoint(operation):

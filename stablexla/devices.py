@@ -12,8 +12,9 @@ from typing import Any
 import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError
+from stablexla.exchange import Exchange
 from stablexla.targets.interface import Signature
-from stablexla.targets.runtime import CompiledFunction
+from stablexla.targets.runtime._runtime import CompiledFunction, GpuFunction
 from stablexla.targets.runtime.bounded import BoundedFunction
 from stablexla.tuple_tree import TupleTree
 
@@ -52,7 +53,7 @@ class Devices:
         time_limit: seconds that a device waits for others in a collective; None is for ever.
     """
 
-    def __init__(self, function: CompiledFunction, signature: Signature, tree: TupleTree | None) -> None:
+    def __init__(self, function: CompiledFunction | GpuFunction, signature: Signature, tree: TupleTree | None) -> None:
         self._function, self._name, self._tree = function, signature.name, tree
         self.replicas, self.partitions = signature.num_replicas, signature.num_partitions
         self.count = signature.num_devices
@@ -102,23 +103,23 @@ class Devices:
         if len(local) == self.count:
             return made
         if gather:
-            everything: list[list[Array]] = _distributed().gather(
-                made, time_limit=self.time_limit, dynamic=self._bounded is not None
-            )
-            return everything
+            return self._exchange(local).gather(made, dynamic=self._bounded is not None)
         rest: list[Any] = [None] * self.count
         rest[local.start : local.stop] = made
         return rest
 
     def _run(self, arguments: Callable[[], Arguments], local: range, donate: bool) -> list[list[Array]]:
         if not self._is_prepared and len(local) != self.count:
-            _distributed().prepare(self._function.collectives, len(local), time_limit=self.time_limit)
+            self._exchange(local).prepare(self._function.collectives)
             self._is_prepared = True
         given = self._fitting(arguments, local)
         if self._bounded is None:
             return self._function.execute_replicated(given, local.start, donate, self.time_limit)
         made = self._function.execute_replicated(given, local.start, False, self.time_limit)
         return [self._bounded.cut(each) for each in made]
+
+    def _exchange(self, local: range) -> Exchange:
+        return Exchange(_distributed().initialize(), len(local), self.time_limit)
 
     def _fitting(self, arguments: Callable[[], Arguments], local: range) -> Arguments:
         """What the function takes. Where arguments do not fit, the other processes are told that no run begins here."""

@@ -14,19 +14,15 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from stablexla.dialects.errors import CollectiveError, ExecutionError, StablexlaError
+from stablexla.dialects.errors import ExecutionError, StablexlaError
 from stablexla.targets.knobs import is_launched, knobs
 from stablexla.targets.runtime import _runtime, mpi_symbols
-
-Array = npt.NDArray[Any]
 
 _HINT = 'pip install "stablexla[mpi]"'
 _EXIT_LIMIT = 10.0
@@ -131,53 +127,6 @@ def local_devices(count: int) -> range:
     return range(process_index() * each, (process_index() + 1) * each)
 
 
-def prepare(collectives: Iterable[Mapping[str, Any]], local: int, *, time_limit: float | None = 60.0) -> None:
-    """Makes the communicators of a program's groups before its first run, in all processes at the same time.
-
-    Args:
-        collectives: as the compiler describes them.
-        local: devices of each process.
-        time_limit: seconds to wait for the others; None is for ever.
-
-    Raises:
-        CollectiveError: processes that do not come.
-    """
-    sets = set()
-    for collective in collectives:
-        groups = collective.get("groups") or _joined(collective.get("pairs", ()))
-        sets |= {tuple(sorted({device // local for device in group})) for group in groups}
-    everybody = tuple(range(process_count()))
-    wanted = sorted(processes for processes in sets if len(processes) > 1 and processes != everybody)
-    if wanted:
-        _check(_runtime.prepare_mpi(local, wanted, time_limit), local, "not all processes have come to run the program")
-
-
-def gather(
-    results: Sequence[Sequence[Array]], *, time_limit: float | None = 60.0, dynamic: bool = False
-) -> list[list[Array]]:
-    """The results of all devices in every process, straight from array to array.
-
-    Args:
-        results: those of this process's devices.
-        time_limit: seconds to wait for the others; None is for ever.
-        dynamic: whether shapes may differ from device to device, so that they are exchanged first.
-
-    Raises:
-        CollectiveError: processes that do not come.
-    """
-    local, own = len(results), [np.asarray(array, order="C") for each in results for array in each]
-    shapes = [tuple(array.shape for array in own)] * process_count()
-    if dynamic:
-        shapes = _exchange_shapes(local, own, time_limit)
-    parts = [
-        own if process == process_index() else [np.empty(s, array.dtype) for s, array in zip(of, own, strict=True)]
-        for process, of in enumerate(shapes)
-    ]
-    _exchange(local, own, parts, time_limit)
-    each = len(own) // local
-    return [part[i * each : (i + 1) * each] for part in parts for i in range(local)]
-
-
 def launcher() -> list[str]:
     """The beginning of a command that starts programs in many processes; `-n N program` comes behind it.
 
@@ -267,45 +216,6 @@ def _library() -> str:
     if len(found) != 1:
         raise StablexlaError(f"one MPI library should be loaded, but there are {len(found)}: {sorted(found)}")
     return found.pop()
-
-
-def _exchange(local: int, own: Sequence[Array], parts: Sequence[Sequence[Array]], limit: float | None) -> None:
-    """Sends the arrays to all processes, and fills those of `parts`, by process, with theirs."""
-    places = [[(array.ctypes.data, array.nbytes) for array in part] for part in parts]
-    mine, places[process_index()] = [(array.ctypes.data, array.nbytes) for array in own], []
-    wrong = _runtime.gather_mpi(local, mine, places, limit)
-    _check(wrong, local, "the results of all devices could not be gathered")
-
-
-def _check(wrong: tuple[str, list[int], dict[int, str]] | None, local: int, what: str) -> None:
-    """Raises CollectiveError where the native runtime says that something went wrong."""
-    if wrong is None:
-        return
-    summary, arrived, missing = wrong
-    raise CollectiveError(
-        f"{what}: {summary}",
-        operation="execute_replicated",
-        group=tuple(range(local * process_count())),
-        arrived=arrived,
-        missing=missing,
-    )
-
-
-def _joined(pairs: Iterable[tuple[int, int]]) -> list[set[int]]:
-    """Devices that are joined by pairs, as groups."""
-    groups: list[set[int]] = []
-    for pair in pairs:
-        touched = [group for group in groups if not group.isdisjoint(pair)]
-        groups = [group for group in groups if group not in touched] + [set(pair).union(*touched)]
-    return groups
-
-
-def _exchange_shapes(local: int, own: Sequence[Array], limit: float | None) -> list[tuple[tuple[int, ...], ...]]:
-    mine = np.array([size for array in own for size in array.shape], np.int64)
-    rows = [mine if process == process_index() else np.empty_like(mine) for process in range(process_count())]
-    _exchange(local, [mine], [[row] for row in rows], limit)
-    ends = np.cumsum([array.ndim for array in own])[:-1]
-    return [tuple(tuple(int(size) for size in part) for part in np.split(row, ends)) for row in rows]
 
 
 def _leave(MPI: Any, ours: bool) -> None:

@@ -19,7 +19,7 @@ from stablexla.replicated import OnDevices, one_or_all
 from stablexla.targets.array_sharding import Shardings
 from stablexla.targets.interface import Signature
 from stablexla.targets.pipeline import Pipeline
-from stablexla.targets.runtime import ArraySpec, CompiledFunction
+from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuFunction
 from stablexla.targets.runtime.bounded import BoundedFunction
 from stablexla.targets.runtime.host import Host
 from stablexla.tuple_tree import TupleTree
@@ -46,7 +46,7 @@ class Executable(OnDevices):
         self,
         source: hlo_ir.Module,
         signature: Signature,
-        function: CompiledFunction,
+        function: CompiledFunction | GpuFunction,
         pipeline: Pipeline,
         *,
         target: str = "cpu",

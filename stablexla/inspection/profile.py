@@ -22,7 +22,7 @@ from stablexla.targets.driver import Watcher, copy_of, run_pipeline
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import Step
 from stablexla.targets.registry import find_target
-from stablexla.targets.runtime._runtime import CompiledFunction, begin_profile, end_profile
+from stablexla.targets.runtime._runtime import GpuFunction, begin_profile, end_profile
 
 if TYPE_CHECKING:
     from stablexla.executable import Executable
@@ -112,10 +112,10 @@ def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 
         UnsupportedError: a program whose pipeline does not end in LLVM's dialect.
         ExecutionError: arguments that do not fit.
     """
-    if not isinstance(executable._function, CompiledFunction):
+    if isinstance(executable._function, GpuFunction):
         from stablexla.inspection.profile_gpu import profile_on_gpu
 
-        return profile_on_gpu(executable, arguments, runs)
+        return profile_on_gpu(executable, executable._function, arguments, runs)
     explanation = executable.explain()
     marked, timed = _with_marks(executable)
     with _lock:  # also for the first run: its marks would be noted in another's profile

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.inspection.profile import Profile, Slice, kernel_name, times_of
+from stablexla.targets.runtime._runtime import GpuFunction
 from stablexla.targets.runtime.bounded import BoundedFunction
 
 if TYPE_CHECKING:
     from stablexla.executable import Executable
 
 
-def profile_on_gpu(executable: Executable, arguments: Sequence[object], runs: int) -> Profile:
+def profile_on_gpu(executable: Executable, function: GpuFunction, arguments: Sequence[object], runs: int) -> Profile:
     """As `profile`, for a program that a GPU runs.
 
     Raises:
@@ -28,7 +29,7 @@ def profile_on_gpu(executable: Executable, arguments: Sequence[object], runs: in
     if executable.num_devices > 1:
         raise UnsupportedError(f"{executable.name}: a program for several devices does not run on GPUs")
     leaves = arguments if executable._tree is None else executable._tree.arguments(arguments)
-    signature, function = executable._signature, executable._function
+    signature = executable._signature
     if not signature.is_static:
         leaves = BoundedFunction(function, signature.dynamic_parameters, signature.dynamic_results).in_bounds(leaves)
     explanation = executable.explain()

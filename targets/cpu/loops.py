@@ -81,7 +81,7 @@ def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
             _write(plan, arguments, target)
     items = plan.items.count if plan.extent else 0
     cost = duration(_cost(nest), plan.extent, _bytes(nest) * plan.extent, target) / plan.items.blocks
-    return Emitted(items=items, grain=grain_of(cost, items), in_place=_in_place(kernel, nest))
+    return Emitted(items=items, grain=grain_of(cost, items), in_place=in_place(kernel, nest))
 
 
 def _is_elementwise(nest: Nest) -> bool:
@@ -172,7 +172,7 @@ def _is_stream(node: Load, nest: Nest) -> bool:
     return node.strides[-1] == 1 and prod(nest.extents[d] for d in node.deps) * size >= STREAM_BYTES
 
 
-def _in_place(kernel: Kernel, nest: Nest) -> tuple[tuple[int, int], ...]:
+def in_place(kernel: Kernel, nest: Nest) -> tuple[tuple[int, int], ...]:
     """Results that may overwrite an input: those whose every element replaces the one read at the same place."""
     pairs = []
     for place in nest.stores:

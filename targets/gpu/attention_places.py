@@ -89,7 +89,7 @@ def load_aligned(buffer: Value, operand: Operand, compute: object, at: Value, la
     """Elements of a factor, converted; a vector begins at whole vectors, which LLVM does not see."""
     if lanes <= 1:
         return load_converted(buffer, operand.conversion, compute, at)  # type: ignore[arg-type]
-    size = lanes * max(8, bits_of(operand.element)) // 8
+    size = min(16, lanes * max(8, bits_of(operand.element)) // 8)  # where every buffer begins
     value = Value(vector.load(vector_of(lanes, operand.element), buffer.ssa, [at.ssa], alignment=size))
     for operation in operand.conversion:
         (value,) = replay(operation, [value], lanes)

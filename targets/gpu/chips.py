@@ -30,6 +30,10 @@ CHIPS = {
 """The oldest version of PTX that knows each chip."""
 VERSIONS = (60, 61, 62, 63, 64, 65, *range(70, 79), *range(80, 89))
 """The versions that LLVM writes, from the first that knows one of the chips."""
+SHARED_KIB = {70: 96, 72: 96, 75: 64, 80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
+"""What the threads of a block may share at most, by the number of the chip; 99 for the others."""
+MOST_THREADS = 1024
+"""In a block."""
 DEFAULT = "sm_80"
 
 
@@ -103,6 +107,11 @@ def chip_that_is_there() -> str:
     older = [chip for chip in CHIPS if not chip.endswith("a") and generation(chip) <= generation(chips[0])]
     best = max(older, key=generation, default=DEFAULT)
     return "sm_90a" if best == chips[0] == "sm_90" else best
+
+
+def shared_limit(chip: str) -> int:
+    """Bytes that the threads of a block may share at most."""
+    return SHARED_KIB.get(generation(chip), 99) << 10
 
 
 def generation(chip: str) -> int:

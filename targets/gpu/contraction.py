@@ -14,7 +14,7 @@ import mlir.ir as ir
 from mlir.dialects import gpu
 
 from stablexla.targets.cpu.contraction_match import Axis, Contraction, match_contraction
-from stablexla.targets.cpu.contraction_output import Frame, Scene
+from stablexla.targets.cpu.contraction_output import Frame, Scene, writes_vectors
 from stablexla.targets.cpu.emission import (
     Value,
     bits_of,
@@ -178,7 +178,7 @@ class _Block:
     def _put(self, frame: Frame, first: tuple[Value, Value], sums: list[Value]) -> None:
         """The sums through the epilogue into the results."""
         c, me, waiting = self.contraction, thread(), iter(sums)
-        whole = c.n.extent % LANES == 0 and c.n.c == 1
+        whole = c.n.extent % LANES == 0 and writes_vectors(c)
         for g in range(self.tile.groups):
             for i in range(LANES):
                 number = first[0] + (index(g * SIDE) + me // SIDE) * LANES + i

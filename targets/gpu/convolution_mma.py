@@ -23,11 +23,12 @@ from stablexla.targets.gpu.convolution_windows import Windows, is_empty, windows
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
 from stablexla.targets.gpu.instructions import copy_async, i32, wide, word
 from stablexla.targets.gpu.mma_formats import CHUNK, ROW, Format, format_of
+from stablexla.targets.gpu.mma_gather import Gatherer
 from stablexla.targets.gpu.mma_loads import CHUNKS, Loader, is_doubled
-from stablexla.targets.gpu.mma_loop import Stages, WarpLoop
-from stablexla.targets.gpu.mma_plan import Plan, plan_of, sides_of
+from stablexla.targets.gpu.mma_loop import Stages
+from stablexla.targets.gpu.mma_plan import Plan, Side, plan_of, sides_of
+from stablexla.targets.gpu.tensor_cores import WAYS
 from stablexla.targets.gpu.warps import block, thread
-from stablexla.targets.gpu.wgmma_loop import GroupLoop
 
 LEAST, LEAST_DEPTH = 16, 32
 """Rows and output features, and products of a sum, from which tiles are worth it."""
@@ -47,7 +48,7 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if min(windows.rows, convolved.outputs) < LEAST or windows.depth < LEAST_DEPTH or convolved.contraction.n.c != 1:
         return None
     flat = flattened(windows)
-    if flat is None or not _fits(windows, flat, format_):
+    if flat is None or not _fits(windows, format_):
         return None
     plan = plan_of(flat, format_, chip.chip)
     if plan is None:
@@ -71,12 +72,11 @@ def flattened(windows: Windows) -> Contraction | None:
     return replace(c.contraction, batch=(group,), m=rows, n=n, k=depth)
 
 
-def _fits(windows: Windows, flat: Contraction, format_: Format) -> bool:
+def _fits(windows: Windows, format_: Format) -> bool:
+    """Whether all copies are whole."""
     c, chunk = windows.convolved, format_.chunk
     steps = [c.batch.a, c.group.a, *(d.a for d in windows.dims if d.size > 1)]
-    if c.inputs.a != 1 or c.inputs.extent % chunk or any(step % chunk for step in steps):
-        return False
-    return sides_of(flat)[1].fits(format_, windows.depth)
+    return c.inputs.a == 1 and c.inputs.extent % chunk == 0 and not any(step % chunk for step in steps)
 
 
 @dataclass
@@ -136,24 +136,29 @@ class _Block:
         plan, tiling, flat = self.plan, self.plan.tiling, self.flat
         group, column, row = split_index(block(), [plan.batches, plan.columns, plan.rows])
         first = row * tiling.rows, column * tiling.columns
-        sides, whole = sides_of(flat), flat.k.extent % plan.format.depth == 0
+        sides, whole = self._sides(), flat.k.extent % plan.format.depth == 0
         inputs, threads = self.scene.inputs, tiling.threads
         rest: tuple[Any, ...] = (threads, flat.k.extent, whole)
         left = WindowLoader(sides[0], plan.format, inputs[sides[0].number], tiling.rows, *rest, self.windows)
-        right = Loader(sides[1], plan.format, inputs[sides[1].number], tiling.columns, *rest)
+        load_right = Gatherer if sides[1].gathered else Loader
+        right = load_right(sides[1], plan.format, inputs[sides[1].number], tiling.columns, *rest)
         left.start(group * flat.batch[0].a, first[0], 0)
         right.start(group * flat.batch[0].b, first[1], 0)
         count = min(tiling.stages, max(2, plan.turns))
         stages = Stages((left, right), (0, tiling.rows * ROW), count, tiling.stage, plan.turns)
-        work = (GroupLoop if tiling.groups else WarpLoop)(tiling, plan.format, sides, self.chip)
-        sums = work.run(stages, index(0))
-        buffer = keep_sums(plan, sums, work.first, work.units)
+        work = WAYS[tiling.way](tiling, plan.format, sides, self.chip)
+        buffer = keep_sums(plan, work.pieces(work.run(stages, index(0))))
 
         def put(value: Value, number: Value, feature: Value) -> None:
             out = self.windows.row(self.scene, self.windows.pixel(number))
             self.scene.write(value, out, feature + group * flat.n.extent, max(1, value.lanes))
 
         put_tile(plan, flat, buffer, first, self._lanes(), put)
+
+    def _sides(self) -> tuple[Side, Side]:
+        """Both factors; the left one lies along k as far as one element of the window goes."""
+        left, right = sides_of(self.flat, self.plan.format)
+        return replace(left, stride_k=1, along_k=True, gathered=False), right
 
     def _lanes(self) -> int:
         """Features that are written together."""

@@ -14,7 +14,7 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.target import host_target
 from stablexla.targets.gpu import columns, contraction, loops, rows, tensor_cores, transpose  # noqa: F401  (they register)
 from stablexla.targets.gpu import skinny  # noqa: F401  (it registers)
-from stablexla.targets.gpu import attention_tiles  # noqa: F401  (it registers)
+from stablexla.targets.gpu import attention_mma, attention_tiles  # noqa: F401  (they register)
 from stablexla.targets.gpu import convolution_channels, convolution_mma, convolution_tiles, pool  # noqa: F401  (they register)
 from stablexla.targets.gpu import cholesky, fft, gather, triangular_solve  # noqa: F401  (they register)
 from stablexla.targets.gpu import random as random_  # noqa: F401  (it registers)

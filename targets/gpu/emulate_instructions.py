@@ -1,4 +1,4 @@
-"""Instructions that are written as text, on the CPU: functions of the runtime that see a thread's registers as words."""
+"""Instructions that are written as text, on the CPU: functions of the runtime that see registers as words."""
 
 from __future__ import annotations
 

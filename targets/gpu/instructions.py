@@ -129,3 +129,8 @@ def load_shared(type_: ir.Type, at: Value, offset: int, lanes: int = 1) -> list[
     shown = f"{{{registers}}}" if lanes > 1 else registers
     text = f"ld.shared{many}.b{bits} {shown}, [${lanes} + {offset}];"
     return instruction("load_shared", text, [type_] * lanes, [at], [offset, lanes, bits // 8])
+
+
+def store_shared(words: list[Value], at: Value) -> None:
+    """Sixteen bytes into shared memory."""
+    instruction("store_shared", "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", operands=[at, *words])

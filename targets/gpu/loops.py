@@ -6,6 +6,7 @@ from math import prod
 
 from stablexla.targets.cpu.emission import Value, bits_of, branch, loop
 from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.loops import in_place
 from stablexla.targets.cpu.nests import Load, Nest, Store, analyse
 from stablexla.targets.cpu.vector_body import Scope
 from stablexla.targets.gpu.arguments import thread_of
@@ -17,7 +18,7 @@ BITS = 128
 MOST_LANES = 8
 
 
-@gpu_emitter("loop", "row", "reduce", "general")
+@gpu_emitter("loop", "row", "reduce", "transpose", "general")
 def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes every kernel whose operations are all elementwise over one set of loops."""
     nest = analyse(kernel)
@@ -36,7 +37,7 @@ def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
             *places, piece = (Value(v) for v in taken_apart(item.iv.ssa, [*outer, pieces]))
             row = top.inside(dict(enumerate(places)))
             _write(nest, row, piece * lanes, lanes)
-    return Emitted(items, items)
+    return Emitted(items, items, in_place=in_place(kernel, nest))
 
 
 def lanes_of(nest: Nest) -> int:

@@ -100,7 +100,11 @@ class Reader:
             deep = offset + step * 4 * ROW + unit * self._panel
             return [load_shared(type_, base + self._places[half], deep)[0] for half in range(2)]
         deep = offset + step * 8 * ROW + unit // 2 * self._panel
-        order = [(h, k) for k in range(2) for h in range(2)] if self.is_left else [(h, k) for h in range(2) for k in range(2)]
+        order = (
+            [(h, k) for k in range(2) for h in range(2)]
+            if self.is_left
+            else [(h, k) for h in range(2) for k in range(2)]
+        )
         return [load_shared(type_, base + self._places[unit % 2 * 2 + h], deep + 4 * k * ROW)[0] for h, k in order]
 
     def columns(self, registers: Registers) -> list[Registers]:

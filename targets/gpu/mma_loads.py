@@ -1,8 +1,8 @@
 """Bringing a tile of a factor into shared memory, 16 bytes a copy, laid out so that no two readers meet in a bank.
 
 A tile is made of panels of rows of 128 bytes. Along k in memory: one panel, a row for each row of the product, and k in
-it. Else: panels of rows of the product, a row for each k. In row r, chunk c of 16 bytes stands at place c ^ (r % 8), which
-is what `wgmma` calls a swizzle of 128 bytes; for registers that are read one by one, at c ^ (2 * r % 8).
+it. Else: panels of rows of the product, a row for each k. In row r, chunk c of 16 bytes stands at c ^ (r % 8), which is
+what `wgmma` calls a swizzle of 128 bytes; for registers that are read one by one, at c ^ (2 * r % 8).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Stages:
         return [loader.source for loader in self.loaders]
 
     def start(self, to: Value, ahead: int, first: Index) -> list[Value]:
-        """Starts the copies of the first stages; `first`: where they begin along k. Returns where the next come from."""
+        """Starts the copies of the first stages, from `first` along k on. Returns where the next come from."""
         sources = self.sources()
         for number in range(ahead):
             if number < self.turns:

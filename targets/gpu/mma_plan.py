@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from stablexla.targets.cpu.contraction_match import Axis, Contraction
-from stablexla.targets.gpu.chips import generation
+from stablexla.targets.gpu.chips import generation, shared_limit
 from stablexla.targets.gpu.mma_formats import ROW, Format
 from stablexla.targets.gpu.warps import WARP
 
@@ -14,8 +14,6 @@ UNIT = 16
 """Rows, or columns, whose registers are loaded together."""
 PROCESSORS = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
 """Multiprocessors of the largest chip of a generation; what is chosen by it is right on any."""
-SHARED = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
-"""KiB that a block may share at most; others have 99."""
 ALIGNED = 1024
 """Stages that `wgmma` reads begin at a multiple of so many bytes."""
 MOST_PARTS = 16
@@ -31,37 +29,28 @@ class Side:
         number: of the kernel's input.
         extent: rows or columns of the whole product.
         stride, stride_k: elements from one of them to the next, and along k.
-        axes: strides of the batch.
+        along_k: whether neighbours along k are neighbours in shared memory.
+        gathered: whether elements are loaded one by one.
     """
 
     number: int
     extent: int
     stride: int
     stride_k: int
-    batch: tuple[int, ...]
-
-    @property
-    def along_k(self) -> bool:
-        """Whether neighbours along k are neighbours in memory."""
-        return self.stride_k == 1
-
-    def fits(self, format_: Format, depth: int) -> bool:
-        """Whether whole chunks of 16 bytes lie along one of its dimensions, none of them half outside."""
-        chunk = format_.chunk
-        if any(s % chunk for s in self.batch):
-            return False
-        if self.along_k:
-            return depth % chunk == 0 and (self.stride % chunk == 0 or self.extent == 1)
-        turns = format_.bytes >= 2
-        return turns and self.stride == 1 and self.extent % chunk == 0 and self.stride_k % chunk == 0
+    along_k: bool
+    gathered: bool
 
 
-def sides_of(c: Contraction) -> tuple[Side, Side]:
+def sides_of(c: Contraction, format_: Format) -> tuple[Side, Side]:
     """Both factors."""
 
     def side(number: int, axis: Axis, name: str) -> Side:
-        batch = tuple(getattr(b, name) for b in c.batch)
-        return Side(number, axis.extent, getattr(axis, name), getattr(c.k, name), batch)
+        stride, stride_k = getattr(axis, name), getattr(c.k, name)
+        along_k = stride_k == 1 or format_.bytes == 1
+        inner, outer = (c.k.extent, stride) if along_k else (axis.extent, stride_k)
+        steps = [inner, outer, *(getattr(b, name) for b in c.batch)]
+        whole = 1 in (stride_k, stride if format_.bytes > 1 else stride_k) and not any(s % format_.chunk for s in steps)
+        return Side(number, axis.extent, stride, stride_k, along_k, not whole)
 
     return side(c.a.number, c.m, "a"), side(c.b.number, c.n, "b")
 
@@ -153,11 +142,6 @@ class Plan:
         return self.batches * self.rows * self.columns * self.parts
 
 
-def shared_limit(chip: str) -> int:
-    """Bytes that a block may share at most."""
-    return SHARED.get(generation(chip), 99) << 10
-
-
 def plan_of(c: Contraction, format_: Format, chip: str, only: Tiling | None = None) -> Plan | None:
     """The plan that should take the least time, or None; `only`: of this tiling."""
     found = [
@@ -171,11 +155,13 @@ def plan_of(c: Contraction, format_: Format, chip: str, only: Tiling | None = No
 def _takes(tiling: Tiling, format_: Format, c: Contraction, chip: str) -> bool:
     if (tiling.way == "threads") != (format_.name == "f32"):
         return False
+    if tiling.columns > 128 and any(side.gathered for side in sides_of(c, format_)):
+        return False
     if tiling.way == "threads":
         return True
     if tiling.way == "warps":
         return format_.bytes < 8 or tiling.rows * tiling.columns <= 64 * 128
-    along_k = all(side.along_k for side in sides_of(c))
+    along_k = all(side.along_k for side in sides_of(c, format_))
     return chip == "sm_90a" and (format_.bytes == 2 or (along_k and format_.bytes < 8))
 
 

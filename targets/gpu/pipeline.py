@@ -12,6 +12,7 @@ from stablexla.targets.gpu import (  # noqa: F401  (they register passes)
     emulate,
     host_main,
     outline,
+    overlaps,
     scalars,
     to_ptx,
 )
@@ -24,7 +25,7 @@ NVVM = MAPPED | {"llvm", "nvvm"}
 
 EXPAND = "stablexla-expand-math,stablexla-expand-small-floats{{to-bf16={}}}"
 ON_DEVICE = "stablexla-carry-on-device"
-BUFFERS_OF_MAIN = "stablexla-assign-device-buffers,stablexla-scalars-on-device"
+BUFFERS_OF_MAIN = "stablexla-assign-device-buffers,stablexla-scalars-on-device,stablexla-tell-overlaps"
 # In the functions of the GPU module alone; `main` stays as it is.
 TO_NVVM = (
     "expand-strided-metadata,lower-affine,"
@@ -60,7 +61,11 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
             f"{EXPAND.format(_to_bf16(name))},stablexla-math-to-intrinsics,{attach},gpu.module({TO_NVVM})",
             NVVM,
         ),
-        Step("ptx", "stablexla-share-outside,stablexla-check-nvvm,gpu-module-to-binary{format=isa}", NVVM),
+        Step(
+            "ptx",
+            f"stablexla-share-outside,stablexla-check-nvvm{{chip={name.chip}}},gpu-module-to-binary{{format=isa}}",
+            NVVM,
+        ),
         Step("host", "stablexla-launch-gpu,cse", BUFFERS),
         Step("llvm", ",".join(TO_LLVM), LLVM),
     ]

@@ -25,7 +25,7 @@ from stablexla.targets.gpu.warps import WARP, block, shared_buffer, thread
 
 MOST_ROWS = 15
 ACCESS = 128
-BUSY = 264
+BUSY = 528
 """Blocks that keep a chip busy."""
 MOST_PARTS = 64
 LEAST_TERMS = 256
@@ -140,5 +140,3 @@ class _Block:
                 for other in range(1, work.copies):
                     total = total + load(buffer, turn.iv + other * c.m.extent * work.columns)
                 put(total, row, first + column)
-
-

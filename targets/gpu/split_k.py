@@ -1,6 +1,6 @@
-"""Products of few blocks and a long k: each part of k is summed up by blocks of its own, and added up by a second launch.
+"""Products of few blocks and a long k: blocks of their own sum up each part of k, a second launch adds the parts up.
 
-It adds the parts in their order, so that the same program gives the same numbers on every run.
+It adds them in their order, so that the same program gives the same numbers on every run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Products on tensor cores, from sm_80 on: bf16, f16, s8, u8, f64, and f32 that was rounded to tf32; and other f32.
+"""Products by tiles, from sm_80 on: bf16, f16, s8, u8, f64 and f32 rounded to tf32 on tensor cores, and other f32.
 
-`mma_plan` chooses tiles, `mma_loads` brings the factors into shared memory, `mma_loop`, `wgmma_loop` and, without tensor
-cores, `thread_loop` multiply, `contraction_store` writes. What begins or ends at no whole 16 bytes is left to other kernels.
+`mma_plan` chooses tiles, `mma_loads` brings the factors into shared memory, `mma_loop`, `wgmma_loop` and, without
+tensor cores, `thread_loop` multiply, `contraction_store` writes. A factor whose rows begin at no whole 16 bytes is
+brought by `mma_gather`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName, generation
 from stablexla.targets.gpu.contraction_store import keep_sums, keeper, lanes_for, put_tile, writer
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
-from stablexla.targets.gpu.mma_formats import Format, format_of
+from stablexla.targets.gpu.mma_formats import format_of
+from stablexla.targets.gpu.mma_gather import Gatherer
 from stablexla.targets.gpu.mma_loads import Loader
 from stablexla.targets.gpu.mma_loop import Stages, WarpLoop
 from stablexla.targets.gpu.mma_plan import Plan, plan_of, sides_of
@@ -41,7 +43,7 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     format_ = format_of(contraction) if contraction is not None else None
     if contraction is None or format_ is None or generation(chip.chip) < format_.oldest:
         return None
-    plan = plan_of(contraction, format_, chip.chip) if _is_for_them(contraction, format_) else None
+    plan = plan_of(contraction, format_, chip.chip) if _is_for_them(contraction) else None
     return None if plan is None else write(kernel, contraction, plan, chip)
 
 
@@ -55,10 +57,10 @@ def write(kernel: Kernel, c: Contraction, plan: Plan, chip: GpuName) -> Emitted:
     return launches(kernel, c, launch, plan.parts, plan.format.sums, body)
 
 
-def _is_for_them(c: Contraction, format_: Format) -> bool:
-    if c.k_outer or min(c.m.extent, c.n.extent) < LEAST or not c.k.extent or not c.batches or c.n.c != 1:
+def _is_for_them(c: Contraction) -> bool:
+    if c.k_outer or min(c.m.extent, c.n.extent) < LEAST or not c.k.extent or not c.batches:
         return False
-    return all(side.fits(format_, c.k.extent) for side in sides_of(c))
+    return c.n.c == 1
 
 
 class _Block:
@@ -76,9 +78,11 @@ class _Block:
         batch, part, first = self._place()
         frame = self.scene.frame(batch)
         start = part * (plan.turns * plan.format.depth)
-        sides = sides_of(self.c)
+        sides = sides_of(self.c, plan.format)
         loaders = tuple(
-            Loader(side, plan.format, self.scene.inputs[side.number], size, tiling.threads, self.c.k.extent, self._whole)
+            (Gatherer if side.gathered else Loader)(
+                side, plan.format, self.scene.inputs[side.number], size, tiling.threads, self.c.k.extent, self._whole
+            )
             for side, size in zip(sides, (tiling.rows, tiling.columns), strict=True)
         )
         for loader, base, row in zip(loaders, (frame.a, frame.b), first, strict=True):

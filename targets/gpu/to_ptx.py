@@ -8,6 +8,8 @@ import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.operations import walk
+from stablexla.targets.gpu.chips import DEFAULT, MOST_THREADS, shared_limit
+from stablexla.targets.gpu.selected import is_selected, name_of
 from stablexla.targets.passes import module_pass
 
 INTRINSICS = {
@@ -58,16 +60,44 @@ def share_outside(module: ir.Module) -> None:
 
 
 @module_pass("stablexla-check-nvvm", "refuses what LLVM has no instructions for, at which it would end the process")
-def check_nvvm(module: ir.Module) -> None:
-    """Raises CompileError where something is left in a GPU module that has no translation."""
+def check_nvvm(module: ir.Module, *, chip: str = DEFAULT) -> None:
+    """Raises CompileError where a GPU module has what has no translation, or a launch asks for more than the chip has.
+
+    Args:
+        chip: whose limits hold.
+    """
     left: Counter[str] = Counter()
+    texts: dict[ir.Type, str] = {}
     for view in module.body.operations:
-        if view.operation.name == "gpu.module":
-            for op in walk(view.operation):
-                if not op.name.startswith(("llvm.", "nvvm.", "gpu.module")):
-                    left[op.name] += 1
+        for op in walk(view.operation):
+            if op.name == "gpu.launch_func":
+                _check_launch(op, chip)
+            elif view.operation.name == "gpu.module" and not is_selected(op, texts):
+                left[name_of(op)] += 1
     if left:
         raise CompileError("left over: " + ", ".join(f"{name} ({count}x)" for name, count in left.items()))
+
+
+def _check_launch(op: ir.Operation, chip: str) -> None:
+    kernel = ir.SymbolRefAttr(op.attributes["kernel"]).value[-1]
+    threads, shared = _number(op.operands[3]), 0
+    segments = [int(n) for n in ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])]
+    if segments[-3]:
+        shared = _number(op.operands[6])
+    if not 0 < threads <= MOST_THREADS:
+        raise CompileError(f"{kernel}: a block has at most {MOST_THREADS} threads, not {threads}")
+    if shared > shared_limit(chip):
+        raise CompileError(
+            f"{kernel}: its blocks share {shared} bytes; those of {chip} can share {shared_limit(chip)}",
+            hint="smaller tiles, in the emitter that wrote it",
+        )
+
+
+def _number(value: ir.Value) -> int:
+    """What a constant is; 0 for other values."""
+    maker = value.owner
+    known = isinstance(maker, ir.Operation | ir.OpView) and maker.name == "arith.constant"
+    return int(ir.IntegerAttr(maker.attributes["value"]).value) if known else 0
 
 
 def ptx_of(module: ir.Module) -> str:

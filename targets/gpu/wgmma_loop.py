@@ -1,7 +1,7 @@
 """The main loop of products by `wgmma` of sm_90a: groups of four warps multiply straight from shared memory.
 
-An instruction takes 64 rows of lhs, all columns of the tile and 32 bytes along k. The next turn's instructions are given
-while those of this turn run: copies go into a stage two turns after its last use.
+An instruction takes 64 rows of lhs, all columns of the tile and 32 bytes along k. The next turn's instructions are
+given while those of this turn run: copies go into a stage two turns after its last use.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ class GroupLoop:
         registers = ", ".join(f"${i}" for i in range(n))
         kinds = f"{'s32' if f.sums == 'i32' else f.sums}.{f.name}.{f.name}"
         shape = f"m{ROWS}n{2 * n}k{STEP // f.bytes}"
-        options = ", p" + ("" if f.sums == "i32" else ", 1, 1") + (f", {turned[0]}, {turned[1]}" if f.bytes == 2 else "")
+        options = (
+            ", p" + ("" if f.sums == "i32" else ", 1, 1") + (f", {turned[0]}, {turned[1]}" if f.bytes == 2 else "")
+        )
         text = (
             "{ .reg .pred p; setp.eq.b32 p, 0, 0; "
             f"wgmma.mma_async.sync.aligned.{shape}.{kinds} {{{registers}}}, ${2 * n}, ${2 * n + 1}{options}; }}"

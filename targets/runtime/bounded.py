@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError
-from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction
+from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuFunction
 from stablexla.targets.runtime.arguments import fit, raise_wrong_count
 
 Array = npt.NDArray[Any]
@@ -32,10 +32,13 @@ class BoundedFunction:
     """
 
     def __init__(
-        self, function: CompiledFunction, parameters: Sequence[Dimensions], results: Sequence[Dimensions]
+        self,
+        function: CompiledFunction | GpuFunction,
+        parameters: Sequence[Dimensions],
+        results: Sequence[Dimensions],
     ) -> None:
         self._function, self._results = function, tuple(results)
-        self._is_of_gpu = not isinstance(function, CompiledFunction)
+        self._is_of_gpu = isinstance(function, GpuFunction)
         self._count = len(parameters)
         self._specs = function.parameters[: self._count]
         self._dynamic = [

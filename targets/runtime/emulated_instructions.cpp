@@ -107,6 +107,11 @@ EMULATED stablexla_emulated_load_shared(const uint64_t *in, uint64_t *out, char 
   }
 }
 
+// Registers: place, four words.
+EMULATED stablexla_emulated_store_shared(const uint64_t *in, uint64_t *, char *shared) {
+  for (uint64_t i = 0; i < 4; ++i) std::memcpy(shared + in[0] + 4 * i, &in[1 + i], 4);
+}
+
 // Numbers: offset, whether turned.
 EMULATED stablexla_emulated_load_matrices(const uint64_t *in, uint64_t *out, char *shared) {
   int64_t self = stablexla_emulated_self(), warp = self / 32 * 32, lane = self % 32;

@@ -115,7 +115,9 @@ dlpack::DataType dlpack_type(nb::handle dtype) {
 
 bool DeviceArray::is_ready() const {
   device().check_alive();
-  return block->written == nullptr || block->written->is_past();
+  if (block->written == nullptr) return true;
+  ContextScope scope(device());
+  return block->written->is_past();
 }
 
 void DeviceArray::wait() const {

@@ -107,6 +107,7 @@ void Device::refuse(cuda::Result result, const std::string& what) const {
 }
 
 void Device::check_alive() const {
+  check_not_forked();
   if (!is_lost()) return;
   std::lock_guard<std::mutex> lock(why_mutex_);
   throw Error("GPU " + std::to_string(number) + ": the context was lost by an earlier error, " + why_lost_,

@@ -45,11 +45,22 @@ void* find(void* library, const char* name, const std::string& path) {
 
 }  // namespace
 
+void check_not_forked() {
+  if (is_forked())
+    throw Error("this process was forked from one that had used a GPU, and cannot use it",
+                "multiprocessing.set_start_method(\"spawn\")");
+}
+
 bool is_forked() { return forked.load(std::memory_order_relaxed); }
 
 Driver::Driver(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw Error("no CUDA driver", path + ", which comes with NVIDIA's driver");
+  if (library == nullptr) {
+    const char* why = dlerror();
+    const bool is_chosen = path.find('/') != std::string::npos;
+    throw Error("no CUDA driver" + (is_chosen && why != nullptr ? std::string(": ") + why : ""),
+                is_chosen ? "STABLEXLA_CUDA_DRIVER" : path + ", which comes with NVIDIA's driver");
+  }
 #define STABLEXLA_CUDA_FIND(name, parameters) cu.name = reinterpret_cast<decltype(cu.name)>(find(library, #name, path));
   STABLEXLA_CUDA_FUNCTIONS(STABLEXLA_CUDA_FIND)
 #undef STABLEXLA_CUDA_FIND
@@ -76,14 +87,16 @@ Driver& Driver::open(const std::string& path) {
 }
 
 Driver& Driver::get() {
-  if (is_forked())
-    throw Error("this process was forked from one that had used a GPU, and cannot use it",
-                "multiprocessing.set_start_method(\"spawn\")");
+  check_not_forked();
   if (in_use == nullptr) in_use = &open(nb::cast<std::string>(cold_path("library", kSupport)()));
   return *in_use;
 }
 
-void Driver::use(const std::string& path) { in_use = path.empty() ? nullptr : &open(path); }
+void Driver::use(const std::string& path) {
+  if (!path.empty() && opened != nullptr && opened->count(path) != 0)
+    (*opened)[path].release();  // what is there yet of it goes on with it
+  in_use = path.empty() ? nullptr : &open(path);
+}
 
 Device& Driver::device(int number) {
   if (number < 0 || number >= count())

@@ -33,7 +33,7 @@ class Driver {
  public:
   // The driver that programs run on; opened at the first call, which needs the GIL. Throws Error.
   static Driver& get();
-  // From now on `get` gives the driver in this library; with "" it looks for it anew.
+  // From now on `get` gives the driver in this library, begun afresh; with "" it looks for one anew.
   static void use(const std::string& path);
 
   Device& device(int number);  // throws Error when there is none of that number
@@ -54,5 +54,6 @@ class Driver {
 
 // Whether this process was forked from one that had opened the driver, of which nothing works here then.
 bool is_forked();
+void check_not_forked();  // throws Error
 
 }  // namespace stablexla::gpu

@@ -338,16 +338,25 @@ void Function::copy_arguments(Call& call) const {
                  "copying arguments");
 }
 
-// Waits.
+// Waits. Small ones come together, through pinned memory.
 void Function::copy_results(Call& call) const {
   Device& device = *call.device;
   const std::size_t first = parameters.size() + call.program->constants.size();
-  for (std::size_t i = 0; i < results.size(); ++i)
+  const auto source = [&](std::size_t i) { return reinterpret_cast<cuda::Address>(call.data[first + i]); };
+  const bool is_small = call.results_bytes != 0 && call.results_bytes <= kSmallArgument;
+  PinnedScope pinned(call.stream, is_small ? call.results_bytes : 0);
+  if (is_small)
+    device.check(
+        device.cu.cuMemcpyDtoHAsync_v2(pinned.data(), source(0), call.results_bytes, call.stream->handle),
+        "copying results");
+  for (std::size_t i = 0; !is_small && i < results.size(); ++i)
     if (results[i].bytes != 0)
-      device.check(device.cu.cuMemcpyDtoHAsync_v2(call.host_data[i], reinterpret_cast<cuda::Address>(call.data[first + i]),
-                                                  results[i].bytes, call.stream->handle),
-                   "copying a result");
+      device.check(
+          device.cu.cuMemcpyDtoHAsync_v2(call.host_data[i], source(i), results[i].bytes, call.stream->handle),
+          "copying a result");
   call.stream->wait();
+  for (std::size_t i = 0; is_small && i < results.size(); ++i)
+    std::memcpy(call.host_data[i], pinned.data() + (call.result_offsets[i] - call.results_offset), results[i].bytes);
 }
 
 nb::list Function::launch_times(nb::sequence given) {

@@ -23,6 +23,16 @@ struct Kept {
   nb::object object;
 };
 
+// After an error nothing runs any more.
+bool is_pending(const Moment& moment) {
+  try {
+    ContextScope scope(moment.stream->device);
+    return !moment.is_past();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::vector<Kept>& kept() {
   static auto* all = new std::vector<Kept>;  // never destroyed: Python may be gone by then
   return *all;
@@ -172,8 +182,7 @@ void let_go() {
   std::vector<nb::object> gone;  // what dies may come back here
   std::size_t left = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const Moment& until = *all[i].until;
-    if (until.stream->device.cu.cuEventQuery(until.event) == cuda::kNotReady) {
+    if (is_pending(*all[i].until)) {
       std::swap(all[left++], all[i]);
       continue;
     }

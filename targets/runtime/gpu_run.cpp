@@ -90,9 +90,15 @@ void Staging::after_call() {
 }
 
 Timings::~Timings() {
-  for (const Timing& timing : all)
-    for (cuda::Event event : {timing.begin, timing.end})
-      if (event != nullptr) device->cu.cuEventDestroy_v2(event);
+  if (all.empty()) return;
+  try {
+    ContextScope scope(*device);
+    for (const Timing& timing : all)
+      for (cuda::Event event : {timing.begin, timing.end})
+        if (event != nullptr) device->cu.cuEventDestroy_v2(event);
+  } catch (const Error&) {
+    // the context is lost
+  }
 }
 
 Run::Run(LoadedProgram& program, StreamRef stream_)

@@ -1,7 +1,8 @@
 """A pytest plugin that runs other tests' programs for another target: `pytest -p tests.gpu.other_target tests/ops`.
 
-The variable TEST_TARGET names it. With PTX_FOLDER the PTX of every program is written there, and nothing is run. With
-TEST_SAMPLE=3 only the first three cases of each test are there.
+The variable TEST_TARGET names it. With TEST_SIMULATED=1 it is a GPU, whose PTX runs on the simulated driver. With
+PTX_FOLDER the PTX of every program is written there, and nothing is run. With TEST_SAMPLE=3 only the first three cases of
+each test are there.
 """
 
 from __future__ import annotations
@@ -19,8 +20,13 @@ import pytest
 import stablexla as sx
 from stablexla import api
 from tests.gpu.emulation import load_threads
+from tests.gpu.simulator import library
 
+EMULATED = "gpu:sm_80,emulated"
 load_threads()
+if os.environ.get("TEST_SIMULATED"):
+    os.environ["STABLEXLA_PTXAS"] = "none"  # the driver must get PTX
+    os.environ["STABLEXLA_CUDA_DRIVER"] = str(library())
 _compile = api.compile
 
 
@@ -32,7 +38,7 @@ def _for_other_target(program: Any, *, target: str = "cpu", **rest: Any) -> sx.E
         if folder:
             _write(Path(folder), _compile(program, target="gpu:sm_80", **rest))
             pytest.skip("compiled")
-        target = os.environ.get("TEST_TARGET", "gpu:sm_80,emulated")
+        target = os.environ.get("TEST_TARGET", "gpu:sm_80" if "TEST_SIMULATED" in os.environ else EMULATED)
     return _compile(program, target=target, **rest)
 
 

@@ -53,6 +53,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Array, ...]]] = {
     "causal": (attention(causal=True), factors(40, 40, 8, 8)),
     "odd-bias": (attention(bias=True), (*factors(9, 13, 5, 7), numbers(1, 2, 9, 13, seed=7))),
     "heads-last": (attention(heads_last=True), tuple(np.swapaxes(x, 1, 2).copy() for x in factors(20, 70, 8, 8))),
+    "bf16": (attention(element="bf16", causal=True), factors(40, 70, 16, 24, dtype=ml_dtypes.bfloat16, batch=(1, 1))),
+    "f16": (
+        attention(element="f16", bias=True),
+        (*factors(9, 65, 72, 8, dtype=np.float16, batch=(1, 1)), numbers(1, 1, 9, 65)),
+    ),
     "f64": (attention(element="f64"), factors(10, 17, 8, 8, dtype=np.float64)),
 }
 
@@ -64,4 +69,9 @@ def test_emulated(name: str) -> None:
     assert [k.path for k in executable.kernels if k.kind == "attention"] == ["emitted"]
 
 
-__all__ = ["ml_dtypes", "program"]
+@pytest.mark.parametrize("name", ["bf16", "f16"])
+def test_on_tensor_cores(name: str) -> None:
+    make, arrays = PROGRAMS[name]
+    ptx = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).ir("ptx")
+    assert ptx.count(".entry") == 1
+    assert f"mma.sync.aligned.m16n8k16.row.col.f32.{name}" in ptx

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.targets.runtime import _runtime
 from tests.comparison import assert_same
+from tests.gpu import simulator
 from tests.gpu.emulation import program
 from tests.gpu.programs import numbers, softmax
 
@@ -92,6 +94,16 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]]
     "constants": (lambda b, x: (x + b.constant(np.arange(12, dtype=np.float32)), b.constant(3)), (numbers(12),)),
     "the-same-twice": (lambda b, x: (x, x, x * 1.0), (numbers(7),)),
 }
+
+
+@pytest.fixture(scope="module")
+def simulated_gpu() -> Iterator[None]:
+    """The runtime finds two simulated GPUs, which take PTX alone."""
+    _runtime.use_cuda_driver(str(simulator.library()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STABLEXLA_PTXAS", "none")
+        yield
+    _runtime.use_cuda_driver(None)
 
 
 @pytest.fixture
@@ -214,14 +226,26 @@ class TestHostFunctions:
 
     def test_feeds(self) -> None:
         b = sx.XlaBuilder("fed")
-        token = sx.create_token(b)
-        got = sx.infeed(token, sx.f32[5])
-        put = sx.outfeed(got[0] * 2.0, got[1])
-        executable = sx.compile(b.build(got[0] + 1.0), target=CHIP)
-        assert put is not None
+        got = b.infeed(sx.f32[5])
+        sx.outfeed(got * 2.0)
+        executable = sx.compile(b.build(got + 1.0), target=CHIP)
         executable.transfer_to_infeed(numbers(5))
         assert_same(executable(), numbers(5) + 1)
         assert_same(executable.transfer_from_outfeed(), numbers(5) * 2)
+
+    def test_what_a_function_keeps_stays(self) -> None:
+        kept: list[np.ndarray[Any, Any]] = []
+
+        def keep(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            kept.append(x)
+            return x + 1
+
+        sx.register_custom_call("test_host_runs_half", keep)
+        computation = program(lambda b, x: sx.custom_call("test_host_runs_half", (x * 2.0,), sx.f32[50]), numbers(50))
+        executable = sx.compile(computation, target=CHIP)
+        executable(numbers(50))
+        executable(numbers(50, seed=1))
+        assert_same(kept[0], numbers(50) * 2)
 
 
 @pytest.mark.usefixtures("simulated_gpu", "_host_functions")

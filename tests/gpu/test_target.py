@@ -124,7 +124,6 @@ class TestTools:
         assert ended.value.code == 2
         assert said in capsys.readouterr().err
 
-
     def test_kernels_in_files(self, tmp_path: Path) -> None:
         file, made = tmp_path / "scaled.mlir", tmp_path / "scaled.ptx"
         file.write_text(scaled().text())
