@@ -42,8 +42,11 @@ class CompositeKernel:
 COMPOSITES: dict[str, CompositeKernel] = {}
 """The kernels that the lowering itself has, by name."""
 
-REGISTERED: dict[tuple[str, int], CompositeKernel] = {}
-"""Those that were registered while it runs, by name and version; they go first."""
+Key = tuple[str, int] | tuple[str, int, str]
+REGISTERED: dict[Key, CompositeKernel] = {}
+"""Those that were registered while it runs, by name and version, and the target if they are of one; they go first."""
+TARGET = "stablexla.target"
+"""Attribute of a composite: the kind of target that the program is compiled for; without it, the CPU."""
 
 
 def composite_kernel(
@@ -70,7 +73,8 @@ def kernel_of(op: Any) -> CompositeKernel | None:
     if mine is not None:
         return CompositeKernel(name, lambda shapes, attributes: True, mine.function, frozenset([version]), mine)
     shapes = [_shape(value.type) for value in op.operands]
-    for found in (REGISTERED.get((name, version)), COMPOSITES.get(name)):
+    target = str(hlo_ir.StringAttr(op.attributes[TARGET]).value) if TARGET in op.attributes else "cpu"
+    for found in (REGISTERED.get((name, version, target)), REGISTERED.get((name, version)), COMPOSITES.get(name)):
         if found is None or version not in found.versions or None in shapes:
             continue
         if found.accepts([shape for shape in shapes if shape is not None], attributes_of(op)):

@@ -51,6 +51,7 @@ def tables(kernels: Mapping[str, str]) -> str:
             "### Kinds of kernels",
             "Emitters are asked in this order; what none of them takes goes the general path.",
             _table(["kind", "emitters in `targets/gpu/`"], kinds),
+            _table(["emitter", "takes"], _emitters()),
             f"Kinds without one: {general}." if general else "Every kind has one.",
             "### Operations",
             f"Kernels of a small program of each operation, compiled for {CHIP}: the kinds of those that an emitter "
@@ -70,6 +71,13 @@ def kinds_without() -> list[str]:
 def _files(kind: str) -> str:
     names = dict.fromkeys(emitter.__module__.rpartition(".")[2] for emitter in EMITTERS[kind])
     return ", ".join(f"`{name}`" for name in names)
+
+
+def _emitters() -> list[list[str]]:
+    """What each of them takes, in its own words."""
+    found = {e.__module__.rpartition(".")[2]: e.__doc__ or "" for them in EMITTERS.values() for e in them}
+    said = {name: text.split("\n\n")[0].split() for name, text in found.items()}
+    return [[f"`{name}`", " ".join(words).removeprefix("Takes ").rstrip(".")] for name, words in sorted(said.items())]
 
 
 def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:

@@ -181,7 +181,7 @@ def _functions(data: bytes) -> list[Any]:
     """The registered functions that the program may call, by name: of what kind each is."""
     targets, kernels = custom_calls.TARGETS.copy(), composites.REGISTERED.copy()  # collecting garbage may change them
     calls = [[n, bool(t.address), bool(t.stages)] for n, t in targets.items() if mentions(n, data)]
-    return [sorted(calls), sorted([n, v] for n, v in kernels if mentions(n, data))]
+    return [sorted(calls), sorted(list(key) for key in kernels if mentions(key[0], data))]
 
 
 def _without_locations(program: XlaComputation | ir.Module) -> bytes:

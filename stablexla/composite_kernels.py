@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.compiler import compile
-from stablexla.dialects.composites import REGISTERED, CompositeKernel
+from stablexla.dialects.composites import REGISTERED, CompositeKernel, Key
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.shapes import Shape
 from stablexla.executable import Executable
@@ -35,6 +36,7 @@ def register_composite_kernel(
     *,
     accepts: Accepts | None = None,
     lowering: bool = False,
+    target: str | None = None,
 ) -> None:
     """Lets `function` compute the composite operation of this name and version, in place of its decomposition.
 
@@ -49,9 +51,12 @@ def register_composite_kernel(
         accepts: says for given shapes of the operands and attributes whether `function` is used; always, without it.
         lowering: `function` is a lowering rule instead, which writes upstream MLIR: it is called with a
             `LoweringContext` and the lowered operands, as those of the folder lowering/ are.
+        target: "cpu" or "gpu", of whose programs alone it is a part; it then goes before one that is for both. A
+            function that is called runs on the host, so that only lowering rules are there for "gpu" alone.
 
     Raises:
         TypeError: a name that is no text, a version that is no number, or what is no function.
+        ValueError: there is no such target, or a function that is called is meant for "gpu" alone.
 
     Source: `CompositeCall` of XLA's operation semantics.
 
@@ -67,8 +72,13 @@ def register_composite_kernel(
         raise TypeError(f"a composite has a name and the number of a version, not {name!r} and {version!r}")
     if not callable(function):
         raise TypeError(f"{function!r} is no function")
+    if target not in (None, "cpu", "gpu"):
+        raise ValueError(f"a composite's kernel is for the target 'cpu' or 'gpu', not {target!r}")
+    if target == "gpu" and not lowering:
+        raise ValueError("a function that is called runs on the host: for 'gpu' alone there are lowering rules")
     rule = function if lowering else partial(call_of_host, name, version)
-    REGISTERED[name, version] = CompositeKernel(name, accepts or accept_all, rule, frozenset([version]), function)
+    made = CompositeKernel(name, accepts or accept_all, rule, frozenset([version]), function)
+    REGISTERED[_key(name, version, target)] = made
 
 
 def accept_all(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> bool:
@@ -76,9 +86,13 @@ def accept_all(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> bool:
     return True
 
 
-def unregister_composite_kernel(name: str, version: int) -> None:
-    """Takes back what `register_composite_kernel` did; nothing happens when there is no such kernel."""
-    REGISTERED.pop((name, version), None)
+def unregister_composite_kernel(name: str, version: int, *, target: str | None = None) -> None:
+    """Takes back what `register_composite_kernel` did for a target, or for all; without such a kernel, nothing."""
+    REGISTERED.pop(_key(name, version, target), None)
+
+
+def _key(name: str, version: int, target: str | None) -> Key:
+    return (name, version) if target is None else (name, version, target)
 
 
 def check_composite_kernel(
@@ -89,6 +103,7 @@ def check_composite_kernel(
     atol: float = 1e-6,
     seed: int = 0,
     options: CompileOptions | None = None,
+    target: str = "cpu",
 ) -> dict[str, str]:
     """Runs a program twice, with the kernels of its composites and with their decompositions, and compares.
 
@@ -99,6 +114,7 @@ def check_composite_kernel(
         atol: and how far in any case.
         seed: of the random arrays.
         options: how to compile.
+        target: what for.
 
     Returns:
         `Executable.composites`: which way each composite went.
@@ -113,11 +129,11 @@ def check_composite_kernel(
     {'doc.twice v0': 'kernel'}
     """
     options = options or CompileOptions()
-    executable = compile(program, options=options)
+    executable = compile(program, target=target, options=options)
     ways = executable.composites
     if not any("kernel" in way for way in ways.values()):
         raise AssertionError(f"{executable.name}: no composite has a kernel; they went: {ways}")
-    decomposed = compile(program, options=_decomposing(options))
+    decomposed = compile(program, target=target, options=_decomposing(options, target))
     given = _random(executable, seed) if arguments is None else arguments
     results = zip(executable.execute(given), decomposed.execute(given), strict=True)
     for number, (actual, wanted) in enumerate(results):
@@ -125,12 +141,12 @@ def check_composite_kernel(
     return ways
 
 
-def _decomposing(options: CompileOptions) -> CompileOptions:
+def _decomposing(options: CompileOptions, target: str) -> CompileOptions:
     """The options with a pipeline that keeps no composite."""
-    pipeline = options.pipeline or find_target("cpu").pipeline(options)
+    pipeline = options.pipeline or find_target(target).pipeline(options)
     for step in pipeline:
         if _DECOMPOSE in step.passes:
-            passes = step.passes.replace(_DECOMPOSE, _DECOMPOSE + "{all=true}")
+            passes = re.sub(_DECOMPOSE + r"(\{[^}]*\})?", _DECOMPOSE + "{all=true}", step.passes)
             return replace(options, pipeline=pipeline.with_step(step.name, passes))
     raise CompileError(f"the pipeline has no {_DECOMPOSE}, so that nothing can be compared")
 

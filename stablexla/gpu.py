@@ -27,6 +27,7 @@ __all__ = [
     "put",
     "release_memory",
     "stream",
+    "synchronize",
 ]
 
 
@@ -198,6 +199,15 @@ def memory(device: int = 0) -> GpuMemory:
         ExecutionError: there is no such GPU, or its context was lost.
     """
     return GpuMemory(**_runtime.gpu_memory(device))
+
+
+def synchronize(device: int = 0) -> None:
+    """Waits for all that runs on a GPU, on all streams.
+
+    Raises:
+        ExecutionError: there is no such GPU, or a program on it failed.
+    """
+    _runtime.synchronize_gpu(device)
 
 
 def release_memory(device: int = 0) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
-from stablexla.dialects.composites import kernel_of, name_and_version
+from stablexla.dialects.composites import TARGET, kernel_of, name_and_version
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.targets.passes import module_pass
 
@@ -26,10 +26,17 @@ LARGEST = 4_000_000
     "turns composite operations into calls of their decompositions, except those that have a kernel; all=true: all",
     side="stablehlo",
 )
-def decompose_composites(module: hlo_ir.Module, *, all: bool = False) -> None:
-    """Notes on the module which way each composite went."""
+def decompose_composites(module: hlo_ir.Module, *, all: bool = False, target: str = "cpu") -> None:
+    """Notes on the module which way each composite went.
+
+    Args:
+        all: keeps none.
+        target: whose kernels are asked for, as `register_composite_kernel` names it.
+    """
     ways = noted_ways(module)
     for op in operations_of(module, "stablehlo.composite"):
+        with module.context:
+            op.attributes[TARGET] = hlo_ir.StringAttr.get(target)
         kept = not all and kernel_of(op) is not None
         title = "{} v{}".format(*name_and_version(op))
         way = "kernel" if kept else "decomposition"

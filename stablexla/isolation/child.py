@@ -163,8 +163,8 @@ def _register(custom_calls: Mapping[str, str], composites: list[list[Any]]) -> N
     HANDLERS["ffi"] = lambda host, call, outputs: _elsewhere
     rules.unregister_all()  # those that hold come with the options
     REGISTERED.clear()
-    for name, version in composites:
-        register_composite_kernel(name, version, _elsewhere)
+    for name, version, *target in composites:
+        register_composite_kernel(name, version, _elsewhere, target=target[0] if target else None)
 
 
 def _elsewhere(*arguments: object, **keywords: object) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from stablexla.composite_kernels import accept_all
-from stablexla.dialects.composites import CompositeKernel
+from stablexla.dialects.composites import CompositeKernel, Key
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.dialects.rules import LoweringRule
 from stablexla.lowering.composites import call_of_host
@@ -73,21 +73,21 @@ def _not_there(what: str) -> UnsupportedError:
 
 
 def sendable_composites(
-    registered: dict[tuple[str, int], CompositeKernel], program: Callable[[], bytes]
+    registered: dict[Key, CompositeKernel], program: Callable[[], bytes]
 ) -> list[list[Any]]:
-    """Name and version of the registered kernels for composites; `program` gives the program's bytes.
+    """Name, version and maybe target of the registered kernels for composites; `program` gives the program's bytes.
 
     Raises:
         UnsupportedError: the program may use one whose function has to be asked while it is compiled.
     """
     found = []
-    for (name, version), kernel in registered.copy().items():
+    for key, kernel in registered.copy().items():
         is_called = isinstance(kernel.rule, partial) and kernel.rule.func is call_of_host
         if is_called and kernel.accepts is accept_all:
-            found.append([name, version])
-        elif mentions(name, program()):
+            found.append(list(key))
+        elif mentions(key[0], program()):
             raise UnsupportedError(
-                f"compiling in another process: the kernel that is registered for {name!r} cannot be handed over",
+                f"compiling in another process: the kernel that is registered for {key[0]!r} cannot be handed over",
                 hint="compile with isolated=False",
             )
     return found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import mlir.ir as ir
 from mlir.dialects import memref
 
 from stablexla.lowering.kernels import KIND
 from stablexla.targets.cpu.assign import BufferedMain
 from stablexla.targets.cpu.buffers import BufferAssignment
+from stablexla.targets.gpu.host_calls import functions_of_host
 from stablexla.targets.gpu.scalars import readers_of
 from stablexla.targets.passes import module_pass
 
@@ -33,16 +36,29 @@ class DeviceAssignment(BufferAssignment):
 class DeviceMain(BufferedMain):
     """A `main` of the host for buffers of the device."""
 
+    def __init__(self, assignment: BufferAssignment, num_threads: int, on_host: Collection[str]) -> None:
+        super().__init__(assignment, num_threads)
+        self._on_host = on_host
+
     def _copy_whole(self, source: ir.Value, target: ir.Value) -> None:
         memref.copy(source, target)
 
+    def _share(self, call: ir.Operation, items: int, grain: int) -> None:
+        """Threads of the host share what runs there."""
+        if ir.FlatSymbolRefAttr(call.attributes["callee"]).value in self._on_host:
+            super()._share(call, items, grain)
+
 
 @module_pass("stablexla-assign-device-buffers", "gives each array of main a buffer on the device, as on the CPU")
-def assign_device_buffers(module: ir.Module) -> None:
-    """Rewrites `main` and drops the kernels' functions on tensors."""
+def assign_device_buffers(module: ir.Module, *, num_threads: int = 1) -> None:
+    """Rewrites `main` and drops the kernels' functions on tensors.
+
+    Args:
+        num_threads: as for `stablexla-assign-buffers`, for calls of functions that run on the host.
+    """
     with module.context, ir.Location.unknown():
         assignment = DeviceAssignment(module)
-        DeviceMain(assignment, 1).write()
+        DeviceMain(assignment, num_threads, functions_of_host(module)).write()
         assignment.main.erase()
         for view in list(module.body.operations):
             if KIND in view.operation.attributes:

@@ -36,7 +36,8 @@ class GpuCode:
         """What the driver loads for a device of a chip, as "sm_90"; the PTX for "".
 
         Raises:
-            CompileError: the device cannot run it.
+            ExecutionError: the device cannot run it.
+            CompileError: ptxas refuses it.
         """
         return image_of(self.ptx, self.chip, chip)
 

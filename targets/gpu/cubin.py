@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from stablexla.dialects.errors import CompileError
+from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.targets.gpu.chips import generation
 from stablexla.targets.knobs import knobs
 
@@ -66,7 +66,8 @@ def image_of(ptx: str, made_for: str, chip: str) -> bytes:
         chip: the device's, as "sm_90"; "" for the PTX itself.
 
     Raises:
-        CompileError: the device cannot run the PTX; ptxas refuses it.
+        ExecutionError: the device cannot run the PTX.
+        CompileError: ptxas refuses it.
     """
     if chip:
         check_chip(made_for, chip)
@@ -76,10 +77,10 @@ def image_of(ptx: str, made_for: str, chip: str) -> bytes:
 
 
 def check_chip(made_for: str, chip: str) -> None:
-    """Raises CompileError where a device of one chip cannot run PTX for another."""
+    """Raises ExecutionError where a device of one chip cannot run PTX for another."""
     fits = generation(made_for) == generation(chip) if made_for[-1:].isalpha() else True
     if not fits or generation(made_for) > generation(chip):
-        raise CompileError(
+        raise ExecutionError(
             f"the program was compiled for {made_for}, which a GPU of {chip} cannot run",
             hint='target="gpu" takes the chip of the GPU that is there',
         )

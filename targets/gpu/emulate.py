@@ -15,13 +15,12 @@ from stablexla.targets.cpu.parallel import PARALLEL_FOR
 from stablexla.targets.cpu.symbols import declare
 from stablexla.targets.gpu.emitters import Launch
 from stablexla.targets.gpu.emulate_instructions import Instructions
-from stablexla.targets.gpu.emulate_mma import emulate_mma
 from stablexla.targets.gpu.instructions import NAME
 from stablexla.targets.passes import module_pass
 
 _IDS = ("gpu.block_id", "gpu.thread_id", "gpu.grid_dim", "gpu.block_dim")
 _AXES = ("x", "y", "z")
-_TOGETHER = ("gpu.barrier", "gpu.shuffle", "gpu.dynamic_shared_memory", "nvvm.mma.sync")
+_TOGETHER = ("gpu.barrier", "gpu.shuffle", "gpu.dynamic_shared_memory")
 THREADS, BARRIER, SHUFFLE = (f"stablexla_emulated_{name}" for name in ("threads", "barrier", "shuffle"))
 
 
@@ -97,9 +96,6 @@ def _replace(function: ir.Operation, op: ir.Operation, numbers: list[ir.Value], 
     elif op.name == "gpu.shuffle":
         name = declare(function, SHUFFLE, [i32, i32], [i32])
         op.results[0].replace_all_uses_with(func.CallOp([i32], name, list(op.operands)[:2]).results[0])
-    elif op.name == "nvvm.mma.sync":
-        emulate_mma(function, op)
-        return
     elif op.name == "gpu.dynamic_shared_memory":
         for use in list(op.results[0].uses):
             view = use.owner.operation

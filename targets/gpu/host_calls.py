@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 import mlir.ir as ir
 from mlir.dialects import arith, func
 
+from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.cpu.symbols import declare, pointer_to, pointer_type
@@ -32,6 +33,17 @@ def note_access(kernel: Kernel, emitted: Emitted) -> None:
             view.operation.attributes[ACCESS] = ir.DenseI64ArrayAttr.get(row)
 
 
+def functions_of_host(module: ir.Module | ir.Operation) -> dict[str, list[int]]:
+    """The functions of a module that run on the host, and what each does with its arguments."""
+    return {
+        ir.StringAttr(view.operation.attributes["sym_name"]).value: [
+            int(n) for n in ir.DenseI64ArrayAttr(view.operation.attributes[ACCESS])
+        ]
+        for view in module.operation.regions[0].blocks[0].operations
+        if ACCESS in view.operation.attributes
+    }
+
+
 def is_host_call(op: ir.Operation, functions: Collection[str]) -> bool:
     """Whether an operation calls one of the functions."""
     return op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value in functions
@@ -47,13 +59,7 @@ class HostCalls:
 
     def __init__(self, main: ir.Operation) -> None:
         self._main = main
-        self.functions = {
-            ir.StringAttr(view.operation.attributes["sym_name"]).value: [
-                int(n) for n in ir.DenseI64ArrayAttr(view.operation.attributes[ACCESS])
-            ]
-            for view in main.parent.regions[0].blocks[0].operations
-            if ACCESS in view.operation.attributes
-        }
+        self.functions = functions_of_host(main.parent)
         self.on_host: dict[ir.Value, ir.Value] = {}
 
     def forget(self) -> None:
@@ -68,7 +74,9 @@ class HostCalls:
             if how != NOTHING:
                 done[value] = done.get(value, NOTHING) | how
         copies = {value: self._on_host(value, bool(how & READS)) for value, how in done.items()}
-        func.CallOp([], op.attributes["callee"], [copies.get(v, v) for v in op.operands])
+        call = func.CallOp([], op.attributes["callee"], [copies.get(v, v) for v in op.operands])
+        if PARALLEL_GRAIN in op.attributes:
+            call.operation.attributes[PARALLEL_GRAIN] = op.attributes[PARALLEL_GRAIN]
         written = [value for value, how in done.items() if how & WRITES]
         self._bring_back(written, copies)
         op.erase()

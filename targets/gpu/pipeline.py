@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.pipeline import BUFFERS, TENSOR, cpu_pipeline
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.gpu import (  # noqa: F401  (they register passes)
     assign,
     attention_find,
     carried,
+    denormals,
     emit,
     emulate,
     host_main,
     outline,
     overlaps,
     scalars,
+    sink_conversions,
     to_ptx,
 )
 from stablexla.targets.gpu.chips import GpuName, generation
@@ -25,7 +28,9 @@ NVVM = MAPPED | {"llvm", "nvvm"}
 
 EXPAND = "stablexla-expand-math,stablexla-expand-small-floats{{to-bf16={}}}"
 ON_DEVICE = "stablexla-carry-on-device"
-BUFFERS_OF_MAIN = "stablexla-assign-device-buffers,stablexla-scalars-on-device,stablexla-tell-overlaps"
+BUFFERS_OF_MAIN = (
+    "stablexla-assign-device-buffers{{num-threads={}}},stablexla-scalars-on-device,stablexla-tell-overlaps"
+)
 # In the functions of the GPU module alone; `main` stays as it is.
 TO_NVVM = (
     "expand-strided-metadata,lower-affine,"
@@ -39,13 +44,17 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
     """The steps that take a StableHLO module to PTX for a chip, or to the CPU, when it is emulated."""
     common = cpu_pipeline(CompileOptions()).up_to("kernels").steps
     kernels = common[-1].passes.replace("stablexla-find-attention", "stablexla-find-gpu-attention")
+    kernels = kernels.replace("stablexla-group", "stablexla-sink-conversions,stablexla-group")
     level = 3 if options.opt_level is None else options.opt_level
     tensor = common[-2].passes.replace(LOWER, f"{LOWER}{{whole-sorts=true}}")
+    program = common[-3].passes.replace("decompose-composites", "decompose-composites{target=gpu}")
+    main = BUFFERS_OF_MAIN.format(1 if name.emulated else CpuOptions.of(options).most_threads)
     steps = [
-        *common[:-2],
+        *common[:-3],
+        Step("stablehlo", program),
         Step("tensor", tensor, TENSOR),
         Step("kernels", kernels, TENSOR),
-        Step("buffers", f"{ON_DEVICE},stablexla-map-kernels{{{_options(name)}}},{BUFFERS_OF_MAIN}", MAPPED),
+        Step("buffers", f"{ON_DEVICE},stablexla-map-kernels{{{_options(name)}}},{main}", MAPPED),
         Step("gpu", "stablexla-outline-gpu,canonicalize,cse", MAPPED),
     ]
     if name.emulated:
@@ -55,6 +64,7 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
         ]
         return Pipeline(str(name), steps)
     attach = f"nvvm-attach-target{{chip={name.chip} features=+ptx{name.ptx} O={level}}}"
+    flush = "stablexla-flush-denormals," if options.flush_denormals else ""
     steps += [
         Step(
             "nvvm",
@@ -63,7 +73,7 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
         ),
         Step(
             "ptx",
-            f"stablexla-share-outside,stablexla-check-nvvm{{chip={name.chip}}},gpu-module-to-binary{{format=isa}}",
+            f"{flush}stablexla-share-outside,stablexla-check-nvvm{{chip={name.chip}}},gpu-module-to-binary{{format=isa}}",
             NVVM,
         ),
         Step("host", "stablexla-launch-gpu,cse", BUFFERS),

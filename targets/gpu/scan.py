@@ -1,4 +1,7 @@
-"""Scans with any computation of elements, along any dimension and from either end of it."""
+"""Scans with any computation of elements, along any dimension and from either end of it.
+
+What is not known to be associative is computed one element after the other, a line by each thread.
+"""
 
 from __future__ import annotations
 
@@ -16,4 +19,4 @@ def emit_scan(kernel: Kernel, chip: GpuName) -> Emitted | None:
     plan = Plan.of(kernel)
     if plan is None:
         return None
-    return emit_lines(plan) if plan.inner == 1 else emit_columns(plan)
+    return emit_lines(plan) if plan.inner == 1 and plan.associative else emit_columns(plan)

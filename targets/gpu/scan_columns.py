@@ -22,7 +22,7 @@ def emit_columns(plan: Plan) -> Emitted:
     """A thread for each line, or for each part of it."""
     lines = plan.outer * plan.inner
     parts = min(-(-ENOUGH // lines), plan.extent // LEAST)
-    if parts < 2:
+    if parts < 2 or not plan.associative:
         with thread_of(plan.kernel, Launch.for_items(lines)) as arguments, _items(lines) as item:
             columns = _Columns(plan, arguments)
             outer, column = _apart(item.iv, [plan.outer, plan.inner])

@@ -63,6 +63,12 @@ class Plan:
         )
 
     @property
+    def associative(self) -> bool:
+        """Whether parts may be computed by themselves: of one known operation, or where it is promised."""
+        config = self.kernel.config
+        return bool(config["computation"]) or "returned" in config
+
+    @property
     def widest(self) -> int:
         """Bits of the widest element."""
         return max(map(bits_of, self.elements))

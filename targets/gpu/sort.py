@@ -13,11 +13,13 @@ import mlir.ir as ir
 from mlir.dialects import gpu
 
 from stablexla.targets.cpu.emission import (
+    Index,
     Value,
     bits_of,
     cast_index,
     index,
     load,
+    loop,
     maximum,
     minimum,
     select,
@@ -178,16 +180,16 @@ class _Block:
         slot = thread() * EACH
         *_, local, valid = self._tile(tiles, slot)
         self._sort_own(slot, local, valid)
-        width, longest = EACH, min(tiles.size, tiles.length)
-        while width < longest:
-            gpu.barrier()
-            start = minimum(local // (2 * width) * (2 * width), valid)
-            middle, end = minimum(start + width, valid), minimum(start + 2 * width, valid)
+        gpu.barrier()
+        bits = EACH.bit_length()
+        with loop(bits, (min(tiles.size, tiles.length) - 1).bit_length() + 1) as level:
+            width = index(1) << (level.iv - 1)
+            start = minimum((local >> level.iv) << level.iv, valid)
+            middle, end = minimum(start + width, valid), minimum(start + width * 2, valid)
             base = slot - local
             runs = Runs(base + start, middle - start, base + middle, end - middle)
-            self._merge_own(runs, minimum(local, end) - start, width, slot)
-            width *= 2
-        gpu.barrier()
+            self._merge_own(runs, minimum(local, end) - start, level.iv, slot)
+            gpu.barrier()
         for turn in range(EACH):
             slot = thread() + turn * self.threads
             row, tile, local, valid = self._tile(tiles, slot)
@@ -216,9 +218,9 @@ class _Block:
         for n, values in enumerate(own):
             self.put(values, slot + n)
 
-    def _merge_own(self, runs: Runs, before: Value, width: int, slot: Value) -> None:
+    def _merge_own(self, runs: Runs, before: Value, turns: Index, slot: Value) -> None:
         """A thread's part of two runs, in their place; all threads have read before any writes."""
-        made = merged(self.elements, self.read, runs, before, width)
+        made = merged(self.elements, self.read, runs, before, turns)
         gpu.barrier()
         for n, values in enumerate(made):
             self.put(values, slot + n)
@@ -240,7 +242,7 @@ class _Block:
             return [load(source, at) for source in sources]
 
         mine = select((thread() % 2).eq(0), low, high)
-        found = cut(self.elements, read, runs, mine, width)
+        found = cut(self.elements, read, runs, mine, width.bit_length())
         with when(thread().lt(2)):
             store(cast_index(found, self.cuts.element), self.cuts, thread())
         gpu.barrier()
@@ -256,7 +258,7 @@ class _Block:
         gpu.barrier()
         slot = thread() * EACH
         inside = Runs(index(0), left_count, left_count, count - left_count)
-        self._merge_own(inside, minimum(slot, count), min(width, slots), slot)
+        self._merge_own(inside, minimum(slot, count), slots.bit_length(), slot)
         gpu.barrier()
         for turn in range(EACH):
             slot = thread() + turn * self.threads

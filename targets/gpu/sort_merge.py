@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.cpu.emission import Value, constant, index, loop, maximum, minimum, select
+from stablexla.targets.cpu.emission import Index, Value, constant, index, loop, maximum, minimum, select
 from stablexla.targets.gpu.sort_plan import EACH, Elements, Values
 
 
@@ -28,15 +28,15 @@ class Runs:
 Read = Callable[[Value], Values]
 
 
-def cut(elements: Elements, read: Read, runs: Runs, before: Value, most: int) -> Value:
+def cut(elements: Elements, read: Read, runs: Runs, before: Value, turns: Index) -> Value:
     """How many of the left run are among the first `before` elements of the merged runs.
 
     Args:
-        most: elements that the left run has at most.
+        turns: as many bits as the number of the left run's elements has.
     """
     low = maximum(before - runs.right_count, 0)
     high = minimum(before, runs.left_count)
-    with loop(0, most.bit_length(), 1, [low, high]) as turn:
+    with loop(0, turns, 1, [low, high]) as turn:
         low, high = turn.args
         going = low.lt(high)
         middle = (low + high) // 2
@@ -48,9 +48,9 @@ def cut(elements: Elements, read: Read, runs: Runs, before: Value, most: int) ->
     return turn.results[0]
 
 
-def merged(elements: Elements, read: Read, runs: Runs, before: Value, most: int) -> list[Values]:
+def merged(elements: Elements, read: Read, runs: Runs, before: Value, turns: Index) -> list[Values]:
     """The next elements of the merged runs after the first `before`; behind the last one anything."""
-    left = cut(elements, read, runs, before, most)
+    left = cut(elements, read, runs, before, turns)
     right = before - left
     one, other = _next(read, runs, left, right, taken=None)
     made = []

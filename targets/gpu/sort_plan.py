@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
@@ -71,28 +70,18 @@ _Sides = tuple[tuple[ir.Value, int], ...]
 
 
 def _comparison(kernel: Kernel) -> tuple[ir.Value, bool, _Sides, _Sides] | None:
-    """Reads the loop that moves an element past its neighbour."""
+    """Reads where an element passes its neighbour, or not: first all arrays get the one, and then the other."""
     count = len(kernel.results)
-    for op in walk(kernel.func.operation):
-        if op.name != "scf.for":
-            continue
-        operations = [view.operation for view in op.regions[0].blocks[0].operations]
-        reads = [inner for inner in operations if inner.name == "tensor.extract"]
-        writes = [inner for inner in operations if inner.name == "tensor.insert"]
-        if len(reads) == len(writes) == 2 * count:
-            return _sides(op.regions[0].blocks[0], reads, writes)
-    return None
-
-
-def _sides(
-    block: ir.Block, reads: Sequence[ir.Operation], writes: Sequence[ir.Operation]
-) -> tuple[ir.Value, bool, _Sides, _Sides] | None:
-    arrays, at = list(block.arguments)[1:], reads[0].operands[1]
+    writes = [op for op in walk(kernel.func.operation) if op.name == "tensor.insert" and _is_chosen(op.operands[0])]
+    if len(writes) != 2 * count:
+        return None
+    arrays, at = [op.operands[1] for op in writes[:count]], writes[0].operands[2]
     sides: dict[bool, list[tuple[ir.Value, int]]] = {True: [], False: []}
-    for read in reads:
-        sides[read.operands[1] == at].append((read.results[0], arrays.index(read.operands[0])))
+    for read in walk(kernel.func.operation):
+        if read.name == "tensor.extract" and read.operands[0] in arrays:
+            sides[read.operands[1] == at].append((read.results[0], arrays.index(read.operands[0])))
     chosen = defining(writes[0].operands[0])
-    if chosen is None or chosen.name != "arith.select" or writes[0].operands[2] != at:
+    if chosen is None or any(len(side) != count for side in sides.values()):
         return None
     condition, first = chosen.operands[0], chosen.operands[1]
     given = {value for side in sides.values() for value, _ in side}
@@ -100,6 +89,11 @@ def _sides(
         return None
     negated = any(value == first for value, _ in sides[True])
     return condition, negated, tuple(sides[True]), tuple(sides[False])
+
+
+def _is_chosen(value: ir.Value) -> bool:
+    maker = defining(value)
+    return maker is not None and maker.name == "arith.select"
 
 
 class Elements:

@@ -1,7 +1,8 @@
 """Triangular systems, a block for each matrix and some right-hand sides: tiles of unknowns, each after those before it.
 
 With m for op(a) or its transpose, and x for the solution or its transpose, x_i is b_i less the sum over k of
-m_ik * x_k, divided by m_ii, for the k whose x_k is known already. Unknowns are numbered in the order in which they become known.
+m_ik * x_k, divided by m_ii, for the k whose x_k is known already. Unknowns are numbered in the order in which they
+become known.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ struct Block {
   std::vector<ucontext_t> fibers;
   std::vector<char *> stacks;
   std::vector<int32_t> slots;
-  std::vector<float> numbers;
   std::vector<uint64_t> words;
   std::vector<bool> done;
   int64_t current = 0;
@@ -44,7 +43,6 @@ extern "C" __attribute__((visibility("default"))) void stablexla_emulated_thread
   block = &own;
   own.fibers.resize(n);
   own.slots.resize(n);
-  own.numbers.resize(n * 12);
   own.words.resize(n * kWords);
   own.done.assign(n, false);
   own.task = task;
@@ -93,26 +91,4 @@ extern "C" __attribute__((visibility("default"))) int32_t stablexla_emulated_shu
   int32_t found = mine->slots[self ^ offset];
   stablexla_emulated_barrier();
   return found;
-}
-
-// mma.sync of 16 x 8 x 16: `a`, `b` and `c` are the numbers in the calling thread's registers; `c` takes the sums.
-extern "C" __attribute__((visibility("default"))) void stablexla_emulated_mma(const float *a, const float *b, float *c) {
-  Block *mine = block;
-  int64_t self = mine->current, warp = self / 32 * 32;
-  float *own = &mine->numbers[self * 12];
-  for (int i = 0; i < 8; ++i) own[i] = a[i];
-  for (int i = 0; i < 4; ++i) own[8 + i] = b[i];
-  stablexla_emulated_barrier();
-  for (int i = 0; i < 4; ++i) {
-    int64_t lane = self - warp, row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
-    float sum = c[i];
-    for (int64_t k = 0; k < 16; ++k) {
-      // Where the numbers of row and k, and of k and column, are: thread, and place among its registers.
-      int64_t in_a = row % 8 * 4 + k % 8 / 2, at_a = k % 2 + 2 * (row / 8) + 4 * (k / 8);
-      int64_t in_b = column * 4 + k % 8 / 2, at_b = 8 + k % 2 + 2 * (k / 8);
-      sum += mine->numbers[(warp + in_a) * 12 + at_a] * mine->numbers[(warp + in_b) * 12 + at_b];
-    }
-    c[i] = sum;
-  }
-  stablexla_emulated_barrier();
 }

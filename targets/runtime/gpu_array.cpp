@@ -151,6 +151,25 @@ nb::object DeviceArray::to_host() const {
   return array;
 }
 
+DeviceArray DeviceArray::copy() const {
+  device().check_alive();
+  const StreamRef stream = current_stream(device());
+  const StreamRef home = stream->is_ours ? stream : device().default_stream();
+  const MomentRef written = block->written;
+  const std::string purpose = "a copy of " + spec.text();
+  BlockRef made;
+  with_memory(device(), [&](ReleasedGil&) {
+    made = std::make_shared<Block>(device(), device().memory().take(spec.bytes, *home, purpose), spec.bytes, home);
+    if (spec.bytes == 0) return;
+    if (written != nullptr) home->wait_for(written->event);
+    device().check(device().cu.cuMemcpyDtoDAsync_v2(made->address, address(), spec.bytes, home->handle),
+                   "copying on the device");
+    made->written = device().record(home);
+  });
+  if (made->written != nullptr) block->note_use(made->written);
+  return {spec, made};
+}
+
 nb::object DeviceArray::to_dlpack(nb::object number, bool is_versioned) const {
   const std::optional<cuda::Stream> stream = stream_of_number(number);
   device().check_alive();

@@ -23,6 +23,7 @@ class DeviceArray {
   void wait() const;  // with the GIL, which is released meanwhile
   bool is_ready() const;
   nb::object to_host() const;  // a numpy array
+  DeviceArray copy() const;    // on the same device; does not wait
   // For others. `stream` is theirs, as DLPack numbers it; work queued there later comes after this array is computed.
   nb::object to_dlpack(nb::object stream, bool is_versioned) const;
   std::string repr() const;

@@ -114,8 +114,9 @@ void bind_function(nb::module_& m) {
            "lay on the device.")
       .def("execute_replicated",
            [](const Function& self, nb::args, nb::kwargs) {
-             throw gpu::Error(self.name + ": a program for a GPU is run by one device", "executable.execute(arguments)");
+             throw gpu::Error(self.name + ": programs for several devices do not run on GPUs yet");
            })
+      .def("refuse", [](const Function&, nb::args) {}, "There are no other processes to be told.")
       .def("launch_times", &Function::launch_times, "arguments"_a,
            "Calls the program once: the name of the kernel and the microseconds of each launch, in their order.")
       .def("seed", &Function::seed, "number"_a, "From now on random keys are those of this number, anew.")
@@ -156,6 +157,7 @@ void bind_array(nb::module_& m) {
            },
            "Waits until its elements are computed, and gives it back. Raises ExecutionError when that failed.")
       .def("copy_to_host", &DeviceArray::to_host, "A numpy array with its elements. Waits for them.")
+      .def("copy", &DeviceArray::copy, "Another array on the same GPU with the same elements. Does not wait for them.")
       .def("__array__",
            [](nb::handle_t<DeviceArray> self, nb::object dtype, nb::object copy) {
              return cold_path("as_numpy", "stablexla.targets.runtime.gpu_arrays")(self, dtype, copy);
@@ -256,7 +258,7 @@ nb::dict memory_of(int number) {
   return found;
 }
 
-void release_memory(int number) {
+void synchronize(int number) {
   gpu::Device& device = gpu::Driver::get().device(number);
   device.check_alive();
   {
@@ -265,6 +267,11 @@ void release_memory(int number) {
     device.check(device.cu.cuCtxSynchronize(), "waiting for all programs");
   }
   gpu::let_go();
+}
+
+void release_memory(int number) {
+  synchronize(number);
+  gpu::Device& device = gpu::Driver::get().device(number);
   ReleasedGil released;
   gpu::ContextScope scope(device);
   device.memory().release();
@@ -289,6 +296,7 @@ void bind_gpu(nb::module_& m) {
   m.def("gpu_count", [] { return gpu::Driver::get().count(); }, "How many GPUs there are.");
   m.def("describe_gpu", &describe, "device"_a, "What a GPU is; makes no context there.");
   m.def("gpu_memory", &memory_of, "device"_a, "What the memory of a GPU holds, in bytes.");
+  m.def("synchronize_gpu", &synchronize, "device"_a, "Waits for all programs on a GPU.");
   m.def("release_gpu_memory", &release_memory, "device"_a, "Gives back what nobody uses, after waiting for all programs.");
   m.def("put_on_gpu", &gpu::put, "array"_a, "device"_a, "An array in a GPU's memory.");
 }

@@ -6,6 +6,7 @@ The native runtime calls a handler with two tuples of arrays: what is given, rea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,9 @@ class Host:
         """A composite's function."""
         from stablexla.dialects.composites import REGISTERED  # it brings an MLIR along
 
-        kernel = REGISTERED.get((call["target"], call["version"]))
+        name, version = call["target"], call["version"]
+        kernels = (REGISTERED.get(key) for key in ((name, version, "cpu"), (name, version)))
+        kernel = next((k for k in kernels if k is not None and isinstance(k.rule, partial)), None)  # rules are no calls
         if kernel is None or not callable(kernel.keep):
             raise CompileError(f"composite: the kernel for {call['target']!r} is registered no more")
         return _calling(kernel.keep, _keywords(call), f"composite {call['target']!r}", outputs)

@@ -1,8 +1,8 @@
 """A pytest plugin that runs other tests' programs for another target: `pytest -p tests.gpu.other_target tests/ops`.
 
 The variable TEST_TARGET names it. With TEST_SIMULATED=1 it is a GPU, whose PTX runs on the simulated driver. With
-PTX_FOLDER the PTX of every program is written there, and nothing is run. With TEST_SAMPLE=3 only the first three cases of
-each test are there.
+PTX_FOLDER the PTX of every program is written there, and nothing is run. With TEST_SAMPLE=3 only the first three cases
+of each test are there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,15 @@ import pytest
 
 import stablexla as sx
 from stablexla import api
+from stablexla.targets.runtime import _runtime
+from tests.gpu import simulator
 from tests.gpu.emulation import load_threads
-from tests.gpu.simulator import library
 
 EMULATED = "gpu:sm_80,emulated"
 load_threads()
 if os.environ.get("TEST_SIMULATED"):
     os.environ["STABLEXLA_PTXAS"] = "none"  # the driver must get PTX
-    os.environ["STABLEXLA_CUDA_DRIVER"] = str(library())
+    os.environ["STABLEXLA_CUDA_DRIVER"] = str(simulator.library())
 _compile = api.compile
 
 
@@ -51,6 +53,17 @@ def _write(folder: Path, executable: sx.Executable) -> None:
 
 
 sx.compile = api.compile = _for_other_target  # type: ignore[assignment]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds what the simulated driver found wrong, and starts it anew for the tests that follow."""
+    found: pytest.TestReport = yield
+    if found.failed and os.environ.get("TEST_SIMULATED"):
+        found.sections.append(("simulated driver", simulator.report()))
+        _runtime.use_cuda_driver(None)
+        simulator.driver().simulator_reset()
+    return found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -207,21 +207,23 @@ class TestHostFunctions:
         assert_same(second, other())
         assert (first != second).any()
 
-    def test_lapack(self) -> None:
-        text = """func.func @main(%x: tensor<2x3x3xf32>) -> (tensor<2x3x3xf32>, tensor<2xi32>) {
-          %y = stablehlo.add %x, %x : tensor<2x3x3xf32>
+    def test_matrices_are_shared_by_threads(self) -> None:
+        text = """func.func @main(%x: tensor<300x3x3xf32>) -> (tensor<300x3x3xf32>, tensor<300xi32>) {
+          %y = stablehlo.add %x, %x : tensor<300x3x3xf32>
           %0:2 = stablehlo.custom_call @lapack_spotrf_ffi(%y) {
             api_version = 4 : i32, backend_config = {uplo = 76 : ui8},
             operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>],
             result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<0> : tensor<1xindex>],
             output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0],
               operand_index = 0, operand_tuple_indices = []>]
-          } : (tensor<2x3x3xf32>) -> (tensor<2x3x3xf32>, tensor<2xi32>)
-          return %0#0, %0#1 : tensor<2x3x3xf32>, tensor<2xi32>
+          } : (tensor<300x3x3xf32>) -> (tensor<300x3x3xf32>, tensor<300xi32>)
+          return %0#0, %0#1 : tensor<300x3x3xf32>, tensor<300xi32>
         }"""
-        half = numbers(2, 3, 3)
+        half = numbers(300, 3, 3)
         x = half @ half.transpose(0, 2, 1) + 3 * np.eye(3, dtype=np.float32)
-        for actual, wanted in zip(sx.compile(text, target=CHIP)(x), sx.compile(text)(x), strict=True):
+        executable = sx.compile(text, target=CHIP)
+        assert "stablexla.grain" in executable.ir("host")
+        for actual, wanted in zip(executable(x), sx.compile(text)(x), strict=True):
             assert_same(actual, wanted, ulp=4)
 
     def test_feeds(self) -> None:
@@ -272,6 +274,20 @@ class TestFiles:
         assert_same(first(numbers(10)), second(numbers(10)))
         sx.compile(computation, target="gpu:sm_75", options=options)
         assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("simulated_gpu")
+class TestChips:
+    def test_the_gpu_that_is_there(self) -> None:
+        executable = sx.compile(program(lambda b, x: sx.exp(x), numbers(5)), target="gpu")
+        assert executable.target == sx.targets.gpu() == "gpu:sm_90a,ptx80"
+        assert sx.targets.gpu(emulated=True) == "gpu:sm_80,ptx78,emulated"
+
+    @pytest.mark.parametrize("chip", ["sm_100", "sm_100a"])
+    def test_a_program_for_another_gpu(self, chip: str) -> None:
+        executable = sx.compile(program(lambda b, x: sx.exp(x), numbers(5)), target=sx.targets.gpu(chip=chip))
+        with pytest.raises(sx.ExecutionError, match=f"compiled for {chip}, which a GPU of sm_90 cannot run"):
+            executable(numbers(5))
 
 
 @pytest.mark.usefixtures("simulated_gpu")

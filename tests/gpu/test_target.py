@@ -61,6 +61,14 @@ class TestStages:
         assert sx.Pipeline.parse(str(pipeline)) == pipeline
 
 
+def test_denormals_count_as_zero_on_request() -> None:
+    ptx = [
+        sx.compile(scaled(), target="gpu:sm_80", options=sx.CompileOptions(flush_denormals=flush)).ir("ptx")
+        for flush in (False, True)
+    ]
+    assert [".ftz.f32" in text for text in ptx] == [False, True]
+
+
 @pytest.mark.skipif(bool(device_chips()), reason="there is a GPU")
 def test_without_a_driver_it_compiles_and_says_so() -> None:
     executable = sx.compile(scaled(), target="gpu")

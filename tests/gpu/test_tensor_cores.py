@@ -76,8 +76,9 @@ def force(monkeypatch: pytest.MonkeyPatch, tiling: Tiling) -> None:
     monkeypatch.setattr(tensor_cores, "plan_of", lambda c, f, chip: mma_plan.plan_of(c, f, chip, tiling), raising=True)
 
 
-@pytest.mark.parametrize("turned", LAYOUTS)
-@pytest.mark.parametrize("kind", ["bf16", "f64"])
+@pytest.mark.parametrize(
+    ("kind", "turned"), [*(("bf16", turned) for turned in LAYOUTS), ("f64", (True, False)), ("f64", (False, True))]
+)
 def test_layouts(kind: str, turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     force(monkeypatch, SMALL)
     x, y = factors(kind, (72, 40, 80 if kind == "bf16" else 18), turned)
@@ -154,7 +155,7 @@ def in_tf32(m: int, n: int, k: int, products: int, turned: tuple[bool, bool]) ->
     }}"""
 
 
-@pytest.mark.parametrize("turned", LAYOUTS)
+@pytest.mark.parametrize("turned", [(True, False), (False, True)])
 def test_tf32_on_request(turned: tuple[bool, bool]) -> None:
     x, y = factors("f32", (36, 68, 40), turned)
     text = in_tf32(36, 68, 40, 1 if turned[0] else 3, turned)
@@ -219,16 +220,32 @@ def test_nothing_is_spilled(kind: str, chip: str, turned: tuple[bool, bool], ins
     assert "wgmma" not in said
 
 
-def chosen(m: int, n: int, k: int, kind: str, chip: str) -> str:
-    """The instructions of a product's PTX."""
-    computation = product(kind, (False, True), np.zeros((m, k), TYPES[kind]), np.zeros((n, k), TYPES[kind]))
-    return sx.compile(computation, target=sx.targets.gpu(chip=chip)).ir("ptx")
+@pytest.mark.parametrize(
+    ("kind", "turned"),
+    [("bf16", (False, False)), ("bf16", (True, True)), ("s8", (True, False)), ("f32", (False, True))],
+)
+def test_rows_that_begin_at_no_whole_16_bytes(kind: str, turned: tuple[bool, bool]) -> None:
+    x, y = factors(kind, (33, 50, 71), turned)
+    is_right(run(product(kind, turned, x, y), "sm_80", x, y), x, y, turned)
 
 
-def test_what_does_not_fit_is_left_to_other_kernels() -> None:
-    assert "mma.sync" not in chosen(64, 64, 66, "bf16", "sm_80")
-    assert "mma.sync" not in chosen(64, 64, 64, "bf16", "sm_75")
-    assert "mma.sync" in chosen(64, 64, 72, "bf16", "sm_80")
+def test_old_chips_have_other_kernels() -> None:
+    arrays = [np.zeros((64, 64), ml_dtypes.bfloat16)] * 2
+    ptx = sx.compile(product("bf16", (False, True), *arrays), target=sx.targets.gpu(chip="sm_75")).ir("ptx")
+    assert "mma.sync" not in ptx
+
+
+def test_an_epilogue_that_reads_across() -> None:
+    x, y = factors("bf16", (48, 64, 64), (False, True))
+    z = numbers("f32", 64, 48, seed=3)
+    dimensions = sx.DotDimensionNumbers((1,), (1,))
+
+    def make(b: sx.XlaBuilder, v: sx.XlaOp, w: sx.XlaOp, u: sx.XlaOp) -> sx.XlaOp:
+        return sx.dot_general(v, w, dimensions, preferred_element_type="f32") + sx.transpose(u, (1, 0))
+
+    found = run(program(make, x, y, z), "sm_80", x, y, z)
+    wanted = x.astype(np.float64) @ y.astype(np.float64).T + z.T
+    assert np.abs(found - wanted).max() < 1e-4
 
 
 @pytest.mark.parametrize("chip", ["sm_80", "sm_86", "sm_90a", "sm_100", "sm_120"])

@@ -78,6 +78,9 @@ void Shadow::add_reader(Warp& w, int lane, Cell& cell) {
   std::size_t warps = b.warps.size();
   auto note = [&](int thread, std::uint32_t stamp) {
     Readers& r = pool[std::size_t(cell.readers) * warps + std::size_t(thread / kLanes)];
+    int before = thread - thread % kLanes + (r.lane == 254 ? (thread + 1) % kLanes : r.lane);
+    // What came before this read comes before all that is ordered after it.
+    if (r.lane != 255 && thread == self && b.knows(w.index, before, r.stamp, self)) r = Readers{};
     bool other = r.lane != 255 && r.lane != thread % kLanes;
     r.lane = std::uint8_t(other ? 254 : thread % kLanes);
     r.stamp = std::max(r.stamp, stamp);

@@ -57,6 +57,7 @@ void place_shared(FunctionDecoder& f, const ModuleText& module) {
     at += v->bytes;
   }
   f.out.static_shared = at - kReservedShared;
+  if (f.out.static_shared > 48 * 1024) throw Refused(f.text.line, f.text.name + " has more than 48 KB of static shared memory");
   std::int64_t dynamic = align_up(at, f.out.dynamic_alignment);
   for (const Variable* v : all) {
     if (v->external) f.shared[v->name] = dynamic;
@@ -114,6 +115,7 @@ Instruction decode(const Statement& s, FunctionDecoder& f) {
   }
   if (!d.i.run && d.i.kind == Kind::kPlain) d.refuse("this form is not known");
   static const std::string kTouching = " ld st atom red cp ";
+  if (s.words[0] == "cp" && d.i.value >= 4) f.out.shared_grain = std::min(f.out.shared_grain, int(d.i.value));
   if (kTouching.find(" " + s.words[0] + " ") != std::string::npos) note_grain(d.i, bytes_of(d.i.type), f.out);
   return d.i;
 }
