@@ -48,7 +48,7 @@ def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     orders = orders_of(ctx.op.regions[0].blocks[0])
     if ctx.whole_sorts and length <= LONGEST:
         less = _comparator(ctx) if orders is None else by_keys(orders)
-        sorted_ = sort_whole(ctx, flat, rows, less, length)
+        sorted_ = sort_whole(ctx, flat, rows, less, length, by_keys=orders is not None)
     elif orders is None or length > LONGEST:
         sorted_ = merge_sort(ctx, flat, rows, _comparator(ctx))
     else:
@@ -122,7 +122,7 @@ def best(
     line, rows = source.with_shape((source.size,)), source.size // length
     if ctx.whole_sorts and length <= LONGEST:
         both, given = _with_places(flat, rows, line)
-        found = sort_whole(ctx, given, both, by_keys((order,)), k)
+        found = sort_whole(ctx, given, both, by_keys((order,)), k, by_keys=True)
     else:
         select = sort_first if k * LARGE > length and k > SHORT else select_first
         found = select(ctx, flat, rows, line, order, k)

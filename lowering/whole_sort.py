@@ -42,10 +42,16 @@ def by_keys(orders: Sequence[Order]) -> Less:
     return less
 
 
-def sort_whole(ctx: LoweringContext, arrays: Values, rows: Rows, less: Less, first: int) -> list[ir.Value]:
-    """The first elements of each row in the order of a comparison; those that it does not tell apart keep theirs."""
+def sort_whole(
+    ctx: LoweringContext, arrays: Values, rows: Rows, less: Less, first: int, *, by_keys: bool
+) -> list[ir.Value]:
+    """The first elements of each row in the order of a comparison; those that it does not tell apart keep theirs.
+
+    Args:
+        by_keys: it compares keys, and so it cannot contradict itself.
+    """
     types = [t.with_shape((rows.rows * first,)) for t in rows.types]
-    config = {"rows": rows.rows, "length": rows.length, "first": first}
+    config = {"rows": rows.rows, "length": rows.length, "first": first, "by_keys": by_keys}
     return kernel(
         ctx,
         SORT_ROWS,

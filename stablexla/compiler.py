@@ -51,7 +51,7 @@ def compile(
         program: what `sx.load` takes: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO
             portable artifact or an HLO proto (`bytes`); a `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`,
             which is left as it is.
-        target: what to compile for.
+        target: what to compile for: "cpu", "gpu", or another GPU that `sx.targets.gpu(...)` spells.
         num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.
         num_partitions: how many partitions each has; the module's `mhlo.num_partitions`, or 1, when not given. Replicas
             times partitions is the number of devices, which run the program at the same time:

@@ -102,10 +102,11 @@ class Executable(OnDevices):
         Args:
             arguments: one for each parameter: a numpy array of its dtype and shape, a Python scalar, or anything with
                 DLPack, the buffer protocol or `__array__`. Along a dynamic dimension it may have any size up to the
-                bound; results have the size that they came to.
+                bound; results have the size that they came to. A program for a GPU takes arrays on it as well.
 
         Returns:
-            The result; a tuple of them when there are several.
+            The result; a tuple of them when there are several. Where an argument is an array on a GPU, they are such
+            arrays (`sx.gpu.DeviceArray`), and the call does not wait for them; except for dynamic sizes.
 
         Raises:
             ExecutionError: arguments that do not fit the parameters, or a program for several devices: they are run by
@@ -180,6 +181,8 @@ class Executable(OnDevices):
 
     def save(self, path: str | Path) -> None:
         """Writes the program with its machine code to a file, from which `sx.load_executable` starts it at once.
+
+        Of a program for a GPU the kernels are in it as PTX.
 
         The file is written whole or not at all. It can be read by this version of stablexla, on machines whose
         processor has all that this one has.
@@ -322,7 +325,8 @@ class Executable(OnDevices):
     def profile(self, arguments: Sequence[object], *, runs: int = 10) -> Profile:
         """Where the time of a call goes, kernel by kernel; `save_trace(path)` writes a file for Perfetto.
 
-        The program is compiled once more, with marks around its calls of kernels.
+        The program is compiled once more, with marks around its calls of kernels. Of a program for a GPU every launch
+        is timed by the GPU's own clock.
 
         Args:
             arguments: as `execute` takes them; of a program for several devices, as `execute_replicated` does.

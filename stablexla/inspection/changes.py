@@ -29,7 +29,7 @@ from stablexla.targets.pipeline import LOWER, Element, Pipeline, Step
 # Whether a way gets a program wrong; None where it does not compile or run.
 GoesWrong = Callable[[Compiled], bool | None]
 RightAfter = Callable[[hlo_ir.Module], bool | None]
-EMIT = "stablexla-emit-kernels"
+EMIT = ("stablexla-emit-kernels", "stablexla-map-kernels")
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,18 @@ def plain(way: Compiled) -> Compiled | None:
 
     None for a target that has no such way.
     """
-    if way.target != "cpu":
-        return None
-    from stablexla.targets.cpu.pipeline import cpu_pipeline
+    if way.target == "cpu":
+        from stablexla.targets.cpu.pipeline import cpu_pipeline
 
-    pipeline = cpu_pipeline(way.options)
-    pipeline = pipeline.with_step("tensor", LOWER)
+        buffers = f"{EMIT[0]}{{general-only=true}},stablexla-assign-buffers{{num-threads=1}}"
+        pipeline = cpu_pipeline(way.options).with_step("tensor", LOWER).with_step("buffers", buffers)
+    elif way.target.startswith("gpu:"):
+        from stablexla.targets.gpu.pipeline import plain_pipeline
+
+        pipeline = plain_pipeline(way.target, way.options)
+    else:
+        return None
     pipeline = pipeline.with_step("kernels", _with_option(pipeline["kernels"].passes, "stablexla-group", "alone=true"))
-    pipeline = pipeline.with_step("buffers", f"{EMIT}{{general-only=true}},stablexla-assign-buffers{{num-threads=1}}")
     options = replace(way.options, pipeline=None, opt_level=0, num_threads=1)
     return Compiled(Pipeline("plain", pipeline.steps, way.pipeline.rules), options, way.target, "plain")
 
@@ -165,7 +169,7 @@ def _pass_edits(one: Step, other: Step) -> Iterator[tuple[str, str, str]]:
 
 
 def _other_options(old: Element, new: Element) -> str:
-    if new.name == EMIT and "general-only" in old.text and "general-only" not in new.text:
+    if new.name in EMIT and "general-only" in old.text and "general-only" not in new.text:
         return f"kernels are emitted, by {new.text}, in the place of the general path"
     return f"{new.text} in the place of {old.text}"
 
@@ -229,7 +233,7 @@ class _KernelWatcher(Watcher):
 
     def after_pass(self, step: Step, element: Element, module: Any) -> None:
         functions = [v.operation for v in module.body.operations if KIND in v.operation.attributes]
-        if element.name == EMIT:
+        if element.name in EMIT:
             calls = _calls(module)
             self.kernels = [_part(f, calls.get(_symbol(f), [])) for f in functions]
 
@@ -299,13 +303,13 @@ def bad_kernel(way: Compiled, module: hlo_ir.Module, goes_wrong: GoesWrong) -> t
 def with_general(way: Compiled, names: Sequence[str]) -> Compiled:
     """The way with some kernels on the general path."""
     step = way.pipeline["buffers"]
-    elements = [_general(e, names) if e.name == EMIT else e.text for e in step.elements]
+    elements = [_general(e, names) if e.name in EMIT else e.text for e in step.elements]
     return replace(way, pipeline=way.pipeline.with_step("buffers", ",".join(elements)))
 
 
 def _general(element: Element, names: Sequence[str]) -> str:
     options = {**element.options, "general": ",".join(names)}
-    return f"{EMIT}{{{' '.join(f'{k}={v}' for k, v in options.items())}}}" if names else element.text
+    return f"{element.name}{{{' '.join(f'{k}={v}' for k, v in options.items())}}}" if names else element.text
 
 
 # ---- all of it -----------------------------------------------------------------------------------------------------

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from stablexla.dialects.errors import LoadError
-from stablexla.targets.gpu.cubin import image_of
+from stablexla.targets.gpu.cubin import assemble, chip_of_code
 from stablexla.targets.runtime._runtime import ArraySpec, GpuFunction
 from stablexla.targets.runtime.container import Part
 from stablexla.targets.runtime.host import Host
@@ -25,21 +25,34 @@ class GpuCode:
         ptx: the kernels.
         chip: what they were compiled for.
         kernels: their names in the PTX, by number, and the most bytes that the threads of a block share.
+        cubins: what ptxas has made of the PTX, by chips.
     """
 
     code: LoadedCode
     ptx: str
     chip: str
     kernels: tuple[tuple[str, int], ...]
+    cubins: dict[str, bytes] = field(default_factory=dict)
 
     def image(self, chip: str) -> bytes:
-        """What the driver loads for a device of a chip, as "sm_90"; the PTX for "".
+        """What the driver loads for a device of a chip, as "sm_90": a cubin if there can be one, or the PTX; that for "".
 
         Raises:
             ExecutionError: the device cannot run it.
             CompileError: ptxas refuses it.
         """
-        return image_of(self.ptx, self.chip, chip)
+        cubin = self.cubin(chip_of_code(self.chip, chip)) if chip else None
+        return cubin or self.ptx.encode() + b"\0"
+
+    def cubin(self, chip: str) -> bytes | None:
+        """The machine code of the kernels; it is made once.
+
+        Raises:
+            CompileError: ptxas refuses the PTX.
+        """
+        if chip not in self.cubins and (made := assemble(self.ptx, chip)) is not None:
+            self.cubins[chip] = made
+        return self.cubins.get(chip)
 
     def object_files(self) -> list[bytes]:
         """Those of `main`."""
@@ -76,9 +89,16 @@ class GpuCode:
 
 
 def describe(function: GpuFunction) -> tuple[dict[str, Any], dict[str, Part]]:
-    """What `restore` needs besides what every program needs."""
+    """What `restore` needs besides what every program needs; with a cubin for the chip, where there is a ptxas."""
     made: GpuCode = function.keep_alive
-    return {"chip": made.chip, "kernels": [list(row) for row in made.kernels]}, {"ptx": made.ptx.encode()}
+    made.cubin(made.chip)
+    cubins = dict(made.cubins)
+    description = {
+        "chip": made.chip,
+        "kernels": [list(row) for row in made.kernels],
+        "cubins": [[chip, len(code)] for chip, code in cubins.items()],
+    }
+    return description, {"ptx": made.ptx.encode(), "cubins": list(cubins.values())}
 
 
 def restore(code: LoadedCode, description: Mapping[str, Any], sections: Mapping[str, memoryview]) -> GpuCode:
@@ -87,7 +107,11 @@ def restore(code: LoadedCode, description: Mapping[str, Any], sections: Mapping[
     Raises:
         LoadError: the kernels are not there.
     """
-    if "ptx" not in sections:
+    if "ptx" not in sections or "cubins" not in sections:
         raise LoadError("the program's kernels are missing")
     kernels = tuple((str(name), int(size)) for name, size in description["kernels"])
-    return GpuCode(code, bytes(sections["ptx"]).decode(), description["chip"], kernels)
+    cubins, at = dict[str, bytes](), 0
+    for chip, size in description["cubins"]:
+        cubins[chip] = bytes(sections["cubins"][at : at + size])
+        at += size
+    return GpuCode(code, bytes(sections["ptx"]).decode(), description["chip"], kernels, cubins)

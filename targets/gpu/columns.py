@@ -25,7 +25,7 @@ from stablexla.targets.gpu.walks import Walk, Walker, walk_of
 MOST_SHARED = 48 << 10
 MANY_BLOCKS = 256
 """With so many blocks a pass is one launch."""
-WANTED_BLOCKS, MOST_PARTS = 1024, 256
+WANTED_BLOCKS, MOST_PARTS = 1024, 1024
 STEPS = 8
 """What a thread takes of a part at least."""
 

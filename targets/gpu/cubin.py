@@ -58,22 +58,14 @@ def ptxas_report(ptx: str, chip: str) -> str | None:
     return None if done is None else done[1]
 
 
-def image_of(ptx: str, made_for: str, chip: str) -> bytes:
-    """What a driver loads on a device: a cubin of its chip if there can be one, or else the PTX.
-
-    Args:
-        made_for: the chip that the PTX is for.
-        chip: the device's, as "sm_90"; "" for the PTX itself.
+def chip_of_code(made_for: str, chip: str) -> str:
+    """What PTX for one chip is assembled for, to be run by a device of another: that, but for code of one chip alone.
 
     Raises:
-        ExecutionError: the device cannot run the PTX.
-        CompileError: ptxas refuses it.
+        ExecutionError: the device cannot run it.
     """
-    if chip:
-        check_chip(made_for, chip)
-    # code for sm_90a is what the features of this very chip need
-    wanted = made_for if made_for[-1:].isalpha() else chip
-    return (assemble(ptx, wanted) if chip else None) or ptx.encode() + b"\0"
+    check_chip(made_for, chip)
+    return made_for if made_for[-1:].isalpha() else chip
 
 
 def check_chip(made_for: str, chip: str) -> None:

@@ -31,7 +31,13 @@ ON_HOST = "stablexla.on_host"
 
 @module_pass("stablexla-map-kernels", "writes beside each kernel's function on tensors what one thread of a GPU does")
 def map_kernels(
-    module: ir.Module, *, chip: str = "sm_80", ptx: int = 0, emulated: bool = False, general_only: bool = False
+    module: ir.Module,
+    *,
+    chip: str = "sm_80",
+    ptx: int = 0,
+    emulated: bool = False,
+    general_only: bool = False,
+    general: str = "",
 ) -> None:
     """Kernels get an attribute `stablexla.impl` that says how to call what was written.
 
@@ -40,6 +46,7 @@ def map_kernels(
         ptx: the version of PTX; 0 for the one that is taken when none is given.
         emulated: it will be run by the CPU, which has only some of a GPU's instructions.
         general_only: sends everything through the general path, for comparing the two.
+        general: names of kernels, with commas between them, that go through the general path.
     """
     name = GpuName.of(chip, ptx or None, emulated)
     waiting, on_host = [], list[str]()
@@ -53,7 +60,8 @@ def map_kernels(
             note_access(kernel, called)
             record(kernel, called, "host")
             continue
-        emitted = None if general_only else _ask(kernel, name)
+        is_general = general_only or kernel.name in general.split(",")
+        emitted = None if is_general else _ask(kernel, name)
         if emitted is None:
             waiting.append(kernel)
         else:

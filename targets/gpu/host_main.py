@@ -52,6 +52,7 @@ class HostMain:
         self._kernels = table
         self._calls = HostCalls(main)
         self._block: ir.Block | None = None
+        self._declared: dict[str, ir.FlatSymbolRefAttr] = {}
 
     def write(self) -> None:
         """Raises CompileError, as `launch_gpu`."""
@@ -158,7 +159,9 @@ class HostMain:
         self._calls.forget()
 
     def _call(self, name: str, arguments: list[ir.Value]) -> None:
-        func.CallOp([], declare(self._main, name, [a.type for a in arguments]), arguments)
+        if name not in self._declared:  # looking for it takes longer than calling it
+            self._declared[name] = declare(self._main, name, [a.type for a in arguments])
+        func.CallOp([], self._declared[name], arguments)
 
 
 # ---- buffers and numbers ---------------------------------------------------------------------------------------------

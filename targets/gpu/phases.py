@@ -13,8 +13,10 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
 from stablexla.lowering.operations import captured, defining, remap
+from stablexla.targets.gpu.arguments import ALIGNED
 from stablexla.targets.gpu.emitters import Launch
 from stablexla.targets.gpu.threads import constant, for_own_items, in_one_thread, taken_apart
+from stablexla.targets.gpu.wide_copies import lanes_of, write_wide
 
 _PURE = ("arith.", "math.", "complex.", "affine.apply", "index.", "ub.")
 _VIEWS = frozenset(
@@ -168,7 +170,7 @@ class Splitter:
         made = []
         for number, part in enumerate(self._parts):
             label = name if len(self._parts) == 1 else f"{name}_{number}"
-            items = 1 if part.range is None else prod(part.range.extents)
+            items = 1 if part.range is None else prod(part.range.extents) // _lanes(part.ops[0], part.range)
             with ir.InsertionPoint(self._function):
                 type_ = ir.FunctionType.get([*types, *spills, low, high], [])
                 function = func.FuncOp(label, type_, visibility="private")
@@ -207,19 +209,39 @@ class Splitter:
 
 def _copy_argument_attributes(source: ir.Operation, target: ir.Operation) -> None:
     """Arguments that are buffers stay apart from all others; the new ones before the last two are buffers, too."""
-    rows = list(ir.ArrayAttr(source.attributes["arg_attrs"]))
+    rows = [ir.DictAttr(row) for row in ir.ArrayAttr(source.attributes["arg_attrs"])]
     types = ir.FunctionType(ir.TypeAttr(target.attributes["function_type"]).value).inputs
     apart = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get()})
-    added = [apart] * (len(types) - len(rows))
-    target.attributes["arg_attrs"] = ir.ArrayAttr.get([*rows[:-2], *added, *rows[-2:]])
+    aligned = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ALIGNED)
+    every = [*rows[:-2], *[apart] * (len(types) - len(rows)), *rows[-2:]]
+    written = [
+        ir.DictAttr.get({**{named.name: named.attr for named in row}, "llvm.align": aligned})
+        if isinstance(type_, ir.MemRefType)
+        else row
+        for row, type_ in zip(every, types, strict=True)
+    ]
+    target.attributes["arg_attrs"] = ir.ArrayAttr.get(written)
+
+
+def _lanes(op: ir.Operation, range_: Range) -> int:
+    """How many neighbours a turn of a loop nest may compute."""
+    plain = range_.extents and not any(range_.starts) and all(step == 1 for step in range_.steps)
+    return lanes_of(op, range_.extents) if plain else 1
 
 
 def _map(op: ir.Operation, range_: Range, mapping: dict[ir.Value, ir.Value]) -> None:
     """The body of a parallel loop nest for the thread's own items."""
     block = op.regions[0].blocks[0]
+    lanes = _lanes(op, range_)
+    extents = (*range_.extents[:-1], range_.extents[-1] // lanes)
 
     def body(item: ir.Value) -> None:
-        indices = taken_apart(item, range_.extents)
+        indices = taken_apart(item, extents)
+        if lanes > 1:
+            indices[-1] = arith.muli(indices[-1], constant(lanes))
+            mapping.update(zip(block.arguments, indices, strict=True))
+            write_wide(op, mapping, lanes)
+            return
         for argument, index, start, step in zip(block.arguments, indices, range_.starts, range_.steps, strict=True):
             scaled = index if step == 1 else arith.muli(index, constant(step))
             mapping[argument] = scaled if start == 0 else arith.addi(scaled, constant(start))
@@ -227,7 +249,7 @@ def _map(op: ir.Operation, range_: Range, mapping: dict[ir.Value, ir.Value]) -> 
         for inner in ops:
             _clone(inner, mapping)
 
-    for_own_items(prod(range_.extents), body)
+    for_own_items(prod(extents), body)
 
 
 def _clone(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:

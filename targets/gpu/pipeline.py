@@ -82,6 +82,14 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
     return Pipeline(str(name), steps)
 
 
+def plain_pipeline(target: str, options: CompileOptions) -> Pipeline:
+    """The same with as little as can be done to a program: nothing folded, and all kernels by the general path."""
+    name = GpuName.parse(target)
+    pipeline = gpu_pipeline(name, options)
+    mapped = pipeline["buffers"].passes.replace(_options(name), f"{_options(name)} general-only=true")
+    return pipeline.with_step("tensor", f"{LOWER}{{whole-sorts=true}}").with_step("buffers", mapped)
+
+
 def _options(name: GpuName) -> str:
     """The target as options of `stablexla-map-kernels`."""
     return f"chip={name.chip} ptx={name.ptx}" + (" emulated=true" if name.emulated else "")

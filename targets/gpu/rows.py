@@ -76,7 +76,9 @@ def plan_of(chain: Chain) -> Plan:
     vectors = length // lanes
     if vectors <= WARP * MOST_KEPT:
         few = [n for n in (32, 16, 8, 4, 2, 1) if -(-vectors // n) <= MOST_KEPT]
-        threads = min(few, key=lambda n: (-(-vectors // n) * n, -n))
+        # As many as find most of them something to do: then neighbours read neighbours.
+        busy = [n for n in few if -(-vectors // n) * n * 3 <= vectors * 4]
+        threads = max(busy, default=min(few, key=lambda n: -(-vectors // n) * n))
         return Plan(lanes, threads, -(-vectors // threads), WARPS_ABREAST * WARP // threads)
     for threads in (WARP << n for n in range(1, 10) if WARP << n <= MOST_THREADS):
         if -(-vectors // threads) <= MOST_KEPT:

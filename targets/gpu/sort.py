@@ -17,6 +17,7 @@ from stablexla.targets.cpu.emission import (
     Value,
     bits_of,
     cast_index,
+    constant,
     index,
     load,
     loop,
@@ -31,9 +32,9 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
-from stablexla.targets.gpu.sort_merge import Runs, cut, merged
-from stablexla.targets.gpu.sort_plan import EACH, FEWEST_SLOTS, Elements, Plan, Values
-from stablexla.targets.gpu.warps import block, shared_buffer, thread
+from stablexla.targets.gpu.sort_merge import Read, Runs, cut, fit, merged
+from stablexla.targets.gpu.sort_plan import EACH, FEWEST_SLOTS, NUMBERS_BYTES, Elements, Plan, Values
+from stablexla.targets.gpu.warps import WARP, block, over_block, shared_buffer, thread
 
 
 @gpu_emitter("sort_rows")
@@ -153,7 +154,7 @@ class _Block:
         self.threads = slots // EACH
         self.cuts = shared_buffer(ir.IntegerType.get_signless(32), 2, 0)
         self.places: Values = []
-        at = 16
+        at = NUMBERS_BYTES
         for element in plan.elements:
             self.places.append(shared_buffer(element, slots, at))
             at += slots * max(1, bits_of(element) // 8)
@@ -188,7 +189,8 @@ class _Block:
             middle, end = minimum(start + width, valid), minimum(start + width * 2, valid)
             base = slot - local
             runs = Runs(base + start, middle - start, base + middle, end - middle)
-            self._merge_own(runs, minimum(local, end) - start, level.iv, slot)
+            low, high = (minimum(at, end) - start for at in (local, local + EACH))
+            self._merge_own(runs, low, high, level.iv, slot)
             gpu.barrier()
         for turn in range(EACH):
             slot = thread() + turn * self.threads
@@ -218,12 +220,32 @@ class _Block:
         for n, values in enumerate(own):
             self.put(values, slot + n)
 
-    def _merge_own(self, runs: Runs, before: Value, turns: Index, slot: Value) -> None:
+    def _merge_own(self, runs: Runs, low: Value, high: Value, turns: Index, slot: Value) -> None:
         """A thread's part of two runs, in their place; all threads have read before any writes."""
-        made = merged(self.elements, self.read, runs, before, turns)
+        left = cut(self.elements, self.read, runs, low, turns)
+        if self.plan.by_keys:
+            made = merged(self.elements, self.read, runs, left, low - left)
+            gpu.barrier()
+            self._put_own(made, slot)
+            return
+        end = cut(self.elements, self.read, runs, high, turns)
+        fitting = self._in_all_threads(fit(left, end, high - low))
+        own = Runs(runs.left, end, runs.right, high - end)
+        made = merged(self.elements, self.read, own, left, low - left)
         gpu.barrier()
+        with when(fitting):
+            self._put_own(made, slot)
+
+    def _put_own(self, made: list[Values], slot: Value) -> None:
         for n, values in enumerate(made):
             self.put(values, slot + n)
+
+    def _in_all_threads(self, condition: Value) -> Value:
+        """Whether something holds in every thread of the block."""
+        i32 = ir.IntegerType.get_signless(32)
+        broken = select(condition, constant(0, i32), constant(1, i32))
+        (any_,) = over_block([broken], lambda a, b: [a[0] | b[0]], self.threads // WARP, 16)
+        return any_.eq(0)
 
     # ---- runs in global memory ---------------------------------------------------------------------------------------
 
@@ -241,13 +263,19 @@ class _Block:
         def read(at: Value) -> Values:
             return [load(source, at) for source in sources]
 
+        turns = width.bit_length()
+        whole = None if self.plan.by_keys else self._all_fit(runs, read, end - start, turns, width)
         mine = select((thread() % 2).eq(0), low, high)
-        found = cut(self.elements, read, runs, mine, width.bit_length())
+        found = cut(self.elements, read, runs, mine, turns)
         with when(thread().lt(2)):
             store(cast_index(found, self.cuts.element), self.cuts, thread())
         gpu.barrier()
         left, left_end = (cast_index(load(self.cuts, n), low.type) for n in range(2))
         count = high - low
+        if whole is not None:  # as they are: first the left run, then the right one
+            left, left_end = (
+                select(whole, found, minimum(at, middle - start)) for found, at in ((left, low), (left_end, high))
+            )
         left_count = minimum(maximum(left_end - left, 0), count)
         right = runs.right + (low - left)
         for turn in range(EACH):
@@ -258,10 +286,19 @@ class _Block:
         gpu.barrier()
         slot = thread() * EACH
         inside = Runs(index(0), left_count, left_count, count - left_count)
-        self._merge_own(inside, minimum(slot, count), slots.bit_length(), slot)
+        self._merge_own(inside, minimum(slot, count), minimum(slot + EACH, count), slots.bit_length(), slot)
         gpu.barrier()
         for turn in range(EACH):
             slot = thread() + turn * self.threads
             with when(slot.lt(count) & (first + slot).lt(wanted)):
                 for value, target in zip(self.read(slot), targets, strict=True):
                     store(value, target, row * wanted + first + slot)
+
+    def _all_fit(self, runs: Runs, read: Read, count: Value, turns: int, width: int) -> Value:
+        """Whether all tiles of two runs begin in both where those before them end."""
+        true = constant(1, ir.IntegerType.get_signless(1))
+        with loop(thread() * self.slots, index(2 * width), self.threads * self.slots, [true]) as turn:
+            low, high = (minimum(at, count) for at in (turn.iv, turn.iv + self.slots))
+            cuts = [cut(self.elements, read, runs, at, turns) for at in (low, high)]
+            turn.yields(turn.args[0] & fit(*cuts, high - low))
+        return self._in_all_threads(turn.results[0])

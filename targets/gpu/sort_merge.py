@@ -1,7 +1,7 @@
 """Merging of two runs by many threads: each finds where its part of what comes out begins in both, and merges that.
 
-Of elements that the comparison does not tell apart those of the left run come first. A comparison that contradicts
-itself may lose elements, but nothing is read or written outside.
+Of elements that the comparison does not tell apart those of the left run come first. Where a comparison contradicts
+itself, the parts of two threads may not begin where others end: that is found, and such runs are left as they are.
 """
 
 from __future__ import annotations
@@ -48,10 +48,13 @@ def cut(elements: Elements, read: Read, runs: Runs, before: Value, turns: Index)
     return turn.results[0]
 
 
-def merged(elements: Elements, read: Read, runs: Runs, before: Value, turns: Index) -> list[Values]:
-    """The next elements of the merged runs after the first `before`; behind the last one anything."""
-    left = cut(elements, read, runs, before, turns)
-    right = before - left
+def fit(low: Value, high: Value, count: Value) -> Value:
+    """Whether two cuts can be those of a part of `count` elements."""
+    return high.ge(low) & (high - low).le(count)
+
+
+def merged(elements: Elements, read: Read, runs: Runs, left: Value, right: Value) -> list[Values]:
+    """The next elements of the merged runs after so many of the left and of the right; behind the last one anything."""
     one, other = _next(read, runs, left, right, taken=None)
     made = []
     for _ in range(EACH):

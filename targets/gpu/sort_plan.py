@@ -16,6 +16,8 @@ EACH = 8
 """Neighbours that a thread has."""
 MOST_SLOTS, FEWEST_SLOTS = 2048, 256
 SHARED_BYTES = 40 << 10
+NUMBERS_BYTES = 96
+"""In front of the elements: two cuts, and from byte 16 on a number of each warp."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Plan:
 
     Attributes:
         first: elements of each row that are wanted.
+        by_keys: the comparison cannot contradict itself.
         elements: types of the arrays' elements.
         condition: whether one element comes before another, in the function on tensors; if `negated`, whether not.
         these, those: what stands there for the one element and the other, with the number of the array.
@@ -33,6 +36,7 @@ class Plan:
     rows: int
     length: int
     first: int
+    by_keys: bool
     elements: tuple[ir.Type, ...]
     condition: ir.Value
     negated: bool
@@ -47,7 +51,8 @@ class Plan:
         found = _comparison(kernel)
         if found is None:
             return None
-        return Plan(kernel, config["rows"], config["length"], config["first"], elements, *found)
+        numbers = (config[name] for name in ("rows", "length", "first", "by_keys"))
+        return Plan(kernel, *numbers, elements, *found)
 
     @property
     def slots(self) -> int:
@@ -58,8 +63,8 @@ class Plan:
         return slots
 
     def shared(self, slots: int) -> int:
-        """Bytes of shared memory for so many elements, and two numbers besides."""
-        return sum(slots * _bytes(e) for e in self.elements) + 16
+        """Bytes of shared memory for so many elements, and some numbers besides."""
+        return sum(slots * _bytes(e) for e in self.elements) + NUMBERS_BYTES
 
 
 def _bytes(element: ir.Type) -> int:

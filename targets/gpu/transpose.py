@@ -26,7 +26,7 @@ LEAST = 16
 """Along shorter dimensions most of a tile would be empty."""
 
 
-@gpu_emitter("transpose")
+@gpu_emitter("transpose", first=True)
 def emit_transpose(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes one result whose inputs all lie along one dimension, which is not the result's last."""
     nest = analyse(kernel)

@@ -7,6 +7,7 @@ given while those of this turn run: copies go into a stage two turns after its l
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import mlir.ir as ir
 from mlir.dialects import arith, gpu
@@ -23,6 +24,8 @@ ROWS = 64
 SWIZZLED = 1 << 62
 """In a descriptor: rows of 128 bytes, their chunks exchanged."""
 EIGHT_ROWS = 8 * ROW
+FENCE = "fence.proxy.async.shared::cta;"
+"""What was written to shared memory before is there for `wgmma` after."""
 
 
 class GroupLoop:
@@ -36,24 +39,27 @@ class GroupLoop:
 
     def run(self, stages: Stages, first: Index) -> list[Value]:
         """The sums, as `mma_loop.WarpLoop.run` gives them for 16 rows and all columns."""
+        stages = replace(stages, count=self.tiling.stages)
         sums = [constant(0, self.format.sum_type)] * (self.tiling.columns // 2)
         base = (shared_base() + (ALIGNED - 1)) & -ALIGNED
-        ahead = stages.count - 2 if stages.count > 2 else 1
+        ahead = stages.count - 2
         sources = stages.start(base, ahead, first)
+        _share(ahead - 1)
         words = [base, base + ahead * stages.size]
         with loop(0, stages.turns, 1, [*sums, *sources, *words]) as turn:
             sums, rest = turn.args[: len(sums)], turn.args[len(sums) :]
             sources, (at, to) = rest[:-2], rest[-2:]
-            wait_for_copies(ahead - 1)
-            instruction("nothing", "fence.proxy.async.shared::cta;")
-            gpu.barrier()
             instruction("nothing", "wgmma.fence.sync.aligned;")
             starts = [self._start(at, stages.offsets[0], 0), self._start(at, stages.offsets[1], 1)]
             for step in range(STEPS):
                 sums = self._multiply(starts, step, sums)
             instruction("nothing", "wgmma.commit_group.sync.aligned;")
+            # The fence may wait for all copies, so that it stands before new ones, and while there is work.
+            wait_for_copies(ahead - 2)
+            instruction("nothing", FENCE)
             stages.go_on(to, sources, turn.iv + ahead, first)
             instruction("nothing", "wgmma.wait_group.sync.aligned 1;")
+            gpu.barrier()
             turn.yields(*sums, *stages.after(sources), stages.next(at, base), stages.next(to, base))
         sums = self._finish(turn.results[: len(sums)])
         wait_for_copies(0)
@@ -101,3 +107,10 @@ class GroupLoop:
         """The sums once all instructions are done."""
         text = "wgmma.wait_group.sync.aligned 0;"
         return instruction("same", text, [self.format.sum_type] * len(sums), sums, [len(sums)], tied=len(sums))
+
+
+def _share(left: int) -> None:
+    """The copies of all threads, but for the last `left` groups, are there for all."""
+    wait_for_copies(left)
+    instruction("nothing", FENCE)
+    gpu.barrier()

@@ -185,7 +185,8 @@ nb::object DeviceArray::to_dlpack(nb::object number, bool is_versioned) const {
 
 std::string DeviceArray::repr() const {
   const bool is_pending = !device().is_lost() && !is_ready();
-  return "<DeviceArray " + spec.text() + " on GPU " + std::to_string(device().number) + (is_pending ? ", pending>" : ">");
+  const std::string where = " on GPU " + std::to_string(device().number);
+  return "<DeviceArray " + spec.text() + where + (is_pending ? ", pending>" : ">");
 }
 
 nb::object put(nb::object value, int number) {

@@ -1,4 +1,4 @@
-"""What is seldom needed of arrays on a GPU: their element types for other libraries, copies, and what is said of wrong ones.
+"""What is seldom needed of arrays on a GPU: element types for other libraries, copies, what is said of wrong ones.
 
 The native runtime calls these by name.
 """

@@ -104,8 +104,8 @@ void bind_function(nb::module_& m) {
       "results are numpy arrays.\n\n"
       "Raises ExecutionError for arguments that do not fit, and for what the driver refuses.")
       .def(nb::init<std::string, std::uintptr_t, std::vector<ArraySpec>, std::vector<ArraySpec>, std::size_t,
-                    nb::sequence, std::map<int, int>, Function::Kernels, nb::object, std::string, nb::object, nb::object,
-                    bool>(),
+                    nb::sequence, std::map<int, int>, Function::Kernels, nb::object, std::string, nb::object,
+                    nb::object, bool>(),
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
            "aliases"_a = std::map<int, int>(), "kernels"_a = Function::Kernels(), "image"_a = nb::none(),
            "chip"_a = "", "keep_alive"_a = nb::none(), "host"_a = nb::none(), "flush_denormals"_a = false)
@@ -221,8 +221,8 @@ void bind_stream(nb::module_& m) {
           return std::make_shared<gpu::Stream>(found, reinterpret_cast<cuda::Stream>(*handle), false);
         },
         "device"_a, "handle"_a.none() = nb::none(), "A new stream, or that of somebody else by its handle.");
-  m.def("push_gpu_stream", [](gpu::StreamRef stream) { gpu::chosen_streams().push_back(std::move(stream)); }, "stream"_a,
-        "From now on programs that this thread calls run on the stream.");
+  m.def("push_gpu_stream", [](gpu::StreamRef stream) { gpu::chosen_streams().push_back(std::move(stream)); },
+        "stream"_a, "From now on programs that this thread calls run on the stream.");
   m.def("pop_gpu_stream", [] { gpu::chosen_streams().pop_back(); }, "Until here.");
   m.def("current_gpu_stream", [](int device) { return gpu::current_stream(gpu::Driver::get().device(device)); },
         "device"_a, "The stream that programs run on which this thread calls.");
@@ -297,7 +297,8 @@ void bind_gpu(nb::module_& m) {
   m.def("describe_gpu", &describe, "device"_a, "What a GPU is; makes no context there.");
   m.def("gpu_memory", &memory_of, "device"_a, "What the memory of a GPU holds, in bytes.");
   m.def("synchronize_gpu", &synchronize, "device"_a, "Waits for all programs on a GPU.");
-  m.def("release_gpu_memory", &release_memory, "device"_a, "Gives back what nobody uses, after waiting for all programs.");
+  m.def("release_gpu_memory", &release_memory, "device"_a,
+        "Gives back what nobody uses, after waiting for all programs.");
   m.def("put_on_gpu", &gpu::put, "array"_a, "device"_a, "An array in a GPU's memory.");
 }
 

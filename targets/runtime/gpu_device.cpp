@@ -167,6 +167,15 @@ MomentRef Device::record(const StreamRef& stream) {
   return std::make_shared<Moment>(stream, event);
 }
 
+MomentRef Device::record_or_wait(const StreamRef& stream) noexcept {
+  try {
+    return record(stream);
+  } catch (const Error&) {
+    cu.cuStreamSynchronize(stream->handle);
+    return nullptr;
+  }
+}
+
 cuda::Event Device::take_event() const {
   {
     std::lock_guard<std::mutex> lock(events_mutex_);

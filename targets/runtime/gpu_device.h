@@ -68,6 +68,8 @@ class Device {
   StreamRef default_stream();
   StreamRef new_stream();
   MomentRef record(const StreamRef& stream);
+  // For what must be kept until then: null when it need not be, as nothing of it runs any more.
+  MomentRef record_or_wait(const StreamRef& stream) noexcept;
   // An event for a moment, and back.
   cuda::Event take_event() const;
   void give_event(cuda::Event event) const;

@@ -22,7 +22,8 @@ class Function : public HostTable {
            nb::object image, std::string chip, nb::object keep_alive, nb::object host, bool flush_denormals);
   ~Function();
 
-  // One array for each result: of the device when any argument is one, else of the host. Throws nb::python_error, Error.
+  // One array for each result: of the device when any argument is one, else of the host. Throws nb::python_error
+  // and Error.
   std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count, bool donate = false,
                                   Timings* timings = nullptr);
   // Runs it once, with the time that each launch took on the device, in us, in their order.

@@ -9,9 +9,8 @@
 namespace stablexla::gpu {
 namespace {
 
-constexpr std::size_t kListStep = 512;
-
-std::size_t rounded(std::size_t bytes) { return (bytes + kListStep - 1) / kListStep * kListStep; }
+// Kernels may read a whole vector where an array ends within it.
+std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 std::string with_unit(std::size_t bytes) {
   if (bytes < (std::size_t(1) << 20)) return std::to_string(bytes) + " bytes";
@@ -60,7 +59,7 @@ cuda::Address Memory::take(std::size_t bytes, const Stream& stream, const std::s
   cuda::Address address = 0;
   cuda::Result result = cuda::kSuccess;
   if (pool_ != nullptr)
-    result = device_.cu.cuMemAllocAsync(&address, bytes, stream.handle);
+    result = device_.cu.cuMemAllocAsync(&address, rounded(bytes), stream.handle);
   else
     address = take_listed(rounded(bytes), stream, &result);
   if (result == cuda::kOutOfMemory) {
@@ -166,6 +165,7 @@ void Block::note_use(const MomentRef& moment) {
 }
 
 void Block::note_foreign_use(cuda::Stream stream) {
+  if (stream == home->handle && !owner.is_valid()) return;
   if (stream != cuda::kLegacyStream && stream != cuda::kPerThreadStream) {
     is_used_by_others = true;
     return;

@@ -1,5 +1,5 @@
-// Memory of a device, taken and given back in the order of a stream: by the driver's pool, or by a list of our own where
-// the driver has none.
+// Memory of a device, taken and given back in the order of a stream: by the driver's pool, or by a list of our own
+// where the driver has none.
 #pragma once
 
 #include <atomic>

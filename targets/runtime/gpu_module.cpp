@@ -101,8 +101,8 @@ void LoadedProgram::load(const std::string& image, const std::string& chip) {
                 "sx.targets.gpu(ptx=...) with an older version of PTX");
   }
   if (result == cuda::kNoBinaryForGpu || result == cuda::kInvalidImage)
-    throw Error(program_ + made + " cannot run on GPU " + std::to_string(device.number) + ", " + device.name + ": it is " +
-                    device.chip() + " (" + device.driver.text(result) + ")",
+    throw Error(program_ + made + " cannot run on GPU " + std::to_string(device.number) + ", " + device.name +
+                    ": it is " + device.chip() + " (" + device.driver.text(result) + ")",
                 "sx.targets.gpu(chip=\"" + device.chip() + "\")");
   const std::string said = last_lines(log);
   device.refuse(result, "loading the kernels of " + program_ + (said.empty() ? "" : "; it says: " + said));

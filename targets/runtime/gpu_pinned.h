@@ -48,11 +48,7 @@ class PinnedScope {
   }
   ~PinnedScope() {
     if (block_.data == nullptr) return;
-    try {
-      stream_->device.pinned().give(block_, stream_->device.record(stream_));
-    } catch (const Error&) {
-      // the context is lost
-    }
+    stream_->device.pinned().give(block_, stream_->device.record_or_wait(stream_));
   }
   PinnedScope(const PinnedScope&) = delete;
   char* data() const { return static_cast<char*>(block_.data); }

@@ -109,7 +109,7 @@ Run::~Run() {
   if (slots_.data == nullptr && !staging.is_used()) return;
   try {
     ContextScope scope(device);
-    const MomentRef end = device.record(stream);
+    const MomentRef end = device.record_or_wait(stream);
     staging.end_at(end);
     device.pinned().give(slots_, end);
   } catch (const Error&) {
@@ -213,7 +213,8 @@ extern "C" void stablexla_gpu_launch(std::int64_t kernel, std::int64_t blocks, s
 }
 
 extern "C" void stablexla_gpu_copy(void* to, const void* from, std::int64_t bytes) {
-  gpu::or_leave([=](gpu::Run& run) { run.copy(gpu::address(to), gpu::address(from), static_cast<std::size_t>(bytes)); });
+  gpu::or_leave(
+      [=](gpu::Run& run) { run.copy(gpu::address(to), gpu::address(from), static_cast<std::size_t>(bytes)); });
 }
 
 extern "C" void stablexla_gpu_read(void* to_host, const void* from_device, std::int64_t bytes) {

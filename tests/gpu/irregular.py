@@ -177,6 +177,12 @@ def by_distance(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp) -> Any:
     return [made[0], made[1]]
 
 
+def without_order(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+    """A comparison that contradicts itself; the result is sorted again, so that only what is in it matters."""
+    mixed = sx.sort(x, lambda a, c: sx.lt(a * c - c * c, a - 2.0), 1)
+    return sx.sort(mixed, lambda a, c: sx.lt(a, c), 1)
+
+
 def best(k: int) -> Any:
     def make(b: sx.XlaBuilder, x: sx.XlaOp) -> Any:
         made = sx.top_k(x, k)
@@ -188,12 +194,12 @@ def best(k: int) -> Any:
 SORTS: dict[str, Program] = {
     "few": (in_order(), (numbers(5, 7),)),
     "rows": (in_order(), (numbers(9, 50),)),
-    "one-tile": (in_order(), (numbers(2, 1999),)),
     "tiles": (in_order(largest=True), (numbers(2, 5000),)),
     "tiles-f64": (in_order(0), (numbers(2500, 2, dtype=np.float64),)),
     "equal-ones": (in_order(), (integers(2, 4500, below=9), places(2, 4500))),
     "with-bytes": (in_order(), (integers(3, 300, below=90, dtype=np.int16), places(3, 300).astype(np.uint8))),
     "distance": (by_distance, (numbers(2, 2100), numbers(2, 2100, seed=1))),
+    "without-order": (without_order, (numbers(2, 5000),)),
     "best": (best(5), (np.round(numbers(3, 9000), 2),)),
     "best-half": (best(1500), (numbers(2, 5000),)),
     "best-one-tile": (best(17), (numbers(4, 130),)),
@@ -260,7 +266,6 @@ FACTORS: dict[str, Program] = {
     "cholesky-tiles": (cholesky(), (definite(2, 70, 70),)),
     "cholesky-upper": (cholesky(lower=False), (definite(45, 45, dtype=np.float64),)),
     "cholesky-complex": (cholesky(), (definite(40, 40, dtype=np.complex64),)),
-    "cholesky-complex-upper": (cholesky(lower=False), (definite(2, 20, 20, dtype=np.complex128),)),
     "triangular_solve-left": (solved(), (triangular(2, 40, 40), numbers(2, 40, 35))),
     "triangular_solve-upper": (solved(lower=False), (triangular(70, 70), numbers(70, 3))),
     "triangular_solve-turned": (solved(transpose_a="TRANSPOSE"), (triangular(37, 37), numbers(37, 5))),
@@ -333,14 +338,12 @@ def complex_numbers(*shape: int, dtype: Any = np.complex64) -> np.ndarray[Any, A
 TRANSFORMS: dict[str, Program] = {
     "short": (transformed("FFT", 8), (complex_numbers(70, 8),)),
     "line": (transformed("FFT", 512), (complex_numbers(3, 512),)),
-    "inverse": (transformed("IFFT", 60), (complex_numbers(5, 60, dtype=np.complex128),)),
     "chirp": (transformed("FFT", 134), (complex_numbers(3, 134),)),
-    "plane": (transformed("FFT", 12, 20), (complex_numbers(2, 12, 20),)),
+    "plane": (transformed("IFFT", 12, 20), (complex_numbers(2, 12, 20, dtype=np.complex128),)),
     "real": (transformed("RFFT", 64), (numbers(5, 64),)),
     "real-odd": (transformed("RFFT", 45), (numbers(3, 45, dtype=np.float64),)),
     "to-real": (transformed("IRFFT", 96), (complex_numbers(3, 49),)),
     "to-real-odd": (transformed("IRFFT", 27), (complex_numbers(3, 14),)),
-    "real-plane": (transformed("RFFT", 6, 10), (numbers(4, 6, 10),)),
     "to-real-plane": (transformed("IRFFT", 6, 10), (complex_numbers(4, 6, 6),)),
 }
 IRREGULAR |= {f"fft-{name}": program for name, program in TRANSFORMS.items()}

@@ -28,7 +28,7 @@ EMULATED = "gpu:sm_80,emulated"
 load_threads()
 if os.environ.get("TEST_SIMULATED"):
     os.environ["STABLEXLA_PTXAS"] = "none"  # the driver must get PTX
-    os.environ["STABLEXLA_CUDA_DRIVER"] = str(simulator.library())
+    _runtime.use_cuda_driver(str(simulator.library()))
 _compile = api.compile
 
 
@@ -61,8 +61,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     found: pytest.TestReport = yield
     if found.failed and os.environ.get("TEST_SIMULATED"):
         found.sections.append(("simulated driver", simulator.report()))
-        _runtime.use_cuda_driver(None)
         simulator.driver().simulator_reset()
+        _runtime.use_cuda_driver(str(simulator.library()))
     return found
 
 

@@ -27,10 +27,12 @@ def simulated(**settings: Any) -> Iterator[ctypes.CDLL]:
     with simulator.settings(**settings) as driver, pytest.MonkeyPatch.context() as patch:
         patch.setenv("STABLEXLA_PTXAS", "none")
         _runtime.use_cuda_driver(str(simulator.library()))
+        gc.freeze()  # so that only what the test makes is looked through
         try:
             yield driver
         finally:
             gc.collect()
+            gc.unfreeze()
             _runtime.use_cuda_driver(None)
 
 
@@ -73,7 +75,7 @@ def native(executable: sx.Executable) -> GpuFunction:
 
 
 class Foreign:
-    """An array of another library: it gives what one of ours has, by DLPack, and tells for which streams it was asked."""
+    """An array of another library: it gives by DLPack what one of ours has, and notes for which streams."""
 
     def __init__(self, array: sx.gpu.DeviceArray, version: bool = True) -> None:
         self.array, self.version = array, version

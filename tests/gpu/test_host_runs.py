@@ -169,6 +169,22 @@ class TestPrograms:
         executable = sx.compile(text, target=CHIP)
         for size in (10, 3, 0):
             assert_same(executable(numbers(size)), np.exp(numbers(size)), ulp=2)
+        assert_same(executable(sx.gpu.put(numbers(4))), np.exp(numbers(4)), ulp=2)
+
+    def test_nothing_is_waited_for_without_need(self) -> None:
+        """Arrays on the device in, arrays on the device out; numbers, counters and branches of the host between."""
+        make, arrays = PROGRAMS["carried-numbers"]
+        executable = sx.compile(program(make, *map(np.asarray, arrays)), target=CHIP)
+        given = [sx.gpu.put(np.asarray(a)) for a in arrays]
+        wanted = executable.execute(list(arrays))
+        driver = simulator.driver()
+        names = (b"cuStreamSynchronize", b"cuCtxSynchronize", b"cuEventSynchronize", b"cuMemcpyDtoHAsync_v2")
+        before = [driver.simulator_calls(name) for name in names]
+        made = executable.execute(given)
+        assert [driver.simulator_calls(name) for name in names] == before
+        for actual, other in zip(made, wanted, strict=True):
+            assert isinstance(actual, sx.gpu.DeviceArray)
+            assert_same(np.asarray(actual), other)
 
 
 @pytest.mark.usefixtures("simulated_gpu", "_host_functions")
@@ -304,6 +320,7 @@ class TestInspection:
         make, arrays = PROGRAMS["scalar-for-kernels"]
         executable = sx.compile(program(make, *map(np.asarray, arrays)), target=CHIP)
         assert executable.compare(list(arrays), "interpreter")
+        assert executable.compare(list(arrays), "plain")
         assert executable.compare(list(arrays), sx.compile(program(make, *map(np.asarray, arrays))))
 
     def test_explain(self) -> None:

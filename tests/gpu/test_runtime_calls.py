@@ -1,4 +1,4 @@
-"""Calls of programs on the simulated driver: what goes in and comes out, donations, streams, threads, host functions."""
+"""Calls of programs on the simulated driver: what goes in and comes out, donations, streams, threads, functions."""
 
 from __future__ import annotations
 
@@ -257,9 +257,7 @@ def test_a_function_of_the_host() -> None:
     sx.register_custom_call("test_runtime_calls_half", half)
     try:
         with pytest.warns(UserWarning, match="on the host"):
-            program = compiled(
-                lambda b, x: sx.custom_call(b, "test_runtime_calls_half", [x + 1.0], x.shape) * 4.0, X
-            )
+            program = compiled(lambda b, x: sx.custom_call("test_runtime_calls_half", [x + 1.0], x.shape) * 4.0, X)
         same(program(X), (X + 1) * 2)
         same(program(sx.gpu.put(X * 3)), (X * 3 + 1) * 2)
         same(kept[0], X + 1)
@@ -275,7 +273,7 @@ def test_what_a_function_of_the_host_raises() -> None:
     sx.register_custom_call("test_runtime_calls_fail", fail)
     try:
         with pytest.warns(UserWarning, match="on the host"):
-            program = compiled(lambda b, x: sx.custom_call(b, "test_runtime_calls_fail", [x], x.shape), X)
+            program = compiled(lambda b, x: sx.custom_call("test_runtime_calls_fail", [x], x.shape), X)
         for given in (X, sx.gpu.put(X)):
             with pytest.raises(ZeroDivisionError, match="on purpose"):
                 program(given)

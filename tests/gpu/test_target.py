@@ -12,6 +12,7 @@ import stablexla as sx
 from stablexla.targets.runtime.gpu_driver import device_chips
 from stablexla.tools import compile as compile_
 from stablexla.tools import opt
+from tests.gpu.ptxas import find_ptxas
 
 
 def scaled() -> sx.XlaComputation:
@@ -98,6 +99,18 @@ class TestFiles:
         loaded = sx.load_executable(tmp_path / "scaled.sxe")
         assert (loaded.target, loaded.ir("ptx")) == ("gpu:sm_90,ptx78", executable.ir("ptx"))
         assert loaded.parameters == executable.parameters
+        assert loaded._function.image is not None
+        assert loaded._function.image("") == executable.ir("ptx").encode() + b"\0"
+
+    @pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: pip install stablexla[gpu]")
+    def test_saved_with_machine_code(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        sx.compile(scaled(), target="gpu:sm_90a").save(tmp_path / "scaled.sxe")
+        monkeypatch.setenv("STABLEXLA_PTXAS", "none")
+        image = sx.load_executable(tmp_path / "scaled.sxe")._function.image
+        assert image is not None
+        assert image("sm_90").startswith(b"\x7fELF")
+        with pytest.raises(sx.ExecutionError, match="compiled for sm_90a, which a GPU of sm_100 cannot run"):
+            image("sm_100")
 
     def test_compiled_in_another_process(self) -> None:
         apart = sx.compile(scaled(), target="gpu:sm_90", options=sx.CompileOptions(isolated=True))
