@@ -34,8 +34,8 @@ __all__ = [
 def is_available() -> bool:
     """Whether there is a driver that can be used, and a device.
 
-    >>> sx.gpu.is_available() == bool(sx.gpu.is_available() and sx.gpu.devices())
-    True
+    >>> type(sx.gpu.is_available())
+    <class 'bool'>
     """
     return bool(gpu_driver.device_chips())
 
@@ -46,8 +46,8 @@ def devices() -> list[DeviceInfo]:
     Raises:
         ExecutionError: there is no driver, or it is too old, or finds no device.
 
-    >>> [gpu.name for gpu in sx.gpu.devices()] if sx.gpu.is_available() else []  # doctest: +SKIP
-    ['NVIDIA H200']
+    >>> [gpu.number for gpu in sx.gpu.devices()]  # doctest: +SKIP
+    [0]
     """
     return gpu_driver.devices()
 

@@ -33,6 +33,8 @@ from benchmarks.run import chosen, complaints
 from benchmarks.tables import to_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+WIDTH = 160
+"""Of tables that go to no terminal."""
 IN_CACHES, MOST_SETS = 512 << 20, 8
 """Bytes that all copies of a program's arguments have together at least, and how many copies there are at most."""
 
@@ -79,7 +81,8 @@ def describe(engines: Sequence[Any], limits: GpuLimits) -> dict[str, str]:
     """The device, and the versions of everything."""
     device = sx.gpu.devices()[0]
     return {
-        "GPU": f"{device.name}, {device.memory / (1 << 30):.0f} GiB, {device.multiprocessors} multiprocessors",
+        "GPU": f"{device.name}, {device.total_bytes / (1 << 30):.0f} GiB, {device.multiprocessors} multiprocessors",
+        "driver": f"of CUDA {device.driver}",
         "system": f"{platform.system()}, Python {platform.python_version()}",
         "engines": ", ".join(f"{e.name} ({e.version})" for e in engines),
         **limits.words(),
@@ -126,6 +129,8 @@ def main() -> int:
     known = programs(arguments.small)
     taken = {name: known[name] for name in chosen(arguments.programs, list(known))}
     console, output = Console(stderr=True, highlight=False), Console(highlight=False)
+    if not output.is_terminal:
+        output.width = WIDTH
     if arguments.list:
         for program in taken.values():
             output.print(f"{program.name:22} {program.summary}", soft_wrap=True)

@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stablexla.targets.runtime._runtime import dlpack_of_array
+from stablexla.targets.runtime._runtime import DeviceArray, dlpack_of_array
 from stablexla.targets.runtime.arguments import DLPACK_TYPES
 
 _CODES = {np.dtype(dtype): code for (code, _), dtype in DLPACK_TYPES.items()}
 
 
-def to_dlpack(array: npt.NDArray[Any]) -> Any:
+def to_dlpack(array: npt.NDArray[Any] | DeviceArray) -> Any:
     """An object with DLPack over an array's own memory, for `torch.from_dlpack`, `jax.dlpack.from_dlpack` and others.
 
     numpy's arrays have DLPack themselves, but not those of bf16 and the 8-bit floats, nor those that are read-only for
     every reader. Whoever takes the object can write to the memory.
 
     Args:
-        array: of any shape and strides, and of an element type of a byte or more.
+        array: of any shape and strides, and of an element type of a byte or more. Arrays on a GPU have DLPack, and
+            are given back.
 
     Raises:
         TypeError: DLPack has no such element type.
@@ -32,6 +33,8 @@ def to_dlpack(array: npt.NDArray[Any]) -> Any:
     >>> sx.to_dlpack(array).__dlpack_device__()  # the CPU, device 0
     (1, 0)
     """
+    if isinstance(array, DeviceArray):
+        return array
     code = _CODES.get(array.dtype)
     if code is None:
         raise TypeError(f"DLPack has no element type {array.dtype}")

@@ -39,10 +39,11 @@ def compile_isolated(
         UnsupportedError: the program needs functions that another process cannot import.
     """
     kind, data = bytes_of(program)
-    pipeline = pipeline_of(find_target(target), options)
+    found = find_target(target)
+    pipeline = pipeline_of(found, options)
     request = {
         "program": kind,
-        "target": target,
+        "target": found.name,
         "num_replicas": num_replicas,
         "num_partitions": num_partitions,
         "options": _plain(options),
@@ -61,7 +62,7 @@ def compile_isolated(
         file = container.parse(answer.data, "the compiled program")
         return executable_of(file, "the compiled program", pipeline)
     counts = answer.values["num_replicas"], answer.values["num_partitions"]
-    return executable_for_shapes(load_bytes(answer.data, trusted=True), find_target(target), options, *counts)
+    return executable_for_shapes(load_bytes(answer.data, trusted=True), found, options, *counts)
 
 
 def _run(request: dict[str, Any], data: bytes, folder: Path, seconds: float | None) -> Message:

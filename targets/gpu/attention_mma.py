@@ -152,7 +152,7 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
             return None
         blocks = attention.extent(attention.batch) * -(-attention.extent(attention.queries) // plan.queries)
         with thread_of(kernel, Launch(blocks, plan.threads, plan.shared)) as arguments:
-            _Block(plan, softmax, arguments, generation(chip.chip)).write()
+            _Block(plan, softmax, arguments, chip).write()
         return Emitted(blocks, 1)
 
 
@@ -193,10 +193,11 @@ class _Copier:
 class _Block:
     """What one thread does for its warp's queries."""
 
-    def __init__(self, plan: Plan, softmax: Softmax, arguments: KernelArguments, chip: int) -> None:
-        self.plan, self.attention, self.chip = plan, plan.attention, chip
+    def __init__(self, plan: Plan, softmax: Softmax, arguments: KernelArguments, chip: GpuName) -> None:
+        self.plan, self.attention, self.chip = plan, plan.attention, generation(chip.chip)
         a, f = plan.attention, plan.format
-        self.online = Online(a, softmax, arguments, 4, 2 if a.keys % 2 == 0 else 0)
+        lanes = 2 if a.keys % 2 == 0 else 0
+        self.online = Online(a, softmax, arguments, 4, lanes, quick=not chip.emulated)
         self.places = Places.of(a, block(), plan.queries)
         self.result = Value(arguments.results[0])
         inputs = [Value(arguments.inputs[x.operand.number]) for x in (a.q, a.k, a.v)]

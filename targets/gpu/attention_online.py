@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from math import inf
 
 import mlir.ir as ir
-from mlir.dialects import math
+from mlir.dialects import math, vector
 
 from stablexla.targets.cpu.attention_match import Attention
-from stablexla.targets.cpu.emission import Index, Value, constant, select, splat
+from stablexla.targets.cpu.emission import Index, Value, constant, extract, select, splat
 from stablexla.targets.cpu.folding import Folding, OneByOne
 from stablexla.targets.cpu.kernel import KernelArguments
 from stablexla.targets.cpu.nests import Fold, Map, Node, Ref, Scalar, reachable
 from stablexla.targets.cpu.sweeps import Totals
 from stablexla.targets.cpu.vector_body import Scope
+from stablexla.targets.gpu.instructions import instruction
 from stablexla.targets.gpu.warps import over_warp
 
+LOG2_E = 1.4426950408889634
 _CONVERSIONS = frozenset(["arith.truncf", "arith.extf"])
 
 
@@ -32,11 +34,15 @@ class Softmax:
     Attributes:
         largest, total: its reductions.
         below: what is taken from a score before it is raised to a power: the largest one, or what a row makes of it.
+        above: what it is taken from.
+        power: the node of the power itself.
     """
 
     largest: OneByOne
     total: OneByOne
     below: Ref
+    above: Ref
+    power: Map
 
 
 def match_softmax(attention: Attention) -> Softmax | None:
@@ -62,9 +68,12 @@ def match_softmax(attention: Attention) -> Softmax | None:
         return None
     ((node, below),) = found
     scaled = rows.weights.ref, *total.fold.operands
-    if not _subtracts(node, below) or not all(_is_power(ref, node) for ref in scaled):
+    above = _minuend(node, below)
+    if above is None or not all(_is_power(ref, node) for ref in scaled):
         return None
-    return Softmax(largest, total, below)
+    powers = [n for n in reachable([rows.weights.ref]) if isinstance(n, Map) and "math.exp" in _names(n)[-1:]]
+    power = next(n for n in powers if n is node or (node, 0) in n.operands)
+    return Softmax(largest, total, below, above, power)
 
 
 def _is(folding: Folding, operation: str) -> bool:
@@ -75,11 +84,14 @@ def _names(node: Map) -> list[str]:
     return [op.operation.name for op in node.block.operations if op.operation.name != "arith.constant"][:-1]
 
 
-def _subtracts(node: Map, below: Ref) -> bool:
-    """Whether a node begins with the difference of something and `below`."""
+def _minuend(node: Map, below: Ref) -> Ref | None:
+    """What a node takes `below` from, if it begins with that."""
     first = next(op.operation for op in node.block.operations if op.operation.name != "arith.constant")
-    places = [n for n, ref in enumerate(node.operands) if ref == below]
-    return first.name == "arith.subf" and len(places) == 1 and first.operands[1] == node.block.arguments[places[0]]
+    arguments = list(node.block.arguments)
+    if first.name != "arith.subf" or any(v not in arguments for v in first.operands):
+        return None
+    above, other = (node.operands[arguments.index(v)] for v in first.operands)
+    return above if other == below else None
 
 
 def _is_power(ref: Ref, subtraction: Map) -> bool:
@@ -147,12 +159,22 @@ class Online:
     Args:
         threads: neighbours that share a row.
         lanes: scores of a part; 0 for one.
+        quick: raises to powers by one instruction, which is right to 22 bits: for what is rounded to fewer.
     """
 
     def __init__(
-        self, attention: Attention, softmax: Softmax, arguments: KernelArguments, threads: int, lanes: int
+        self,
+        attention: Attention,
+        softmax: Softmax,
+        arguments: KernelArguments,
+        threads: int,
+        lanes: int,
+        *,
+        quick: bool = False,
     ) -> None:
         self.attention, self.softmax, self.threads, self.lanes = attention, softmax, threads, lanes
+        self._power = _quick_power if quick else _power
+        self._is_quick = quick
         rows = attention.rows
         inputs = [arguments.inputs[0 if n is None else n] for n in rows.inputs]
         self.top = Scope(KernelArguments(inputs, list(arguments.results) * 2, [], arguments.lo, arguments.hi))
@@ -173,9 +195,13 @@ class Online:
         found = over_warp(largest.across(row, found), largest.join, self.threads)
         now = largest.join([before[0]], found)
         below, nothing = self._below(old, [before[0]]), self._is_lowest(old, [before[0]])
-        factor = select(nothing, constant(0.0, below.type), Value(math.exp((below - self._below(row, now)).ssa)))
+        most = self._below(row, now)
+        factor = select(nothing, constant(0.0, below.type), self._power(below - most))
         sums, powers = [before[1] * splat(factor, self.lanes)], []
         for here, part in zip(places, parts, strict=True):
+            if self._is_quick:
+                above = here.value(self.softmax.above)
+                here.put(self.softmax.power, [self._power(above - splat(most, above.lanes))])
             sums = _where(part.inside, total.step(here, sums), sums)
             power = here.value(self.attention.rows.weights.ref)
             powers.append(_where(part.inside, [power], [constant(0.0, power.type)])[0])
@@ -199,6 +225,20 @@ class Online:
         (value,) = self.softmax.largest.finish(row, totals)
         row.put(self.softmax.largest.fold, [select(value.eq(-inf), constant(0.0, value.type), value)])
         return row.value(self.softmax.below)
+
+
+def _power(x: Value) -> Value:
+    """The exponential, to its last bits."""
+    return Value(math.exp(x.ssa))
+
+
+def _quick_power(x: Value) -> Value:
+    """The exponential of numbers of f32, by the instruction for powers of two."""
+    scaled = x * LOG2_E
+    text, f32 = "ex2.approx.ftz.f32 $0, $1;", [ir.F32Type.get()]
+    lanes = [extract(scaled, i) for i in range(scaled.lanes)] or [scaled]
+    made = [instruction("exp2", text, f32, [v], pure=True)[0] for v in lanes]
+    return Value(vector.from_elements(x.type, [v.ssa for v in made])) if x.lanes else made[0]
 
 
 def _where(inside: Value | None, yes: Totals, no: Totals) -> Totals:

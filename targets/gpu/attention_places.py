@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+import mlir.ir as ir
 from mlir.dialects import vector
 
 from stablexla.targets.cpu.attention_match import Attention, Factor
@@ -85,10 +86,10 @@ def address(strides: Sequence[int], at: dict[int, Index]) -> Value:
     return total
 
 
-def load_aligned(buffer: Value, operand: Operand, compute: object, at: Value, lanes: int) -> Value:
+def load_aligned(buffer: Value, operand: Operand, compute: ir.Type, at: Value, lanes: int) -> Value:
     """Elements of a factor, converted; a vector begins at whole vectors, which LLVM does not see."""
     if lanes <= 1:
-        return load_converted(buffer, operand.conversion, compute, at)  # type: ignore[arg-type]
+        return load_converted(buffer, operand.conversion, compute, at)
     size = min(16, lanes * max(8, bits_of(operand.element)) // 8)  # where every buffer begins
     value = Value(vector.load(vector_of(lanes, operand.element), buffer.ssa, [at.ssa], alignment=size))
     for operation in operand.conversion:

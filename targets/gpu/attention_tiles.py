@@ -32,7 +32,7 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.attention_online import Online, Part, Softmax, match_softmax
 from stablexla.targets.gpu.attention_places import Places, address, load_aligned, steps_of
-from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.chips import GpuName, shared_limit
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
 from stablexla.targets.gpu.warps import block, shared_buffer, thread
 
@@ -81,10 +81,10 @@ class Plan:
         return sum(self.sizes) * (bits_of(self.attention.element) // 8)
 
 
-def plan_of(attention: Attention) -> Plan | None:
-    """The plan with the most keys that fits, or None."""
+def plan_of(attention: Attention, most: int = MOST_SHARED) -> Plan | None:
+    """The plan with the most keys that fits, or None; `most`: bytes that a block may share."""
     plans = (Plan(attention, keys) for keys in (64, 32, 16))
-    return next((plan for plan in plans if plan.bytes <= MOST_SHARED), None)
+    return next((plan for plan in plans if plan.bytes <= most), None)
 
 
 def takes(attention: Attention) -> bool:
@@ -101,8 +101,9 @@ def emit_attention(kernel: Kernel, chip: GpuName) -> Emitted | None:
     with reading(kernel) as attention:
         if attention is None or not takes(attention):
             return None
-        plan, softmax = plan_of(attention), match_softmax(attention)
-        assert plan is not None
+        plan, softmax = plan_of(attention, min(MOST_SHARED, shared_limit(chip.chip))), match_softmax(attention)
+        if plan is None:
+            return None
         assert softmax is not None
         blocks = attention.extent(attention.batch) * -(-attention.extent(attention.queries) // QUERIES)
         with thread_of(kernel, Launch(blocks, THREADS, plan.bytes)) as arguments:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from stablexla.dialects.errors import LoadError
+from stablexla.dialects.errors import CompileError, LoadError
 from stablexla.targets.gpu.cubin import assemble, chip_of_code
 from stablexla.targets.runtime._runtime import ArraySpec, GpuFunction
 from stablexla.targets.runtime.container import Part
@@ -35,7 +36,9 @@ class GpuCode:
     cubins: dict[str, bytes] = field(default_factory=dict)
 
     def image(self, chip: str) -> bytes:
-        """What the driver loads for a device of a chip, as "sm_90": a cubin if there can be one, or the PTX; that for "".
+        """What the driver loads for a device of a chip, as "sm_90": a cubin if there can be one, or else the PTX.
+
+        For no chip, "", it is the PTX.
 
         Raises:
             ExecutionError: the device cannot run it.
@@ -91,7 +94,8 @@ class GpuCode:
 def describe(function: GpuFunction) -> tuple[dict[str, Any], dict[str, Part]]:
     """What `restore` needs besides what every program needs; with a cubin for the chip, where there is a ptxas."""
     made: GpuCode = function.keep_alive
-    made.cubin(made.chip)
+    with suppress(CompileError):  # the driver may take what this ptxas does not
+        made.cubin(made.chip)
     cubins = dict(made.cubins)
     description = {
         "chip": made.chip,

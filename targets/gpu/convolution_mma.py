@@ -7,7 +7,6 @@ some features of it; where it is outside of lhs, zeros are written.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import mlir.ir as ir
 
@@ -138,10 +137,11 @@ class _Block:
         first = row * tiling.rows, column * tiling.columns
         sides, whole = self._sides(), flat.k.extent % plan.format.depth == 0
         inputs, threads = self.scene.inputs, tiling.threads
-        rest: tuple[Any, ...] = (threads, flat.k.extent, whole)
-        left = WindowLoader(sides[0], plan.format, inputs[sides[0].number], tiling.rows, *rest, self.windows)
+        depth, f = flat.k.extent, plan.format
+        buffers = [inputs[side.number] for side in sides]
+        left = WindowLoader(sides[0], f, buffers[0], tiling.rows, threads, depth, whole, self.windows)
         load_right = Gatherer if sides[1].gathered else Loader
-        right = load_right(sides[1], plan.format, inputs[sides[1].number], tiling.columns, *rest)
+        right = load_right(sides[1], f, buffers[1], tiling.columns, threads, depth, whole)
         left.start(group * flat.batch[0].a, first[0], 0)
         right.start(group * flat.batch[0].b, first[1], 0)
         count = min(tiling.stages, max(2, plan.turns))

@@ -24,6 +24,11 @@ class Gatherer(Loader):
         self.source = index(base) + index(k) * self.side.stride_k
 
     @property
+    def unit(self) -> int:
+        """What an element counts in a source."""
+        return 1
+
+    @property
     def advance(self) -> int:
         """Elements from one stage's source to the next."""
         return self.format.depth * self.side.stride_k

@@ -77,6 +77,11 @@ class Loader:
         return [(n // depth * CHUNKS * self.format.chunk, n % depth) for n in numbers]
 
     @property
+    def unit(self) -> int:
+        """What an element counts in a source."""
+        return self.format.bytes
+
+    @property
     def advance(self) -> int:
         """Bytes from one stage's source to the next."""
         return self.format.depth * self.side.stride_k * self.format.bytes

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from mlir.dialects import gpu
 
-from stablexla.targets.cpu.emission import Index, Value, constant, index, loop, select, when
+from stablexla.targets.cpu.contraction_match import Axis
+from stablexla.targets.cpu.emission import Index, Value, constant, index, loop, select, split_index, when
 from stablexla.targets.gpu.instructions import commit_copies, shared_base, wait_for_copies
 from stablexla.targets.gpu.mma_formats import ROW, STEP, Format
 from stablexla.targets.gpu.mma_fragments import Reader, Registers, pieces
@@ -28,6 +30,7 @@ class Stages:
         count: of the stages.
         size: of one, in bytes.
         turns: of the main loop, each of which uses up one.
+        outer: loops outside of k that are summed up, too.
     """
 
     loaders: tuple[Loader, Loader]
@@ -35,6 +38,7 @@ class Stages:
     count: int
     size: int
     turns: int
+    outer: tuple[Axis, ...] = ()
 
     def sources(self) -> list[Value]:
         """Where the first stage comes from."""
@@ -45,7 +49,7 @@ class Stages:
         sources = self.sources()
         for number in range(ahead):
             if number < self.turns:
-                self._issue(to + number * self.size, sources, index(first) + number * self.depth)
+                self._issue(to + number * self.size, sources, index(number), first)
                 sources = self.after(sources)
             commit_copies()
         return sources
@@ -53,12 +57,25 @@ class Stages:
     def go_on(self, to: Value, sources: list[Value], number: Value, first: Index) -> None:
         """Starts the copies of stage `number`, if there is one."""
         with when(number.lt(self.turns)):
-            self._issue(to, sources, index(first) + number * self.depth)
+            self._issue(to, sources, number, first)
         commit_copies()
 
-    def _issue(self, to: Value, sources: list[Value], k: Index) -> None:
+    def _issue(self, to: Value, sources: list[Value], number: Value, first: Index) -> None:
+        k = index(first) + number * self.depth
+        if self.outer:
+            extents = [axis.extent for axis in self.outer]
+            *turns, inner = split_index(number, [*extents, self.turns // prod(extents)])
+            k, sources = inner * self.depth, [self._source(side, turns, inner) for side in range(2)]
         for loader, offset, source in zip(self.loaders, self.offsets, sources, strict=True):
             loader.issue(to, offset, source, k)
+
+    def _source(self, side: int, turns: list[Value], inner: Value) -> Value:
+        """Where a stage of the inner loop comes from, in a turn of the outer ones."""
+        loader = self.loaders[side]
+        source = loader.source + inner * loader.advance
+        for axis, turn in zip(self.outer, turns, strict=True):
+            source = source + turn * ((axis.a, axis.b)[side] * loader.unit)
+        return source
 
     def after(self, sources: list[Value]) -> list[Value]:
         """Where the stage after comes from."""

@@ -17,6 +17,7 @@ PROCESSORS = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120
 ALIGNED = 1024
 """Stages that `wgmma` reads begin at a multiple of so many bytes."""
 MOST_PARTS = 16
+FEW = 64
 LEAST_TURNS = 8
 """Turns of the main loop that are worth a part of k."""
 
@@ -48,7 +49,7 @@ def sides_of(c: Contraction, format_: Format) -> tuple[Side, Side]:
         stride, stride_k = getattr(axis, name), getattr(c.k, name)
         along_k = stride_k == 1 or format_.bytes == 1
         inner, outer = (c.k.extent, stride) if along_k else (axis.extent, stride_k)
-        steps = [inner, outer, *(getattr(b, name) for b in c.batch)]
+        steps = [inner, outer, *(getattr(b, name) for b in (*c.batch, *c.k_outer))]
         whole = 1 in (stride_k, stride if format_.bytes > 1 else stride_k) and not any(s % format_.chunk for s in steps)
         return Side(number, axis.extent, stride, stride_k, along_k, not whole)
 
@@ -168,7 +169,11 @@ def _takes(tiling: Tiling, format_: Format, c: Contraction, chip: str) -> bool:
 def _plan(c: Contraction, format_: Format, tiling: Tiling, chip: str) -> Plan:
     rows, columns = -(-c.m.extent // tiling.rows), -(-c.n.extent // tiling.columns)
     blocks, turns = c.batches * rows * columns, -(-c.k.extent // format_.depth)
-    wanted = min(MOST_PARTS, PROCESSORS.get(generation(chip), 128) // blocks, turns // LEAST_TURNS)
+    # Products of few rows wait for memory, and two blocks wait for more of it at a time.
+    room = 2 if c.m.extent <= FEW and 2 * tiling.shared(format_) <= shared_limit(chip) else 1
+    wanted = min(MOST_PARTS, room * PROCESSORS.get(generation(chip), 128) // blocks, turns // LEAST_TURNS)
+    if c.k_outer:
+        wanted, turns = 1, turns * prod(axis.extent for axis in c.k_outer)
     each = -(-turns // max(1, wanted))
     return Plan(tiling, format_, c.batches, rows, columns, -(-turns // each), each)
 

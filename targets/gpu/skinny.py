@@ -16,14 +16,17 @@ from stablexla.targets.cpu.contraction_match import Contraction, match_contracti
 from stablexla.targets.cpu.contraction_output import Frame, Scene, compute_type
 from stablexla.targets.cpu.emission import Index, Value, bits_of, index, load, loop, minimum, split_index, when
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.chips import GpuName, generation
 from stablexla.targets.gpu.contraction_store import keeper, writer
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
+from stablexla.targets.gpu.mma_formats import format_of
 from stablexla.targets.gpu.skinny_loops import Columns, Rows, Work
 from stablexla.targets.gpu.split_k import launches
 from stablexla.targets.gpu.warps import WARP, block, shared_buffer, thread
 
 MOST_ROWS = 15
+MOST_ROWS_OF_NARROW = 4
+"""Of types that tensor cores multiply: with more, threads would take longer to multiply than to read."""
 ACCESS = 128
 BUSY = 528
 """Blocks that keep a chip busy."""
@@ -51,9 +54,9 @@ class Skinny:
 
 @gpu_emitter("contraction", first=True)
 def emit_skinny(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes products of at most 15 rows, or columns, of numbers that are not complex."""
+    """Takes products of few rows, or columns, of numbers that are not complex."""
     c = match_contraction(kernel)
-    if c is None or min(c.m.extent, c.n.extent) > MOST_ROWS or c.k_outer or not (c.k.extent and c.batches):
+    if c is None or min(c.m.extent, c.n.extent) > most_rows(c, chip) or c.k_outer or not (c.k.extent and c.batches):
         return None
     if not isinstance(c.sum_type, ir.FloatType | ir.IntegerType) or not (c.m.extent and c.n.extent):
         return None
@@ -69,6 +72,13 @@ def emit_skinny(kernel: Kernel, chip: GpuName) -> Emitted | None:
         _Block(c, plan, Scene(c, arguments), partial).write()
 
     return launches(kernel, c, launch, plan.parts, str(compute_type(c)), body)
+
+
+def most_rows(c: Contraction, chip: GpuName) -> int:
+    """So many rows or columns are few."""
+    format_ = format_of(c)
+    narrow = format_ is not None and format_.bytes <= 2 and generation(chip.chip) >= format_.oldest
+    return MOST_ROWS_OF_NARROW if narrow and c.n.c == 1 else MOST_ROWS
 
 
 def plan_of(c: Contraction) -> Skinny:

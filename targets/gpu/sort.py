@@ -299,6 +299,6 @@ class _Block:
         true = constant(1, ir.IntegerType.get_signless(1))
         with loop(thread() * self.slots, index(2 * width), self.threads * self.slots, [true]) as turn:
             low, high = (minimum(at, count) for at in (turn.iv, turn.iv + self.slots))
-            cuts = [cut(self.elements, read, runs, at, turns) for at in (low, high)]
-            turn.yields(turn.args[0] & fit(*cuts, high - low))
+            left, end = (cut(self.elements, read, runs, at, turns) for at in (low, high))
+            turn.yields(turn.args[0] & fit(left, end, high - low))
         return self._in_all_threads(turn.results[0])

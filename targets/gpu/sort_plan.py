@@ -51,8 +51,8 @@ class Plan:
         found = _comparison(kernel)
         if found is None:
             return None
-        numbers = (config[name] for name in ("rows", "length", "first", "by_keys"))
-        return Plan(kernel, *numbers, elements, *found)
+        rows, length, first, by_keys = (config[name] for name in ("rows", "length", "first", "by_keys"))
+        return Plan(kernel, rows, length, first, by_keys, elements, *found)
 
     @property
     def slots(self) -> int:

@@ -14,18 +14,17 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName, generation
 from stablexla.targets.gpu.contraction_store import keep_sums, keeper, lanes_for, put_tile, writer
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
-from stablexla.targets.gpu.mma_formats import format_of
+from stablexla.targets.gpu.mma_formats import ROW, format_of
 from stablexla.targets.gpu.mma_gather import Gatherer
 from stablexla.targets.gpu.mma_loads import Loader
 from stablexla.targets.gpu.mma_loop import Stages, WarpLoop
 from stablexla.targets.gpu.mma_plan import Plan, plan_of, sides_of
+from stablexla.targets.gpu.skinny import most_rows
 from stablexla.targets.gpu.split_k import launches
 from stablexla.targets.gpu.thread_loop import ThreadLoop
 from stablexla.targets.gpu.warps import block
 from stablexla.targets.gpu.wgmma_loop import GroupLoop
 
-LEAST = 16
-"""Rows and columns from which tiles are worth it."""
 TOGETHER = 8
 """Rows of tiles whose blocks run side by side, so that they find each other's factors in the second cache."""
 
@@ -43,7 +42,8 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     format_ = format_of(contraction) if contraction is not None else None
     if contraction is None or format_ is None or generation(chip.chip) < format_.oldest:
         return None
-    plan = plan_of(contraction, format_, chip.chip) if _is_for_them(contraction) else None
+    few = not contraction.k_outer and min(contraction.m.extent, contraction.n.extent) <= most_rows(contraction, chip)
+    plan = None if few or not _is_for_them(contraction) else plan_of(contraction, format_, chip.chip)
     return None if plan is None else write(kernel, contraction, plan, chip)
 
 
@@ -58,9 +58,7 @@ def write(kernel: Kernel, c: Contraction, plan: Plan, chip: GpuName) -> Emitted:
 
 
 def _is_for_them(c: Contraction) -> bool:
-    if c.k_outer or min(c.m.extent, c.n.extent) < LEAST or not c.k.extent or not c.batches:
-        return False
-    return c.n.c == 1
+    return bool(c.k.extent and c.batches) and c.n.c == 1 and all(axis.extent for axis in c.k_outer)
 
 
 class _Block:
@@ -88,7 +86,8 @@ class _Block:
         for loader, base, row in zip(loaders, (frame.a, frame.b), first, strict=True):
             loader.start(base, row, start)
         count = min(tiling.stages, max(2, plan.turns))
-        stages = Stages((loaders[0], loaders[1]), (0, tiling.rows * 128), count, tiling.stage, plan.turns)
+        offsets = 0, tiling.rows * ROW
+        stages = Stages((loaders[0], loaders[1]), offsets, count, tiling.stage, plan.turns, self.c.k_outer)
         work = WAYS[tiling.way](tiling, plan.format, sides, generation(self.chip.chip))
         buffer = keep_sums(plan, work.pieces(work.run(stages, start)))
         lanes = lanes_for(self.c)
@@ -101,6 +100,8 @@ class _Block:
     def _whole(self) -> bool:
         """Whether every stage lies inside along k."""
         plan = self.plan
+        if self.c.k_outer:
+            return self.c.k.extent % plan.format.depth == 0
         return plan.parts * plan.turns * plan.format.depth == self.c.k.extent
 
     def _place(self) -> tuple[Value, Value, tuple[Value, Value]]:

@@ -28,10 +28,14 @@ struct Export {
     auto* self = static_cast<Export*>(managed->context);
     if (!Py_IsInitialized()) return;  // at the very end nobody needs the memory
     nb::gil_scoped_acquire gil;
-    // they may be done with it only on their stream
+    // they may be done with it on the host alone, and work on their stream still reads it
     try {
-      if (self->is_synchronized && !self->block->device.is_lost()) self->block->note_foreign_use(self->stream);
+      if (!self->is_synchronized)
+        self->block->is_used_by_others = true;
+      else if (!self->block->device.is_lost())
+        self->block->note_foreign_use(self->stream);
     } catch (const Error&) {
+      // the context is lost
     }
     delete self;
   }

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stablexla.dialects.errors import ExecutionError
-from stablexla.targets.runtime._runtime import ArraySpec, DeviceArray, dlpack_of_array
+from stablexla.targets.runtime._runtime import ArraySpec, DeviceArray, array_of_dlpack, dlpack_of_array
 from stablexla.targets.runtime.arguments import DLPACK_TYPES
 
 Array = npt.NDArray[Any]
@@ -56,7 +56,11 @@ def bytes_of(constant: Array) -> Array:
 
 def host_array(value: object) -> Array:
     """A value of the host as an array that can be copied as it is."""
-    array = np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
+        bits, code = array_of_dlpack(value)  # numpy does not take all that DLPack has
+        array = np.asarray(bits.view(dtype_of_dlpack(code, 8 * bits.dtype.itemsize, 1)), order="C")
+    else:
+        array = np.asarray(value, order="C")
     if array.dtype.hasobject or array.dtype.kind in "USmM":
         raise ExecutionError(f"arrays of {array.dtype} cannot be put on a GPU")
     return array.astype(array.dtype.newbyteorder("="), copy=False)

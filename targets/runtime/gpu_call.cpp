@@ -2,8 +2,8 @@
 
 #include <nanobind/stl/string.h>
 
-#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "arrays.h"
 #include "float_mode.h"
@@ -34,7 +34,8 @@ void Function::find_device(Call& call, PyObject* const* given) const {
     } else if (!is_plain_host_value(given[i])) {
       try {
         argument.device = device_of(given[i]);
-      } catch (nb::python_error&) {  // what it is, is found out where it is read
+      } catch (nb::python_error& error) {  // what it is, is found out where it is read
+        if (!error.matches(PyExc_Exception)) throw;
       }
       if (argument.device) at = &driver.device(*argument.device);
     }
@@ -135,6 +136,14 @@ void Function::lay_out(Call& call) const {
 
 // Arguments stay until the program is done with them.
 void Function::finish(Call& call) const {
+  if (call.copied != nullptr) {  // it failed after that
+    try {
+      ContextScope scope(*call.device);
+      call.copied->wait();
+    } catch (const Error&) {
+      return;
+    }
+  }
   if (call.end == nullptr && call.is_on_device) {
     try {
       ContextScope scope(*call.device);
@@ -185,10 +194,9 @@ void Function::run(Call& call, Run& run, HostedRun* hosted, ReleasedGil& gil) co
   }
   if (run.error) throw *run.error;
   if (!through) return;  // a function of the host raised
-  if (call.is_on_device)
-    call.end = device.record(call.stream);
-  else
-    copy_results(call);
+  if (!call.is_on_device) return copy_results(call);
+  call.end = device.record(call.stream);
+  if (call.copied != nullptr) std::exchange(call.copied, nullptr)->wait();
 }
 
 void Function::copy_arguments(Call& call) const {
@@ -197,6 +205,7 @@ void Function::copy_arguments(Call& call) const {
   const auto target = [&](std::size_t i) { return reinterpret_cast<cuda::Address>(call.data[i]); };
   PinnedScope pinned(call.stream, call.small_bytes);
   cuda::Address small_begin = 0;
+  bool has_large = false;
   for (std::size_t i = 0; i < call.arguments.size(); ++i) {
     const Argument& argument = call.arguments[i];
     const std::size_t size = parameters[i].bytes;
@@ -209,12 +218,14 @@ void Function::copy_arguments(Call& call) const {
       small_begin = target(i) - place;
       std::memcpy(pinned.data() + place, argument.host, size);
     } else {
+      has_large = true;
       device.check(device.cu.cuMemcpyHtoDAsync_v2(target(i), argument.host, size, stream), "copying an argument");
     }
   }
   if (small_begin != 0)
     device.check(device.cu.cuMemcpyHtoDAsync_v2(small_begin, pinned.data(), call.small_bytes, stream),
                  "copying arguments");
+  if (has_large && call.is_on_device) call.copied = device.record(call.stream);
 }
 
 // Waits. Small ones come together, through pinned memory.

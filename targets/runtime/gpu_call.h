@@ -55,6 +55,7 @@ struct Function::Call {
   std::vector<nb::object> host_results;  // else
   std::vector<void*> host_data;
   std::vector<void*> data, packed;
+  MomentRef copied;  // when large arguments of the host need not stay as they are any more
   MomentRef end;
 };
 

@@ -38,7 +38,9 @@ Taken take(nb::handle capsule, const char* name, const char* used) {
 // Asks for a capsule, of DLPack 1.0 if the object knows that.
 nb::object capsule_of(nb::handle value, const Stream& stream) {
   nb::dict keywords;
-  keywords["stream"] = reinterpret_cast<std::uintptr_t>(stream.handle);
+  // DLPack refuses 0, as which CUDA, and torch, know the default stream too
+  const cuda::Stream handle = stream.handle != nullptr ? stream.handle : cuda::kLegacyStream;
+  keywords["stream"] = reinterpret_cast<std::uintptr_t>(handle);
   keywords["max_version"] = nb::make_tuple(1, 0);
   nb::object method = value.attr("__dlpack__");
   try {

@@ -173,13 +173,10 @@ void Run::read(void* to, cuda::Address from, std::size_t bytes) {
 
 void Run::write(cuda::Address to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
-  if (bytes <= kSlots / 4) {
-    char* source = slot(bytes);
-    std::memcpy(source, from, bytes);
-    from = source;
-  }
-  // the driver takes what is not pinned before it comes back
+  const bool is_small = bytes <= kSlots / 4;
+  if (is_small) from = std::memcpy(slot(bytes), from, bytes);
   device.check(device.cu.cuMemcpyHtoDAsync_v2(to, from, bytes, stream->handle), "copying to the device");
+  if (!is_small) wait();
 }
 
 void* Run::to_host(const void* at, std::size_t bytes, bool copy) {

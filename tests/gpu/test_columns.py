@@ -112,6 +112,14 @@ def test_few_totals_are_made_by_many_blocks(name: str) -> None:
     assert ptx.count(".entry") == 2
 
 
+@pytest.mark.parametrize(("name", "kind"), [("batch-norm", "reduce"), ("batch-norm-channels-first", "general")])
+def test_nothing_is_written_for_a_variance(name: str, kind: str) -> None:
+    """Both statistics read the array itself: their launches, two of few numbers, and one that writes the result."""
+    make, arrays = PROGRAMS[name]
+    kernels = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).kernels
+    assert sorted(k.kind for k in kernels) == sorted([kind, kind, "loop", "loop", "loop"])
+
+
 def test_16_bytes_at_a_time() -> None:
     make, arrays = PROGRAMS["columns"]
     ptx = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).ir("ptx")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.targets.runtime import _runtime
 from tests.comparison import assert_same
 from tests.gpu import simulator
 from tests.gpu.emulation import program
@@ -94,16 +92,6 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]]
     "constants": (lambda b, x: (x + b.constant(np.arange(12, dtype=np.float32)), b.constant(3)), (numbers(12),)),
     "the-same-twice": (lambda b, x: (x, x, x * 1.0), (numbers(7),)),
 }
-
-
-@pytest.fixture(scope="module")
-def simulated_gpu() -> Iterator[None]:
-    """The runtime finds two simulated GPUs, which take PTX alone."""
-    _runtime.use_cuda_driver(str(simulator.library()))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STABLEXLA_PTXAS", "none")
-        yield
-    _runtime.use_cuda_driver(None)
 
 
 @pytest.fixture
@@ -264,69 +252,3 @@ class TestHostFunctions:
         executable(numbers(50))
         executable(numbers(50, seed=1))
         assert_same(kept[0], numbers(50) * 2)
-
-
-@pytest.mark.usefixtures("simulated_gpu", "_host_functions")
-@pytest.mark.filterwarnings("ignore:.*run on the host")
-class TestFiles:
-    def test_saved(self, tmp_path: Path) -> None:
-        def make(b: sx.XlaBuilder, x: sx.XlaOp) -> Any:
-            return sx.custom_call("test_host_runs_half", (sx.exp(x),), sx.f32[10]) + b.constant(
-                np.arange(10, dtype=np.float32)
-            )
-
-        executable = sx.compile(program(make, numbers(10)), target=CHIP)
-        executable.save(tmp_path / "program.sxe")
-        loaded = sx.load_executable(tmp_path / "program.sxe")
-        assert loaded.target == executable.target == sx.targets.gpu(chip="sm_80")
-        assert loaded.ir("ptx") == executable.ir("ptx")
-        assert_same(loaded(numbers(10)), executable(numbers(10)))
-
-    def test_cached(self, tmp_path: Path) -> None:
-        options = sx.CompileOptions(cache=tmp_path)
-        computation = program(lambda b, x: sx.exp(x) + 1.0, numbers(10))
-        first, second = (sx.compile(computation, target=CHIP, options=options) for _ in range(2))
-        assert len(list(tmp_path.iterdir())) == 1
-        assert_same(first(numbers(10)), second(numbers(10)))
-        sx.compile(computation, target="gpu:sm_75", options=options)
-        assert len(list(tmp_path.iterdir())) == 2
-
-
-@pytest.mark.usefixtures("simulated_gpu")
-class TestChips:
-    def test_the_gpu_that_is_there(self) -> None:
-        executable = sx.compile(program(lambda b, x: sx.exp(x), numbers(5)), target="gpu")
-        assert executable.target == sx.targets.gpu() == "gpu:sm_90a,ptx80"
-        assert sx.targets.gpu(emulated=True) == "gpu:sm_80,ptx78,emulated"
-
-    @pytest.mark.parametrize("chip", ["sm_100", "sm_100a"])
-    def test_a_program_for_another_gpu(self, chip: str) -> None:
-        executable = sx.compile(program(lambda b, x: sx.exp(x), numbers(5)), target=sx.targets.gpu(chip=chip))
-        with pytest.raises(sx.ExecutionError, match=f"compiled for {chip}, which a GPU of sm_90 cannot run"):
-            executable(numbers(5))
-
-
-@pytest.mark.usefixtures("simulated_gpu")
-class TestInspection:
-    def test_profile(self) -> None:
-        make, arrays = PROGRAMS["counter"]
-        executable = sx.compile(program(make, *arrays), target=CHIP)
-        profile = executable.profile(list(arrays), runs=2)
-        assert [(row.kernel is not None and row.kernel.kind, row.calls) for row in profile.kernels] == [("loop", 80)]
-        assert len(profile.slices) == 80
-        assert "loop_0" in str(profile)
-
-    def test_compare(self) -> None:
-        make, arrays = PROGRAMS["scalar-for-kernels"]
-        executable = sx.compile(program(make, *map(np.asarray, arrays)), target=CHIP)
-        assert executable.compare(list(arrays), "interpreter")
-        assert executable.compare(list(arrays), "plain")
-        assert executable.compare(list(arrays), sx.compile(program(make, *map(np.asarray, arrays))))
-
-    def test_explain(self) -> None:
-        make, arrays = PROGRAMS["scalar-for-kernels"]
-        executable = sx.compile(program(make, *map(np.asarray, arrays)), target=CHIP)
-        explanation = executable.explain()
-        assert explanation.arena_bytes == executable.arena_bytes
-        assert {"host", "llvm", "ptx"} <= set(explanation.stages)
-        assert [kernel.name for kernel in executable.kernels] == [kernel.name for kernel in explanation.kernels]

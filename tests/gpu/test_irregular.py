@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.comparison import assert_same
 from tests.gpu import simulator
 from tests.gpu.emulation import check, program
 from tests.gpu.irregular import IRREGULAR
+from tests.gpu.programs import numbers
 from tests.gpu.ptxas import find_ptxas, knows, refused_by_ptxas
 
 CHIP = "sm_100"
@@ -58,6 +60,25 @@ class TestSimulated:
         ours = [kernel for kernel in executable.kernels if kernel.kind == name.split("-")[0]]
         assert ours
         assert all(kernel.path == "emitted" for kernel in ours)
+
+    @pytest.mark.parametrize(
+        ("shape", "axis", "reverse"), [((3, 700), 1, True), ((20000,), 0, False), ((2, 70, 3), 1, False)]
+    )
+    def test_associative_scans(self, shape: tuple[int, ...], axis: int, reverse: bool) -> None:
+        """A linear recurrence, whose order matters."""
+        jax = pytest.importorskip("jax")
+
+        def scan(a: Any, b: Any) -> Any:
+            return jax.lax.associative_scan(
+                lambda p, q: (p[0] * q[0], q[0] * p[1] + q[1]), (a, b), axis=axis, reverse=reverse
+            )
+
+        arrays = [numbers(*shape, seed=seed) * 0.5 for seed in range(2)]
+        text = jax.jit(scan).lower(*arrays).as_text()
+        executable = sx.compile(text, target="gpu:sm_90")
+        assert [(kernel.kind, kernel.path) for kernel in executable.kernels] == [("scan", "emitted")]
+        for actual, other in zip(executable.execute(arrays), sx.compile(text).execute(arrays), strict=True):
+            assert_same(actual, other, ulp=8, scale=1e-6)
 
 
 @pytest.mark.parametrize("name", EMULATED)

@@ -56,6 +56,16 @@ def test_one_device_array_is_enough() -> None:
     same(total, X + X)
 
 
+def test_a_large_host_array_may_change_after_a_call_on_the_device() -> None:
+    large, offset = np.arange(1 << 17, dtype=np.float32), np.float32(3)
+    program = compiled(lambda b, x, y: (x + y, x), large, offset)
+    given = large.copy()
+    made, same_elements = program(given, sx.gpu.put(offset))
+    given[:] = -1
+    same(made, large + 3)
+    same(same_elements, large)
+
+
 def test_numbers_beside_device_arrays() -> None:
     scaled = compiled(lambda b, x, s: x * s, X, np.float32(2))
     same(scaled(sx.gpu.put(X), 3.0), X * 3)
@@ -191,6 +201,14 @@ def test_streams_of_others() -> None:
         pass
 
 
+def test_the_default_stream_of_others() -> None:
+    """Torch knows it as 0, which DLPack refuses."""
+    foreign = Foreign(sx.gpu.put(X))
+    with sx.gpu.stream(0):
+        same(twice()(foreign), X * 2 + 1)
+    assert foreign.streams == [1]
+
+
 def test_a_stream_waits_and_is_waited_for() -> None:
     one, two = sx.gpu.Stream(), sx.gpu.Stream()
     with sx.gpu.stream(one):
@@ -264,6 +282,32 @@ def test_a_function_of_the_host() -> None:
         same(kept[1], X * 3 + 1)
     finally:
         sx.unregister_custom_call("test_runtime_calls_half")
+
+
+def test_functions_of_the_host_in_a_loop_use_the_same_memory(driver: Any) -> None:
+    kept: list[np.ndarray[Any, Any]] = []
+
+    def add_one(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if x[0] == 5:
+            kept.append(x)
+        return x + 1
+
+    def turn(state: sx.XlaOp) -> sx.XlaOp:
+        return sx.tuple((state[0] + 1, sx.custom_call("test_runtime_calls_add", [state[1]], state[1].shape)))
+
+    def loop(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+        start = sx.tuple((b.constant(0, "s32"), x))
+        return sx.while_(lambda state: sx.lt(state[0], state.builder.constant(40, "s32")), turn, start)[1]
+
+    sx.register_custom_call("test_runtime_calls_add", add_one)
+    try:
+        with pytest.warns(UserWarning, match="on the host"):
+            program = compiled(loop, X)
+        same(program(sx.gpu.put(X)), X + 40)
+        same(kept[0], X + 5)
+        assert driver.simulator_host_bytes() < 40 * 4096
+    finally:
+        sx.unregister_custom_call("test_runtime_calls_add")
 
 
 def test_what_a_function_of_the_host_raises() -> None:
