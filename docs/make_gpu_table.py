@@ -25,7 +25,10 @@ PAGE = ROOT / "docs/gpu.md"
 BEGIN, END = "<!-- made by docs/make_gpu_table.py -->\n", "<!-- end of what it makes -->"
 
 REASONS = {
-    "collective": ("collectives", "devices meet in the host's memory; programs for several GPUs compile, and do not run yet"),
+    "collective": (
+        "collectives",
+        "devices meet in the host's memory; programs for several GPUs compile, and do not run yet",
+    ),
     "device": ("`replica_id`, `partition_id`", "the run knows which device it is; they are one number each"),
     "host": ("custom calls, infeeds, outfeeds, `send`, `recv`", "their functions and queues are the host's"),
     "lapack": ("calls of LAPACK (`eigh`, `svd`, `qr` of JAX)", "LAPACK is a library of the host"),

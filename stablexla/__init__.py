@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stablexla import distributed as distributed
+    from stablexla import gpu as gpu
     from stablexla.api import *  # noqa: F403
     from stablexla.api import __all__ as __all__
 else:

@@ -1,4 +1,4 @@
-"""The pass that has kernels count denormal numbers of 32 bits as zero, for which a GPU has instructions of their own."""
+"""The pass that has kernels count denormal numbers of 32 bits as zero, by instructions that GPUs have for it."""
 
 from __future__ import annotations
 

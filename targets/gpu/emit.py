@@ -12,13 +12,30 @@ from stablexla.targets.cpu.emitters import EMITTERS as HOST_EMITTERS
 from stablexla.targets.cpu.emitters import ONLY
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.target import host_target
-from stablexla.targets.gpu import columns, contraction, loops, rows, tensor_cores, transpose  # noqa: F401  (they register)
-from stablexla.targets.gpu import skinny  # noqa: F401  (it registers)
-from stablexla.targets.gpu import attention_mma, attention_tiles  # noqa: F401  (they register)
-from stablexla.targets.gpu import convolution_channels, convolution_mma, convolution_tiles, pool  # noqa: F401  (they register)
-from stablexla.targets.gpu import cholesky, fft, gather, triangular_solve  # noqa: F401  (they register)
+from stablexla.targets.gpu import (  # noqa: F401  (they register)
+    attention_mma,
+    attention_tiles,
+    cholesky,
+    columns,
+    contraction,
+    convolution_channels,
+    convolution_mma,
+    convolution_tiles,
+    fft,
+    gather,
+    loops,
+    pool,
+    rows,
+    scan,
+    scatter,
+    select_and_scatter,
+    skinny,
+    sort,
+    tensor_cores,
+    transpose,
+    triangular_solve,
+)
 from stablexla.targets.gpu import random as random_  # noqa: F401  (it registers)
-from stablexla.targets.gpu import scan, scatter, select_and_scatter, sort  # noqa: F401  (they register)
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import EMITTERS
 from stablexla.targets.gpu.general import emit_general

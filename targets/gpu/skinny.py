@@ -54,7 +54,7 @@ class Skinny:
 
 @gpu_emitter("contraction", first=True)
 def emit_skinny(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes products of few rows, or columns, of numbers that are not complex."""
+    """Takes products of at most 15 rows or columns, of narrow types 4, of numbers that are not complex."""
     c = match_contraction(kernel)
     if c is None or min(c.m.extent, c.n.extent) > most_rows(c, chip) or c.k_outer or not (c.k.extent and c.batches):
         return None

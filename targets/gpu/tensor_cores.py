@@ -37,7 +37,7 @@ WAYS: dict[str, type[WarpLoop | GroupLoop | ThreadLoop]] = {
 
 @gpu_emitter("contraction", first=True)
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes products of two factors of one type that there is a format for."""
+    """Takes products of factors of bf16, f16, f32, f64, s8 or u8, both of one type, from sm_80 on."""
     contraction = match_contraction(kernel)
     format_ = format_of(contraction) if contraction is not None else None
     if contraction is None or format_ is None or generation(chip.chip) < format_.oldest:

@@ -54,9 +54,13 @@ def share_outside(module: ir.Module) -> None:
         external = ir.Attribute.parse("#llvm.linkage<external>")
         for view in module.body.operations:
             for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
-                if op.name == "llvm.mlir.global" and "x i8>" in str(op.attributes["global_type"]):
-                    if str(op.attributes.get("addr_space", "")).startswith("3"):
-                        op.attributes["linkage"] = external
+                if op.name == "llvm.mlir.global" and _is_shared_bytes(op):
+                    op.attributes["linkage"] = external
+
+
+def _is_shared_bytes(op: ir.Operation) -> bool:
+    shared = "addr_space" in op.attributes and str(op.attributes["addr_space"]).startswith("3")
+    return shared and "x i8>" in str(op.attributes["global_type"])
 
 
 @module_pass("stablexla-check-nvvm", "refuses what LLVM has no instructions for, at which it would end the process")

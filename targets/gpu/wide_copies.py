@@ -27,7 +27,9 @@ def lanes_of(loop: ir.Operation, extents: Sequence[int]) -> int:
 
 def write_wide(loop: ir.Operation, mapping: dict[ir.Value, ir.Value], lanes: int) -> None:
     """The body for `lanes` neighbours, whose first has the index that the innermost loop's is mapped to."""
-    *loads, store = _copy_in(loop) or ()
+    ops = _copy_in(loop)
+    assert ops is not None, "a loop that `lanes_of` has not seen"
+    *loads, store = ops
     value = store.operands[0]
     type_ = ir.VectorType.get([lanes], value.type)
     if loads:

@@ -1,20 +1,21 @@
-"""Fixtures of the tests for GPUs."""
+"""Fixtures for tests of the GPU."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from stablexla.targets.runtime import _runtime
 from tests.gpu import simulator
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def simulated_gpu() -> Iterator[None]:
-    """The runtime finds two simulated GPUs, which take PTX alone."""
-    _runtime.use_cuda_driver(str(simulator.library()))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STABLEXLA_PTXAS", "none")
+    """The runtime finds simulated GPUs, as the settings say; nothing may be left of what a test made on them."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++, with which the simulator is built")
+    with simulator.in_runtime():
         yield
-    _runtime.use_cuda_driver(None)
+    if simulator.report():
+        simulator.driver().simulator_reset()

@@ -20,7 +20,7 @@ _REGISTERS = """
 
 
 def kernel(body: str, *, parameters: int = 1, address: bool = True, before: str = "", target: str = "sm_80") -> str:
-    """A text with the kernel `test`. %r0 is the thread; %rd1 the place of its four bytes in the first array (`address`)."""
+    """A text with the kernel `test`: %r0 is the thread, %rd1 the place of its four bytes in the first array."""
     declared = ", ".join(f".param .u64 p{n}" for n in range(parameters))
     place = "ld.param.u64 %rd1, [p0]; mul.wide.u32 %rd0, %r0, 4; add.u64 %rd1, %rd1, %rd0;" if address else ""
     head = f".version 8.0\n.target {target}\n.address_size 64\n{before}\n"
@@ -37,9 +37,10 @@ def lanes(text: str, dtype: Any, *operands: np.ndarray[Any, Any]) -> np.ndarray[
     kinds = [np.dtype(dtype), *(o.dtype for o in operands)]
     body = ""
     for n, kind in enumerate(kinds):
-        body += f"ld.param.u64 %rd{n + 1}, [p{n}]; mul.wide.u32 %rd0, %r0, {kind.itemsize}; add.u64 %rd{n + 1}, %rd{n + 1}, %rd0;\n"
+        at = f"%rd{n + 1}"
+        body += f"ld.param.u64 {at}, [p{n}]; mul.wide.u32 %rd0, %r0, {kind.itemsize}; add.u64 {at}, {at}, %rd0;\n"
         if n:
-            body += f"ld.global.b{8 * kind.itemsize} {register(n, kind)}, [%rd{n + 1}];\n"
+            body += f"ld.global.b{8 * kind.itemsize} {register(n, kind)}, [{at}];\n"
     body += re.sub(r"\$(\d)", lambda m: register(int(m[1]), kinds[int(m[1])]), text)
     body += f"\nst.global.b{8 * kinds[0].itemsize} [%rd1], {register(0, kinds[0])};"
     arrays = [unwritten(32, dtype), *operands]

@@ -1,12 +1,14 @@
-"""The simulated driver: builds it, runs PTX texts with numpy's arrays on it, and programs' launches in their order.
+"""The simulated driver: builds it, runs PTX texts with numpy's arrays on it, and programs under the real runtime.
 
-`run_ptx(text, kernel, grid, block, arrays)` needs nothing of the runtime. The library's path for the runtime's knob
-STABLEXLA_CUDA_DRIVER is `library()`. What it checks and how it is set up is in simulator/README.md.
+`run_ptx(text, kernel, grid, block, arrays)` needs nothing of the runtime; `simulate(computation, *arrays)` is the
+runtime with this driver. The library's path, for the knob STABLEXLA_CUDA_DRIVER, is `library()`. simulator/README.md
+says what it checks and how it is set up.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -20,9 +22,14 @@ from typing import Any
 
 import numpy as np
 
+import stablexla as sx
+from stablexla.targets.knobs import knobs
+from stablexla.targets.runtime import _runtime
+
 SOURCES = Path(__file__).parent / "simulator"
 ROOT = Path(__file__).parents[2]
-FLAGS = ("-O2", "-march=native", "-ffp-contract=off", "-std=c++17", "-fPIC", "-w")
+FLAGS = ("-O1", "-ftree-vectorize", "-finline-small-functions", "-march=native", "-ffp-contract=off")
+FLAGS += ("-std=c++17", "-fPIC", "-w")
 Array = np.ndarray[Any, Any]
 
 
@@ -76,18 +83,29 @@ def _make(target: Path, command: Sequence[str]) -> Path:
 def library() -> Path:
     """The path of the simulator as a shared library; compiled when its sources or the machine are new."""
     folder = _folder()
+    compiler = subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
     headers = [*sorted(SOURCES.glob("*.h")), ROOT / "targets" / "runtime" / "cuda_abi.h"]
-    common = _digest(*(h.read_bytes() for h in headers), " ".join(FLAGS).encode(), _processor())
+    common = _digest(compiler, *(h.read_bytes() for h in headers), " ".join(FLAGS).encode(), _processor())
+    every = folder / f"everything-{common}.h"
+    every.write_text(f'#include "{SOURCES}/everything.h"\n')
     sources = sorted(SOURCES.glob("*.cpp"))
+    wanted = {s: folder / f"{s.stem}-{_digest(s.read_bytes(), common.encode())}.o" for s in sources}
+    built = folder / f"libcuda-{_digest(*(o.name.encode() for o in wanted.values()))}.so.1"
+    with (folder / "lock").open("w") as lock:  # others wait for one build
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not built.exists():
+            _build(built, every, wanted)
+    return built
 
-    def compiled(source: Path) -> Path:
-        name = f"{source.stem}-{_digest(source.read_bytes(), common.encode())}.o"
-        return _make(folder / name, ["g++", *FLAGS, "-c", str(source)])
 
+def _build(built: Path, every: Path, wanted: dict[Path, Path]) -> None:
+    if not all(o.exists() for o in wanted.values()):
+        _make(every.with_name(f"{every.name}.gch"), ["g++", *FLAGS, "-x", "c++-header", str(every)])
     with ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
-        objects = list(pool.map(compiled, sources))
-    name = f"libcuda-{_digest(*(o.name.encode() for o in objects))}.so.1"
-    return _make(folder / name, ["g++", "-shared", *map(str, objects)])
+        command = ["g++", *FLAGS, "-include", str(every), "-c"]
+        list(pool.map(lambda s: _make(wanted[s], [*command, str(s)]), wanted))
+    _make(built, ["g++", "-shared", *map(str, wanted.values())])
+    every.with_name(f"{every.name}.gch").unlink(missing_ok=True)
 
 
 @functools.cache
@@ -115,6 +133,35 @@ def allocated_bytes(device: int = 0) -> int:
 def fail(function: str, nth: int, code: int) -> None:
     """The nth call from now of a driver's function answers with an error code."""
     driver().simulator_fail(function.encode(), nth, code)
+
+
+@contextmanager
+def in_runtime() -> Iterator[None]:
+    """Programs that are compiled for a GPU run on the simulator, which takes PTX alone."""
+    with knobs.scoped(ptxas=Path("none")):
+        driver()
+        _runtime.use_cuda_driver(str(library()))
+        try:
+            yield
+        finally:
+            _runtime.use_cuda_driver(None)
+
+
+def simulate(computation: sx.XlaComputation, *arrays: Array, chip: str = "sm_80") -> list[Array]:
+    """A program's results on the simulator.
+
+    Raises:
+        ExecutionError: as on a GPU; what the simulator found wrong is added.
+    """
+    with in_runtime():
+        try:
+            return list(sx.compile(computation, target=sx.targets.gpu(chip=chip)).execute(list(arrays)))
+        except sx.ExecutionError as error:
+            found = report()
+            if not found:
+                raise
+            driver().simulator_reset()
+            raise sx.ExecutionError(f"{error}\n{found}") from error
 
 
 @contextmanager
@@ -210,7 +257,7 @@ class Session:
         parameters: Sequence[ctypes._SimpleCData[Any]],
         shared: int = 0,
     ) -> None:
-        """Starts a kernel and waits for it; parameters are values of ctypes. More shared memory than 48 KB is asked for."""
+        """Starts a kernel and waits for it; parameters are values of ctypes. Much shared memory is asked for first."""
         if shared > 48 * 1024:
             _check(self.driver.cuFuncSetAttribute(function, 8, shared))
         pointers = [ctypes.cast(ctypes.byref(p), ctypes.c_void_p) for p in parameters]
@@ -235,8 +282,8 @@ def run_ptx(
 ) -> list[Array]:
     """Runs one kernel of a PTX text and gives what its arrays hold then.
 
-    An array becomes an address on the device with its content; `np.empty` of a masked array... is not special: mark what
-    the kernel must not read before writing it with `unwritten`. Numbers of numpy are passed by value with their type.
+    An array becomes an address on the device with its content; of what `unwritten` gives there is only the room there,
+    which the kernel must not read before it has written it. Numbers of numpy are passed by value, as their type.
 
     Raises:
         SimulatorError: the text is not understood, or the kernel breaks a rule; says where.
@@ -269,7 +316,10 @@ def unwritten(shape: Sequence[int] | int, dtype: Any = np.float32) -> Unwritten:
 
 
 def _scalar(value: Any) -> Any:
-    kinds = {"i": (ctypes.c_int8, ctypes.c_int16, ctypes.c_int32, ctypes.c_int64), "f": (None, None, ctypes.c_float, ctypes.c_double)}
+    kinds = {
+        "i": (ctypes.c_int8, ctypes.c_int16, ctypes.c_int32, ctypes.c_int64),
+        "f": (None, None, ctypes.c_float, ctypes.c_double),
+    }
     number = np.int32(value) if isinstance(value, int) else np.asarray(value)[()]
     kind = "f" if number.dtype.kind == "f" else "i"
     made = kinds[kind][int(number.dtype.itemsize).bit_length() - 1]

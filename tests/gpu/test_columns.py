@@ -51,7 +51,6 @@ PROGRAMS: dict[str, Program] = {
     "columns": (total(0), (numbers(50, 128),)),
     "narrow": (total(0), (numbers(700, 3),)),
     "wide-clamped": (total(0), (numbers(40, 4 * 75),)),
-    "odd": (total(0), (numbers(33, 41),)),
     "short": (total(1), (numbers(30, 5, 12),)),
     "middle": (total(1), (numbers(4, 30, 20),)),
     "first-and-last": (total(0, 2), (numbers(6, 5, 36),)),
@@ -59,7 +58,6 @@ PROGRAMS: dict[str, Program] = {
     "in-parts": (total(0), ((4 * numbers(4200, 4)).round(),)),
     "narrow-in-parts": (total(0), ((4 * numbers(6000, 3)).round(),)),
     "both-in-parts": (total(0, 2), ((4 * numbers(20, 2, 1200)).round(),)),
-    "rows-in-parts": (total(1), ((4 * numbers(3, 9001)).round(),)),
     "produced": (
         lambda b, x, y: sx.reduce(sx.exp(x) * y, b.constant(1.0), sx.add, (0,)),
         (numbers(40, 36), numbers(40, 36, seed=1)),
@@ -91,7 +89,7 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
-@pytest.mark.parametrize("name", ["wide-clamped", "first-and-last", "argmax-in-parts"])
+@pytest.mark.parametrize("name", ["first-and-last", "argmax-in-parts"])
 def test_emulated(name: str) -> None:
     make, arrays = PROGRAMS[name]
     check(make, *arrays, ulp=8, scale=1e-6)
@@ -105,7 +103,7 @@ def test_simulated(name: str) -> None:
     assert paths <= {"emitted"}
 
 
-@pytest.mark.parametrize("name", ["in-parts", "narrow-in-parts", "both-in-parts", "rows-in-parts", "argmax-in-parts"])
+@pytest.mark.parametrize("name", ["narrow-in-parts", "both-in-parts"])
 def test_few_totals_are_made_by_many_blocks(name: str) -> None:
     make, arrays = PROGRAMS[name]
     ptx = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip="sm_80")).ir("ptx")

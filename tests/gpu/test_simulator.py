@@ -49,8 +49,14 @@ def test_integers(name: str) -> None:
     }.items():
         same(lanes(f"{code}.{name} $0, $1, $2;", dtype, a, b), wanted)
     ok = np.where(b == 0, dtype(1), b)
-    quotient = np.array([int(abs(int(x)) // abs(int(y))) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a, ok, strict=True)], object)
-    same(lanes(f"div.{name} $0, $1, $2;", dtype, a, ok), np.array([q % 2**bits for q in quotient], object).astype(f"u{bits // 8}").view(dtype))
+    quotient = np.array(
+        [int(abs(int(x)) // abs(int(y))) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a, ok, strict=True)],
+        object,
+    )
+    same(
+        lanes(f"div.{name} $0, $1, $2;", dtype, a, ok),
+        np.array([q % 2**bits for q in quotient], object).astype(f"u{bits // 8}").view(dtype),
+    )
     same(lanes(f"mad.lo.{name} $0, $1, $2, $1;", dtype, a, b), a * b + a)
     amount = np.arange(32, dtype=np.uint32) * 3
     shifted = [int(x) >> int(n) if n < bits else (-1 if x < 0 else 0) for x, n in zip(a, amount, strict=True)]
@@ -62,7 +68,9 @@ def test_bits() -> None:
     same(lanes("and.b32 $0, $1, $2;", np.uint32, a, b), a & b)
     same(lanes("lop3.b32 $0, $1, $2, $3, 0x96;", np.uint32, a, b, c), a ^ b ^ c)
     same(lanes("popc.b32 $0, $1;", np.uint32, a), np.array([bin(x).count("1") for x in a]))
-    same(lanes("clz.b32 $0, $1;", np.uint32, a >> (c & 31)), np.array([32 - int(x).bit_length() for x in a >> (c & 31)]))
+    same(
+        lanes("clz.b32 $0, $1;", np.uint32, a >> (c & 31)), np.array([32 - int(x).bit_length() for x in a >> (c & 31)])
+    )
     same(lanes("brev.b32 $0, $1;", np.uint32, a), np.array([int(f"{x:032b}"[::-1], 2) for x in a]))
     same(lanes("bfe.u32 $0, $1, 5, 9;", np.uint32, a), a >> 5 & 511)
     same(lanes("bfe.s32 $0, $1, 5, 9;", np.int32, a), (a << 18).view(np.int32) >> 23)
@@ -72,7 +80,9 @@ def test_bits() -> None:
     same(lanes("shf.l.wrap.b32 $0, $1, $2, 40;", np.uint32, a, b), b << 8 | a >> 24)
     products = (a.view(np.int8).astype(np.int64) * b.view(np.int8)).reshape(32, 4).sum(1)
     same(lanes("dp4a.s32.s32 $0, $1, $2, $3;", np.int32, a, b, c), (products + c.view(np.int32)).astype(np.int32))
-    same(lanes("bfind.u32 $0, $1;", np.int32, a >> (c & 31)), np.array([int(x).bit_length() - 1 for x in a >> (c & 31)]))
+    same(
+        lanes("bfind.u32 $0, $1;", np.int32, a >> (c & 31)), np.array([int(x).bit_length() - 1 for x in a >> (c & 31)])
+    )
 
 
 @pytest.mark.parametrize("name", FLOATS)
@@ -80,7 +90,14 @@ def test_floats(name: str) -> None:
     dtype = FLOATS[name]
     a, b, c = floats(dtype), rng.permutation(floats(dtype)), rng.permutation(floats(dtype))
     with np.errstate(all="ignore"):
-        cases = {"add.rn": a + b, "sub.rn": a - b, "mul.rn": a * b, "div.rn": a / b, "min": np.fmin(a, b), "max": np.fmax(a, b)}
+        cases = {
+            "add.rn": a + b,
+            "sub.rn": a - b,
+            "mul.rn": a * b,
+            "div.rn": a / b,
+            "min": np.fmin(a, b),
+            "max": np.fmax(a, b),
+        }
         for code, wanted in cases.items():
             same(lanes(f"{code}.{name} $0, $1, $2;", dtype, a, b), wanted)
         same(lanes(f"sqrt.rn.{name} $0, $1;", dtype, a), np.sqrt(a))
@@ -203,8 +220,8 @@ def fragments(name: str, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np
     ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%r10, %r11, %r12, %r13}}, [%r26];
     ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {{%r14, %r15}}, [%r27];
     mov.f32 %f1, 0f00000000;
-    mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32 {{%f2, %f3, %f4, %f5}}, {{%r10, %r11, %r12, %r13}}, {{%r14, %r15}},
-        {{%f1, %f1, %f1, %f1}};
+    mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32
+        {{%f2, %f3, %f4, %f5}}, {{%r10, %r11, %r12, %r13}}, {{%r14, %r15}}, {{%f1, %f1, %f1, %f1}};
     shr.u32 %r1, %r0, 2;
     and.b32 %r2, %r0, 3;
     ld.param.u64 %rd1, [p0];
@@ -220,7 +237,9 @@ def fragments(name: str, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np
 
 def test_products() -> None:
     a, b = rng.standard_normal((16, 16)).astype(np.float16), rng.standard_normal((16, 8)).astype(np.float16)
-    np.testing.assert_allclose(fragments("f16", a, b), a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        fragments("f16", a, b), a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-5
+    )
     ab, bb = ((x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) for x in (a, b))
     exact = [(x.astype(np.uint32) << 16).view(np.float32).astype(np.float64) for x in (ab, bb)]
     np.testing.assert_allclose(fragments("bf16", ab, bb), exact[0] @ exact[1], rtol=1e-5, atol=1e-5)

@@ -3,7 +3,6 @@
 
 #include "checks.h"
 #include "decode.h"
-#include "device.h"
 #include "floats.h"
 #include "machine.h"
 
@@ -62,23 +61,6 @@ T apply(Type t, int operation, T old, T b, T c) {
   return whole(operation, old, b, c);
 }
 
-// What others released at this address is known from now on, and what this thread did before a fence is released.
-void order(Warp& w, std::uint64_t address) {
-  Block& b = *w.block;
-  auto& released = b.launch->device->released[address];
-  for (auto& [other, known] : released) {
-    if (other == b.number) {
-      b.acquire(w.index, known);
-      continue;
-    }
-    auto& mine = b.launch->device->acquired[b.number][other];
-    mine.resize(std::max(mine.size(), known.size()));
-    for (std::size_t n = 0; n < known.size(); ++n) mine[n] = std::max(mine[n], known[n]);
-  }
-  released[b.number] = b.knowledge(w.index);
-  ++b.stamp;
-}
-
 template <class T>
 void atomic(Warp& w, const Instruction& i, Mask mask) {
   std::uint64_t address[kLanes];
@@ -92,13 +74,15 @@ void atomic(Warp& w, const Instruction& i, Mask mask) {
     std::memcpy(&out[l], at, sizeof(T));
     T next = apply<T>(i.type, int(i.value), out[l], b[l], c[l]);
     std::memcpy(at, &next, sizeof(T));
-    if (i.space != Space::kShared) order(w, address[l]);
+    if (i.space != Space::kShared) meet(w, address[l], i.flags & 2, i.flags & 4);
   }
   if (!(i.flags & 1)) w.write(i.d, out, mask);
 }
 
 void decode(Decode& d, bool reduce) {
-  if (!d.take("relaxed") && !d.take("acquire") && !d.take("release")) d.take("acq_rel");
+  enum { kAcquire = 2, kRelease = 4 };
+  int order = d.take("acquire") ? kAcquire : d.take("release") ? kRelease : d.take("acq_rel") ? kAcquire | kRelease : 0;
+  if (!order) d.take("relaxed");
   if (!d.take("cta") && !d.take("gpu")) d.take("sys");
   Space space = d.take("global") ? Space::kGlobal : d.take("shared") || d.take("shared::cta") ? Space::kShared : Space::kGeneric;
   static const char* kWords[] = {"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"};
@@ -121,7 +105,7 @@ void decode(Decode& d, bool reduce) {
   if (!fits || noftz != small) d.refuse("not for this type");
   std::size_t at = reduce ? 0 : 1, operands = at + 2 + (op == kCas);
   d.finish(operands);
-  d.i.flags = reduce;
+  d.i.flags = std::uint8_t(order | int(reduce));
   int bytes = bytes_of(t);
   if (!reduce) d.i.d = d.destination(0, bytes);
   d.address(at, space);

@@ -189,8 +189,14 @@ void Block::release(int id) {
     auto row = knowledge(warp);
     for (std::size_t n = 0; n < joined.size(); ++n) joined[n] = std::max(joined[n], row[n]);
   }
+  std::vector<std::uint32_t> fenced(warps.size());  // fences of those that have come count for all
+  for (int warp : b.warps) {
+    const auto& mine = warps[std::size_t(warp)].fenced;
+    for (std::size_t n = 0; n < mine.size(); ++n) fenced[n] = std::max(fenced[n], mine[n]);
+  }
   for (int warp : b.waiting) {
     acquire(warp, joined);
+    warps[std::size_t(warp)].fenced = fenced;
     Warp& w = warps[std::size_t(warp)];
     w.synchronised = stamp;
     for (Group& g : w.groups) {

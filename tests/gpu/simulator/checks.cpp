@@ -19,7 +19,7 @@ Checks& checks() {
 }
 
 const char* name_of(Access a) {
-  const char* names[] = {"reads", "writes", "changes atomically", "reads as constant"};
+  const char* names[] = {"reads", "writes", "changes atomically", "reads as constant", "reads", "writes"};
   return names[int(a)];
 }
 
@@ -29,6 +29,21 @@ std::string hex(std::uint64_t n) {
   char text[32];
   std::snprintf(text, sizeof(text), "0x%" PRIx64, n);
   return text;
+}
+
+// What was seen by strong reads so far is known from now on.
+void fence_acquire(Warp& w) {
+  Block& b = *w.block;
+  for (auto& [other, known] : w.unfenced) {
+    if (other == b.number) {
+      b.acquire(w.index, known);
+      continue;
+    }
+    auto& mine = b.launch->device->acquired[b.number][other];
+    mine.resize(std::max(mine.size(), known.size()));
+    for (std::size_t n = 0; n < known.size(); ++n) mine[n] = std::max(mine[n], known[n]);
+  }
+  w.unfenced.clear();
 }
 
 }  // namespace
@@ -62,10 +77,10 @@ bool Shadow::ordered(Warp& w, int lane, const Touch& before) const {
   return before.kind != 3 && before.stamp <= other->second[before.thread / kLanes];
 }
 
-void Shadow::add_reader(Warp& w, int lane, Cell& cell) {
+void Shadow::add_reader(Warp& w, int lane, Cell& cell, bool strongly) {
   Block& b = *w.block;
   auto self = std::uint16_t(w.thread(lane));
-  Touch now{b.number, b.stamp, self, 1};
+  Touch now{b.number, b.stamp, self, std::uint8_t(strongly ? 2 : 1)};
   if (cell.read.kind == 0 || (cell.readers < 0 && cell.read.kind != 3 && ordered(w, lane, cell.read))) {
     cell.read = now;
     return;
@@ -103,19 +118,19 @@ void Shadow::add_reader(Warp& w, int lane, Cell& cell) {
 void Shadow::read(Warp& w, int lane, Cell& cell, std::size_t at, Access kind) {
   if (cell.write.kind) {
     if (kind == Access::kReadOnly) race(w, lane, cell.write, at, "wrote in this launch", "reads as constant (ld.global.nc)");
-    bool atomic = kind == Access::kAtomic && cell.write.kind == 2;
+    bool atomic = strong(kind) && cell.write.kind == 2;
     if (!atomic && !ordered(w, lane, cell.write)) race(w, lane, cell.write, at, "wrote", "reads");
   }
   if (cell.in_flight) {
     fault(cuda::kLaunchFailed, "race: " + where(w, lane) + " reads shared memory into which an asynchronous copy is still under way");
   }
-  add_reader(w, lane, cell);
+  add_reader(w, lane, cell, strong(kind));
 }
 
 void Shadow::write(Warp& w, int lane, Cell& cell, std::size_t at, Access kind) {
   Block& b = *w.block;
-  bool atomic = kind == Access::kAtomic;
-  const char* does = atomic ? "changes atomically" : "writes";
+  bool atomic = strong(kind);
+  const char* does = name_of(kind);
   if (cell.write.kind && !(atomic && cell.write.kind == 2) && !ordered(w, lane, cell.write)) {
     race(w, lane, cell.write, at, "wrote", does);
   }
@@ -131,7 +146,7 @@ void Shadow::write(Warp& w, int lane, Cell& cell, std::size_t at, Access kind) {
     }
     unused.push_back(cell.readers);
     cell.readers = -1;
-  } else if (cell.read.kind && !ordered(w, lane, cell.read)) {
+  } else if (cell.read.kind && !(atomic && cell.read.kind == 2) && !ordered(w, lane, cell.read)) {
     race(w, lane, cell.read, at, "read", does);
   }
   if (cell.in_flight || cell.being_read) {
@@ -151,12 +166,32 @@ void Shadow::touch(Warp& w, int lane, std::size_t at, int bytes, Access kind) {
       cell = Cell{};
       cell.launch = launch;
     }
-    if (kind == Access::kRead || kind == Access::kReadOnly) {
+    if (reads(kind)) {
       read(w, lane, cell, n, kind);
     } else {
       write(w, lane, cell, n, kind);
     }
   }
+}
+
+void meet(Warp& w, std::uint64_t address, bool acquire, bool release) {
+  Block& b = *w.block;
+  auto& released = b.launch->device->released[address];
+  for (auto& [other, known] : released) {
+    auto& pending = w.unfenced[other];
+    pending.resize(std::max(pending.size(), known.size()));
+    for (std::size_t n = 0; n < known.size(); ++n) pending[n] = std::max(pending[n], known[n]);
+  }
+  if (acquire) fence_acquire(w);
+  if (release) w.fenced = b.knowledge(w.index);
+  if (!w.fenced.empty()) released[b.number] = w.fenced;
+  ++b.stamp;
+}
+
+void fence_all(Warp& w) {
+  fence_acquire(w);
+  w.fenced = w.block->knowledge(w.index);
+  ++w.block->stamp;
 }
 
 std::uint8_t* reach_shared(Warp& w, int lane, std::uint64_t address, int bytes, Access kind) {
@@ -172,7 +207,7 @@ std::uint8_t* reach_shared(Warp& w, int lane, std::uint64_t address, int bytes, 
                                         " bytes of shared memory at " + std::to_string(address) + ", not aligned");
   }
   Shadow& shadow = *b.shadow;
-  if (checks().races && checks().initialised && kind != Access::kWrite) {
+  if (checks().races && checks().initialised && reads_first(kind)) {
     for (std::size_t n = address >> shadow.shift; n <= (address + std::uint64_t(bytes) - 1) >> shadow.shift; ++n) {
       if (shadow.cells[n].write.kind == 0 && shadow.cells[n].in_flight == 0) {
         fault(cuda::kLaunchFailed, where(w, lane) + " reads shared memory at " +
@@ -206,7 +241,7 @@ std::uint8_t* reach_global(Warp& w, int lane, std::uint64_t address, int bytes, 
                                         hex(address) + ", not aligned");
   }
   std::uint8_t* valid = a->valid.data() + at;
-  if (kind != Access::kRead && kind != Access::kReadOnly && kind != Access::kAtomic) {
+  if (!reads_first(kind)) {
     std::memset(valid, 1, std::size_t(bytes));
   } else if (checks().global_initialised && std::memchr(valid, 0, std::size_t(bytes))) {
     fault(cuda::kLaunchFailed, where(w, lane) + " reads " + std::to_string(bytes) + " bytes of global memory at byte " +
@@ -246,7 +281,7 @@ std::uint8_t* reach(Warp& w, int lane, Space space, std::uint64_t address, int b
   }
   if (address % std::uint64_t(bytes)) fault(cuda::kMisalignedAddress, where(w, lane) + " " + name_of(kind) + " memory that is not aligned");
   if (local) return b.local.data() + std::uint64_t(w.thread(lane)) * size + address;
-  if (kind != Access::kRead && kind != Access::kReadOnly) fault(cuda::kIllegalAddress, where(w, lane) + " writes a parameter");
+  if (!reads(kind)) fault(cuda::kIllegalAddress, where(w, lane) + " writes a parameter");
   return b.launch->parameters.data() + address;
 }
 

@@ -8,7 +8,11 @@
 
 namespace simulator {
 
-enum class Access : std::uint8_t { kRead, kWrite, kAtomic, kReadOnly };
+// Strong: volatile, relaxed, acquire, release: may meet others of its kind and atomic operations.
+enum class Access : std::uint8_t { kRead, kWrite, kAtomic, kReadOnly, kStrongRead, kStrongWrite };
+inline bool reads(Access a) { return a == Access::kRead || a == Access::kReadOnly || a == Access::kStrongRead; }
+inline bool reads_first(Access a) { return reads(a) || a == Access::kAtomic; }
+inline bool strong(Access a) { return a >= Access::kStrongRead || a == Access::kAtomic; }
 const char* name_of(Access a);
 
 struct Touch {
@@ -31,7 +35,7 @@ struct Readers {
   std::uint8_t lane = 255;  // 254: many
 };
 
-// Of what follows on another block's atomic operations.
+// What was touched of one piece of memory, in cells of the narrowest access.
 struct Shadow {
   std::vector<Cell> cells;
   int shift = 0;
@@ -47,7 +51,7 @@ struct Shadow {
   void read(Warp& w, int lane, Cell& cell, std::size_t at, Access kind);
   void write(Warp& w, int lane, Cell& cell, std::size_t at, Access kind);
   bool ordered(Warp& w, int lane, const Touch& before) const;
-  void add_reader(Warp& w, int lane, Cell& cell);
+  void add_reader(Warp& w, int lane, Cell& cell, bool strongly);
   [[noreturn]] void race(Warp& w, int lane, const Touch& before, std::size_t at, const char* did, const char* does) const;
 };
 
@@ -58,6 +62,11 @@ struct Checks {
   bool races = true, initialised = true, global_initialised = true;
 };
 Checks& checks();
+
+// After a strong access to an address outside of shared memory: what others released there is known once this thread has
+// a fence behind it (or at once, `acquire`), and what it did before its last fence (or until now, `release`) is released.
+void meet(Warp& w, std::uint64_t address, bool acquire, bool release);
+void fence_all(Warp& w);
 
 // The host's memory behind an address, after all checks.
 std::uint8_t* reach(Warp& w, int lane, Space space, std::uint64_t address, int bytes, Access kind);

@@ -62,9 +62,8 @@ Mask compare(Warp& w, const Instruction& i) {
 }
 
 // What is done with the answer. value: 0 nothing, 1 and, 2 or, 3 xor with the predicate c (flag 1: negated).
-template <Order o, class In>
 void setp(Warp& w, const Instruction& i, Mask mask) {
-  Mask p = compare<o, In>(w, i), q = ~p;
+  Mask p = i.compare(w, i), q = ~p;
   if (i.value) {
     Mask c = w.predicate(i.c);
     if (i.flags & 1) c = ~c;
@@ -76,22 +75,22 @@ void setp(Warp& w, const Instruction& i, Mask mask) {
 }
 
 // A number: all ones or 1.0 where it holds.
-template <Order o, class In>
 void set(Warp& w, const Instruction& i, Mask mask) {
-  Mask p = compare<o, In>(w, i);
+  Mask p = i.compare(w, i);
   std::uint32_t out[kLanes];
   for (int l = 0; l < kLanes; ++l) out[l] = p >> l & 1 ? std::uint32_t(i.value) : 0;
   w.write(i.d, out, mask);
 }
 
-template <class In, bool number>
-Run by_order(Order o, bool floats) {
+template <class In>
+Compare by_order(Order o, bool floats) {
   switch (o) {
-#define CASE(X) case X: return number ? &set<X, In> : &setp<X, In>;
+#define CASE(X) case X: return &compare<X, In>;
     CASE(kEq) CASE(kNe) CASE(kLt) CASE(kLe) CASE(kGt) CASE(kGe)
     default: break;
   }
-  if constexpr (std::is_same<decltype(In::value({})), float>::value || std::is_same<decltype(In::value({})), double>::value) {
+  using Value = decltype(In::value({}));
+  if constexpr (std::is_floating_point<Value>::value) {
     if (!floats) return nullptr;
     switch (o) {
       CASE(kEqu) CASE(kNeu) CASE(kLtu) CASE(kLeu) CASE(kGtu) CASE(kGeu) CASE(kNum) CASE(kNan)
@@ -102,19 +101,18 @@ Run by_order(Order o, bool floats) {
   return nullptr;
 }
 
-template <bool number>
-Run by_type(Type t, Order o, bool ftz) {
+Compare by_type(Type t, Order o, bool ftz) {
   switch (t) {
-    case Type::kB16: case Type::kU16: return by_order<Plain<std::uint16_t>, number>(o, false);
-    case Type::kB32: case Type::kU32: return by_order<Plain<std::uint32_t>, number>(o, false);
-    case Type::kB64: case Type::kU64: return by_order<Plain<std::uint64_t>, number>(o, false);
-    case Type::kS16: return by_order<Plain<std::int16_t>, number>(o, false);
-    case Type::kS32: return by_order<Plain<std::int32_t>, number>(o, false);
-    case Type::kS64: return by_order<Plain<std::int64_t>, number>(o, false);
-    case Type::kF32: return ftz ? by_order<Flushed, number>(o, true) : by_order<Plain<float>, number>(o, true);
-    case Type::kF64: return by_order<Plain<double>, number>(o, true);
-    case Type::kF16: return by_order<Small<Half>, number>(o, true);
-    case Type::kBF16: return by_order<Small<BFloat>, number>(o, true);
+    case Type::kB16: case Type::kU16: return by_order<Plain<std::uint16_t>>(o, false);
+    case Type::kB32: case Type::kU32: return by_order<Plain<std::uint32_t>>(o, false);
+    case Type::kB64: case Type::kU64: return by_order<Plain<std::uint64_t>>(o, false);
+    case Type::kS16: return by_order<Plain<std::int16_t>>(o, false);
+    case Type::kS32: return by_order<Plain<std::int32_t>>(o, false);
+    case Type::kS64: return by_order<Plain<std::int64_t>>(o, false);
+    case Type::kF32: return ftz ? by_order<Flushed>(o, true) : by_order<Plain<float>>(o, true);
+    case Type::kF64: return by_order<Plain<double>>(o, true);
+    case Type::kF16: return by_order<Small<Half>>(o, true);
+    case Type::kBF16: return by_order<Small<BFloat>>(o, true);
     default: return nullptr;
   }
 }
@@ -127,8 +125,9 @@ void decode_setp(Decode& d) {
   Type t = d.type();
   bool bits = t == Type::kB16 || t == Type::kB32 || t == Type::kB64;
   if (bits && order->second != kEq && order->second != kNe) d.refuse("bits are equal or not");
-  d.i.run = by_type<false>(t, order->second, ftz);
-  if (!d.i.run || (ftz && t != Type::kF32)) d.refuse("not for this type");
+  d.i.run = &setp;
+  d.i.compare = by_type(t, order->second, ftz);
+  if (!d.i.compare || (ftz && t != Type::kF32)) d.refuse("not for this type");
   d.finish(d.i.value ? 4 : 3);
   const Operand& o = d.operand(0);
   d.i.d = d.predicate_destination(o.kind == Operand::kPair ? o.parts[0] : o);
@@ -147,8 +146,9 @@ void decode_set(Decode& d) {
   bool ftz = d.take("ftz");
   Type to = d.type_of({Type::kU32, Type::kS32, Type::kF32});
   Type t = d.type();
-  d.i.run = by_type<true>(t, order->second, ftz);
-  if (!d.i.run) d.refuse("not for this type");
+  d.i.run = &set;
+  d.i.compare = by_type(t, order->second, ftz);
+  if (!d.i.compare) d.refuse("not for this type");
   d.finish(3);
   d.i.value = to == Type::kF32 ? 0x3f800000 : 0xffffffff;
   d.i.d = d.destination(0, 4);

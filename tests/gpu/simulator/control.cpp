@@ -77,7 +77,6 @@ void nothing(Decode& d) {
 }  // namespace
 
 void warp_barrier(Decode& d);  // bar.warp.sync
-void fence(Decode& d);
 
 void add_control(Table& t) {
   t["bra"] = bra;
@@ -90,7 +89,6 @@ void add_control(Table& t) {
   t["nanosleep"] = nothing;
   t["griddepcontrol"] = nothing;
   t["setmaxnreg"] = nothing;
-  t["fence"] = fence;
 }
 
 }  // namespace simulator

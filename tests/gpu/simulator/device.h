@@ -49,9 +49,9 @@ class DeviceMemory {
 struct Device {
   int ordinal = 0;
   DeviceMemory memory;
-  // What blocks of the running launch released at an address by atomic operations.
+  // Of the running launch: what blocks released at an address, and what a block knows of others: a stamp for each warp.
   std::map<std::uint64_t, std::map<std::uint32_t, std::vector<std::uint32_t>>> released;
-  std::map<std::uint32_t, std::map<std::uint32_t, std::vector<std::uint32_t>>> acquired;  // [block][other block]
+  std::map<std::uint32_t, std::map<std::uint32_t, std::vector<std::uint32_t>>> acquired;  // [block][other]
 };
 
 }  // namespace simulator

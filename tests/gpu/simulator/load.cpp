@@ -102,11 +102,39 @@ void note_grain(const Instruction& i, int bytes, Function& out) {
   if (i.space == Space::kGlobal || i.space == Space::kGeneric) out.global_grain = std::min(out.global_grain, bytes);
 }
 
-Instruction decode(const Statement& s, FunctionDecoder& f) {
+void count_registers(const Operand& o, std::vector<int>& counts) {
+  if (o.kind == Operand::kRegister) ++counts[std::size_t(o.reg)];
+  for (const Operand& part : o.parts) count_registers(part, counts);
+}
+
+// How often each register is named: one that a vector load alone names is never read.
+std::vector<int> count_registers(const FunctionText& f) {
+  std::vector<int> counts(f.registers.size());
+  for (const Statement& s : f.statements) {
+    if (s.guard >= 0) ++counts[std::size_t(s.guard)];
+    for (const Operand& o : s.operands) count_registers(o, counts);
+  }
+  return counts;
+}
+
+// Which parts of a vector load are read, as bits of `value`; compilers fill gaps between loads with parts nobody reads.
+void note_used(Instruction& i, const Operand& to, const std::vector<int>& counts) {
+  if (to.kind != Operand::kVector) return;
+  std::int64_t used = 0;
+  for (std::size_t n = 0; n < to.parts.size(); ++n) {
+    const Operand& part = to.parts[n];
+    if (part.kind == Operand::kRegister && counts[std::size_t(part.reg)] > 1) used |= std::int64_t(1) << n;
+  }
+  bool all = used + 1 == std::int64_t(1) << to.parts.size();
+  if (used && !all) i.value = used;
+}
+
+Instruction decode(const Statement& s, FunctionDecoder& f, const std::vector<int>& counts) {
   Decode d(s, f);
   auto found = table().find(s.words[0]);
   if (found == table().end()) d.refuse("this instruction is not known");
   found->second(d);
+  if (s.words[0] == "ld") note_used(d.i, s.operands[0], counts);
   if (s.guard >= 0) {
     d.i.guarded = true;
     d.i.guard_negated = s.guard_negated;
@@ -134,7 +162,8 @@ void load_function(Module& module, const ModuleText& text, const FunctionText& f
   place_parameters(decoder);
   place_shared(decoder, text);
   place_local(decoder);
-  for (const Statement& s : f.statements) module.code.push_back(decode(s, decoder));
+  std::vector<int> counts = count_registers(f);
+  for (const Statement& s : f.statements) module.code.push_back(decode(s, decoder, counts));
   Instruction end;  // where a function ends without `ret`
   end.kind = Kind::kExit;
   end.line = f.statements.empty() ? f.line : f.statements.back().line;

@@ -42,6 +42,8 @@ struct Warp {
   std::uint64_t executed = 0;
   std::uint32_t synchronised = 0;          // the stamp of the last bar.warp.sync or barrier
   std::uint32_t proxy_fence[kLanes] = {};  // stamps of fence.proxy.async
+  std::vector<std::uint32_t> fenced;       // what was known at the last fence, of every warp
+  std::map<std::uint32_t, std::vector<std::uint32_t>> unfenced;  // what strong reads have seen since: by block
   std::unique_ptr<AsyncCopies> copies;
   std::unique_ptr<WarpgroupProducts> products;
   const Instruction* now = nullptr;

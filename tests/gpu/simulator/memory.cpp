@@ -18,7 +18,17 @@ void lane_addresses(Warp& w, const Instruction& i, std::uint64_t* out) {
 
 namespace {
 
-constexpr std::uint8_t kStrong = 1, kNonCoherent = 2;
+constexpr std::uint8_t kStrong = 1, kNonCoherent = 2, kOrdered = 4;
+
+// The parts of a vector that somebody reads: of the others it does not matter whether they were ever written.
+template <class T>
+void load_some(Warp& w, const Instruction& i, int lane, std::uint64_t address, Access kind, T (*out)[kLanes]) {
+  if (address % (i.more.size() * sizeof(T))) reach(w, lane, i.space, address, int(i.more.size() * sizeof(T)), kind);
+  for (std::size_t e = 0; e < i.more.size(); ++e) {
+    if (!(i.value >> e & 1)) continue;
+    std::memcpy(&out[e][lane], reach(w, lane, i.space, address + e * sizeof(T), int(sizeof(T)), kind), sizeof(T));
+  }
+}
 
 template <class T>
 void load(Warp& w, const Instruction& i, Mask mask) {
@@ -27,11 +37,16 @@ void load(Warp& w, const Instruction& i, Mask mask) {
   T out[8][kLanes];
   std::size_t n = i.more.size();
   int bytes = int(n * sizeof(T));
-  Access kind = i.flags & kNonCoherent ? Access::kReadOnly : Access::kRead;
+  Access kind = i.flags & kNonCoherent ? Access::kReadOnly : i.flags & kStrong ? Access::kStrongRead : Access::kRead;
   for (Mask rest = mask; rest; rest &= rest - 1) {
     int l = __builtin_ctz(rest);
+    if (i.value) {
+      load_some(w, i, l, address[l], kind, out);
+      continue;
+    }
     const std::uint8_t* from = reach(w, l, i.space, address[l], bytes, kind);
     for (std::size_t e = 0; e < n; ++e) std::memcpy(&out[e][l], from + e * sizeof(T), sizeof(T));
+    if (i.flags & kStrong && i.space != Space::kShared) meet(w, address[l], i.flags & kOrdered, false);
   }
   for (std::size_t e = 0; e < n; ++e) w.write(i.more[e], out[e], mask);
 }
@@ -47,8 +62,10 @@ void store(Warp& w, const Instruction& i, Mask mask) {
   int bytes = int(n * sizeof(T));
   for (Mask rest = mask; rest; rest &= rest - 1) {
     int l = __builtin_ctz(rest);
-    std::uint8_t* to = reach(w, l, i.space, address[l], bytes, Access::kWrite);
+    Access kind = i.flags & kStrong ? Access::kStrongWrite : Access::kWrite;
+    std::uint8_t* to = reach(w, l, i.space, address[l], bytes, kind);
     for (std::size_t e = 0; e < n; ++e) std::memcpy(to + e * sizeof(T), &in[e][l], sizeof(T));
+    if (i.flags & kStrong && i.space != Space::kShared) meet(w, address[l], false, i.flags & kOrdered);
   }
 }
 
@@ -69,14 +86,22 @@ void caching(Decode& d) {
   while (d.more() && kWords.find(" " + d.peek() + " ") != std::string::npos) d.word();
 }
 
+std::size_t rest_of_form(Decode& d, bool load);
+
 // The parts of ld and st before the type: weak, relaxed.gpu, a space, caching, v4.
 std::size_t form(Decode& d, bool load) {
   if (d.take("volatile")) {
     d.i.flags |= kStrong;
-  } else if (!d.take("weak") && (d.take("relaxed") || d.take(load ? "acquire" : "release"))) {
-    d.i.flags |= kStrong;
+  } else if (!d.take("weak")) {
+    bool ordered = d.take(load ? "acquire" : "release");
+    if (!ordered && !d.take("relaxed")) return rest_of_form(d, load);
+    d.i.flags |= std::uint8_t(kStrong | (ordered ? kOrdered : 0));
     if (!d.take("gpu") && !d.take("cta") && !d.take("sys")) d.refuse("a scope is wanted");
   }
+  return rest_of_form(d, load);
+}
+
+std::size_t rest_of_form(Decode& d, bool load) {
   d.i.space = space_word(d);
   caching(d);
   if (load && d.take("nc")) {
@@ -131,14 +156,13 @@ void st(Decode& d) {
 void add_memory(Table& t) {
   t["ld"] = ld;
   t["st"] = st;
-  auto nothing = [](Decode& d) {  // hints, and fences: what is done in order is seen in order
+  auto nothing = [](Decode& d) {  // hints
     while (d.more()) d.word();
     d.i.run = [](Warp&, const Instruction&, Mask) {};
   };
   t["prefetch"] = nothing;
   t["prefetchu"] = nothing;
   t["applypriority"] = nothing;
-  t["membar"] = nothing;
 }
 
 }  // namespace simulator

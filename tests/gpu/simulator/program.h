@@ -34,6 +34,7 @@ struct Slot {
 };
 
 using Run = void (*)(Warp&, const Instruction&, Mask);
+using Compare = Mask (*)(Warp&, const Instruction&);
 
 enum class Kind : std::uint8_t {
   kPlain,     // computes, and goes on
@@ -45,6 +46,7 @@ enum class Kind : std::uint8_t {
 
 struct Instruction {
   Run run = nullptr;
+  Compare compare = nullptr;  // of setp and set
   Kind kind = Kind::kPlain;
   Space space = Space::kGeneric;
   Type type = Type::kNone, from = Type::kNone;

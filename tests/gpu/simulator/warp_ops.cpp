@@ -196,21 +196,34 @@ void warp_barrier(Decode& d) {
   };
 }
 
-// Fences: what is done in order is seen in order here. That of another proxy is noted for products of warpgroups.
+// Of memory: what others released is known, what was done is released. Of the async proxy: noted for warpgroups' products.
 void fence(Decode& d) {
-  bool async = d.take("proxy") && d.take("async");
-  while (d.more()) d.word();
-  d.finish(0);
+  bool async = d.take("proxy"), wide = true;
   if (async) {
-    d.i.run = [](Warp& w, const Instruction&, Mask mask) {
-      ++w.block->stamp;
-      for (int l = 0; l < kLanes; ++l) {
-        if (mask >> l & 1) w.proxy_fence[l] = w.block->stamp;
-      }
-    };
+    if (!d.take("async")) d.expect("async::generic");
+    if (!d.take("shared::cta")) d.take("global");
+  } else if (d.statement().words[0] == "membar") {
+    wide = !d.take("cta");
+    if (wide && !d.take("gl")) d.expect("sys");
   } else {
-    d.i.run = [](Warp&, const Instruction&, Mask) {};
+    if (!d.take("sc")) d.take("acq_rel");
+    wide = !d.take("cta");
+    if (wide && !d.take("gpu")) d.expect("sys");
   }
+  d.finish(0);
+  if (!async) {
+    d.i.run = [](Warp& w, const Instruction& i, Mask) {
+      if (i.value) fence_all(w);
+    };
+    d.i.value = wide;
+    return;
+  }
+  d.i.run = [](Warp& w, const Instruction&, Mask mask) {
+    ++w.block->stamp;
+    for (int l = 0; l < kLanes; ++l) {
+      if (mask >> l & 1) w.proxy_fence[l] = w.block->stamp;
+    }
+  };
 }
 
 void add_warp(Table& t) {
@@ -220,6 +233,8 @@ void add_warp(Table& t) {
   t["redux"] = redux;
   t["activemask"] = activemask;
   t["elect"] = elect;
+  t["fence"] = fence;
+  t["membar"] = fence;
 }
 
 }  // namespace simulator
