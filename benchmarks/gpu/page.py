@@ -12,7 +12,6 @@ from benchmarks.report import Report, best_ratio, families, in_words, ratio_in_w
 from benchmarks.tables import Cells
 
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
-NONE = "None were measured: no GPU has been had. `python -m benchmarks.gpu --markdown` writes them here."
 READING = """\
 A cell is the time of a call in the best round, with the median of all rounds in brackets. Ratios are the other engines'
 times over stablexla's: above 1, stablexla is faster. `share` is the least time, by the bytes that the driver's own copy

@@ -72,9 +72,7 @@ def _not_there(what: str) -> UnsupportedError:
     )
 
 
-def sendable_composites(
-    registered: dict[Key, CompositeKernel], program: Callable[[], bytes]
-) -> list[list[Any]]:
+def sendable_composites(registered: dict[Key, CompositeKernel], program: Callable[[], bytes]) -> list[list[Any]]:
     """Name, version and maybe target of the registered kernels for composites; `program` gives the program's bytes.
 
     Raises:

@@ -69,7 +69,7 @@ def plan_of(chain: Chain) -> Plan:
     """Rows of up to some hundred elements are one warp's or a part's of one, so that nobody waits."""
     nest, length = chain.nest, chain.length
     places: list[Load | Store] = [*nest.loads, *(s for p in chain.passes for s in p.stores)]
-    widest = max(bits_of(place.element) for place in places)
+    widest = max((bits_of(place.element) for place in places), default=32)  # none: a constant's sum for another pass
     lanes = max(1, min(8, 128 // widest))
     while length % lanes:
         lanes //= 2

@@ -86,7 +86,7 @@ class _Windows:
             best, found = carried
             place = sum((i * axis.step for i, axis in zip(at, self.axes, strict=True)), index(0))
             value = load(source, place)
-            keeps = compare(self.direction, best, value, unsigned=self.unsigned) & found.ge(0)
+            keeps = compare(self.direction, _wide(best), _wide(value), unsigned=self.unsigned) & found.ge(0)
             return [select(keeps, best, value), select(keeps, found, cast_index(place, i32))]
 
         return self._walk(bounds, [constant(0, source.element), constant(-1, i32)], look)[1]
@@ -133,8 +133,13 @@ class _Windows:
         """Narrow floats are combined in f32, and rounded each time."""
         if not is_float(a.type) or bits_of(a.type) >= 32:
             return join(self.operation, a, b, unsigned=self.unsigned)
-        wide = [Value(arith.extf(ir.F32Type.get(), v.ssa)) for v in (a, b)]
-        return Value(arith.truncf(a.type, join(self.operation, *wide, unsigned=self.unsigned).ssa))
+        return Value(arith.truncf(a.type, join(self.operation, _wide(a), _wide(b), unsigned=self.unsigned).ssa))
+
+
+def _wide(value: Value) -> Value:
+    """Narrow floats as f32: comparisons of bf16 came with sm_90, and no CPU has them."""
+    narrow = is_float(value.type) and bits_of(value.type) < 32
+    return Value(arith.extf(ir.F32Type.get(), value.ssa)) if narrow else value
 
 
 def _apart(number: Value, extents: list[int]) -> list[Value]:

@@ -1,5 +1,5 @@
-// Instructions of a GPU on the CPU, for the threads of emulated_threads.cpp. Each gets numbers of its own and a thread's
-// registers as words, and leaves words; `shared` is the memory of the block. For tests where there is no GPU.
+// Instructions of a GPU on the CPU, for the threads of emulated_threads.cpp. Each gets numbers of its own and a
+// thread's registers as words, and leaves words; `shared` is the memory of the block. For tests where there is no GPU.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -161,7 +161,8 @@ EMULATED stablexla_emulated_multiply_groups(const uint64_t *in, uint64_t *out, c
     int64_t row = self / 32 * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
     out[i] = in[4 + i];
     for (int64_t k = 0; k < 32 / bytes; ++k) {
-      double left = number_of(kind, shared + a.at(row, k, bytes)), right = number_of(kind, shared + b.at(column, k, bytes));
+      double left = number_of(kind, shared + a.at(row, k, bytes));
+      double right = number_of(kind, shared + b.at(column, k, bytes));
       out[i] = plus(kind, out[i], left, right);
     }
   }

@@ -1,6 +1,7 @@
 #include "gpu_memory.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -147,7 +148,7 @@ Block::~Block() {
   try {
     ContextScope scope(device);
     for (const MomentRef& use : uses) home->wait_for(use->event);
-    if (is_used_by_others) device.check(device.cu.cuCtxSynchronize(), "waiting for who else used an array");
+    if (is_used_by_others) wait_for_all(device);
     device.memory().give(address, bytes, home);
   } catch (const Error&) {
     // the context is lost, and its memory with it
@@ -172,6 +173,12 @@ void Block::note_foreign_use(cuda::Stream stream) {
   }
   ContextScope scope(device);
   note_use(device.record(std::make_shared<Stream>(device, stream, false)));
+}
+
+void wait_for_all(Device& device) {
+  std::optional<ReleasedGil> released;
+  if (PyGILState_Check()) released.emplace();
+  device.check(device.cu.cuCtxSynchronize(), "waiting for all programs");
 }
 
 void keep_until(MomentRef moment, nb::object object) { kept().push_back({std::move(moment), std::move(object)}); }

@@ -82,6 +82,9 @@ class Block {
 };
 using BlockRef = std::shared_ptr<Block>;
 
+// Waits for all work on the device, with its context. Others may run Python meanwhile: that work may wait for them.
+void wait_for_all(Device& device);
+
 // Keeps a Python object until a moment. Both under the GIL.
 void keep_until(MomentRef moment, nb::object object);
 void let_go();  // of those whose moment is past

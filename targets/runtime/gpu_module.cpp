@@ -69,9 +69,14 @@ LoadedProgram::~LoadedProgram() {
   if (is_forked()) return;
   try {
     ContextScope scope(device);
-    if (module_ != nullptr) device.cu.cuCtxSynchronize();  // a kernel may be running still
+    try {
+      if (module_ != nullptr) wait_for_all(device);  // a kernel may be running still
+    } catch (const Error&) {
+      // the context is lost
+    }
     unload();
   } catch (const Error&) {
+    // there is no context any more
   }
 }
 

@@ -28,6 +28,7 @@ EPILOG = """examples:
   python -m tests.fuzz --programs 1 --seed 1234         one program again, by its number
   python -m tests.fuzz --families shape,reduction       of two families only
   python -m tests.fuzz --minutes 30 --seed 100000       as many as fit into half an hour
+  python -m tests.fuzz --target gpu:sm_80               on the simulated driver of tests/gpu/simulator
 """
 
 
@@ -69,6 +70,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=0, help="stop after so long")
     parser.add_argument("--families", default="", help=f"separated by commas, of: {', '.join(FAMILIES)}")
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with its own oracles")
+    parser.add_argument("--target", default="", help="a GPU that is simulated: gpu:sm_80, gpu:sm_90a; none: the CPU")
     parser.add_argument("--keep", action="store_true", help="do not shrink what is found")
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="where programs that disagree are saved")
     parser.add_argument("--operations", action="store_true", help="say how often each operation was drawn")
@@ -86,7 +88,7 @@ def main() -> int:
     deadline = start + options.minutes * 60 if options.minutes else float("inf")
     count = options.programs or (10**9 if options.minutes else 2000)
     seeds = range(options.seed, options.seed + count)
-    for tally in check_all(seeds, families, deadline, options.jobs, not options.keep):
+    for tally in check_all(seeds, families, deadline, options.jobs, not options.keep, options.target):
         for seed, found in tally.found:
             if found.kind not in total.kinds:
                 path = save(options.corpus, seed, found)

@@ -49,7 +49,7 @@ class Tally:
             mine.update(theirs)
 
 
-def check_some(seeds: range, families: Sequence[str], deadline: float, shrink: bool) -> Tally:
+def check_some(seeds: range, families: Sequence[str], deadline: float, shrink: bool, target: str = "") -> Tally:
     """Checks the programs of these numbers, the first of each kind of disagreement shrunk."""
     warnings.simplefilter("ignore")
     tally, workers = Tally(), _workers()
@@ -58,7 +58,7 @@ def check_some(seeds: range, families: Sequence[str], deadline: float, shrink: b
     for seed in seeds:
         if time.time() > deadline or (parent is not None and not parent.is_alive()):
             break
-        drawn = draw(seed, families)
+        drawn = draw(seed, families, target=target)
         found = checker.check(drawn.program, drawn.arguments, drawn.plan)
         _note(tally, drawn, found)
         if found is not None and tally.kinds[found.kind] == 1:
@@ -90,21 +90,23 @@ def _note(tally: Tally, drawn: Drawn, found: Disagreement | None) -> None:
         tally.kinds[found.kind] += 1
 
 
-def check_all(seeds: range, families: Sequence[str], deadline: float, jobs: int, shrink: bool) -> Iterator[Tally]:
+def check_all(
+    seeds: range, families: Sequence[str], deadline: float, jobs: int, shrink: bool, target: str = ""
+) -> Iterator[Tally]:
     """The tallies of all parts, as they come."""
     parts = (seeds[i : i + PART] for i in range(0, len(seeds), PART))
     if jobs == 1:
         for part in parts:
             if time.time() > deadline:
                 return
-            yield check_some(part, families, deadline, shrink)
+            yield check_some(part, families, deadline, shrink, target)
         return
     with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         waiting = set()
         for part in parts:
             if time.time() > deadline:
                 break
-            waiting.add(pool.submit(check_some, part, families, deadline, shrink))
+            waiting.add(pool.submit(check_some, part, families, deadline, shrink, target))
             if len(waiting) > jobs:
                 done, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
                 yield from (future.result() for future in done)

@@ -25,18 +25,19 @@ class Drawn:
 FOUNDATION = ("elementwise", "conversion", "shape", "reduction", "contraction", "control")
 
 
-def draw(seed: int, families: Sequence[str] = (), statements: int = 0) -> Drawn:
+def draw(seed: int, families: Sequence[str] = (), statements: int = 0, target: str = "") -> Drawn:
     """The program of that number; of even ones all numbers are whole.
 
     Args:
         families: those that it is made of; all by default.
         statements: how many are written at the top; by default from 2 to 16, by the number. Constants come on top.
+        target: a GPU that is simulated, `gpu:sm_80`, in place of the CPU.
     """
     whole = seed % 2 == 0
     count = statements or 2 + seed * 7 % 15
     program = Writer(seed, count, list(families) or list(FAMILIES), whole).write()
     # The second oracle and the second way take turns: compiling takes most of the time.
     turn = seed // 2 % 3
-    ways = ("emitters", "general") if turn == 1 else ("emitters",)
+    ways = (target,) if target else ("emitters", "general") if turn == 1 else ("emitters",)
     oracles = ("interpreter", "xla") if turn == 0 else ("interpreter",)
     return Drawn(seed, program, arguments_for(program, seed, whole), Plan(whole, ways, oracles))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import numpy as np
 from stablexla.inspection.child import Child, Refusal, serve
 
 # The ways of stablexla, and the oracles; those of one process share what they have compiled and parsed.
+# Any other way is a GPU's target, on the simulated driver.
 PROCESS_OF = {"emitters": "stablexla", "general": "stablexla", "interpreter": "interpreter", "xla": "xla"}
 
 
@@ -59,7 +61,7 @@ class Workers:
         self.seconds: dict[str, float] = {}
 
     def run(self, way: str, text: str, arguments: Sequence[np.ndarray]) -> list[np.ndarray] | Failure:
-        name = PROCESS_OF[way]
+        name = PROCESS_OF.get(way, "gpu")
         start = time.monotonic()
         found = self._workers.setdefault(name, Worker(name)).run(way, text, arguments)
         self.seconds[way] = self.seconds.get(way, 0.0) + time.monotonic() - start
@@ -86,9 +88,24 @@ def _run(way: str, text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
 
         options = general_only() if way == "general" else None
         return sx.compile(text, options=options).execute(arguments)
+    if way.startswith("gpu"):
+        return _simulated(way, text, arguments)
     from tests import oracles
 
     return {"interpreter": oracles.interpreter, "xla": oracles.xla}[way](text, arguments)
+
+
+def _simulated(target: str, text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
+    """By the real runtime; what the simulator found wrong comes first in the error."""
+    import stablexla as sx
+    from tests.gpu import simulator
+
+    found = re.search(r"sm_(\d+)", target)
+    with simulator.settings(chip=found[1] if found else 80), simulator.in_runtime():
+        try:
+            return sx.compile(text, target=target).execute(arguments)
+        except sx.ExecutionError as error:
+            raise sx.ExecutionError(f"{simulator.report()}\n{error}") from error
 
 
 def _imports(name: str) -> None:
@@ -97,6 +114,10 @@ def _imports(name: str) -> None:
         import stablexla
 
         assert stablexla
+    if name == "gpu":
+        from tests.gpu import simulator
+
+        simulator.library()  # which is built once
     import tests.oracles
     import tests.programs
 

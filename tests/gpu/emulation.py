@@ -16,16 +16,19 @@ import stablexla as sx
 from stablexla.targets.runtime import find_symbol
 from tests.comparison import assert_same
 
-SOURCE = Path(__file__).parents[2] / "targets" / "runtime" / "emulated_threads.cpp"
+SOURCES = [
+    Path(__file__).parents[2] / "targets" / "runtime" / f"emulated_{name}.cpp" for name in ("threads", "instructions")
+]
 
 
 @functools.cache
 def load_threads() -> None:
     """Makes the functions for threads that wait for each other known, where the runtime does not have them."""
-    if find_symbol("stablexla_emulated_threads"):
+    if find_symbol("stablexla_emulated_multiply_groups"):
         return
     library = Path(tempfile.mkdtemp()) / "libemulated_threads.so"
-    subprocess.run(["g++", "-O2", "-std=c++17", "-shared", "-fPIC", str(SOURCE), "-o", str(library)], check=True)
+    command = ["g++", "-O2", "-std=c++17", "-shared", "-fPIC", *map(str, SOURCES), "-o", str(library)]
+    subprocess.run(command, check=True)
     ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
 
 

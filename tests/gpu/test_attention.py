@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from tests.gpu.emulation import check
+from tests.gpu.emulation import check, program
 from tests.gpu.programs import numbers, softmax
 from tests.gpu.simulation import check_simulated
 
@@ -77,3 +77,11 @@ def test_simulated(name: str) -> None:
     assert [k.path for k in executable.kernels if k.kind == "attention"] == ["emitted"]
     if name in ON_TENSOR_CORES:
         assert f"mma.sync.aligned.m16n8k16.row.col.f32.{name}" in executable.ir("ptx")
+
+
+def test_blocks_share_no_more_than_the_chip_has() -> None:
+    """A block of sm_75 has 64 KiB; of sm_80 it takes more."""
+    make, arrays = attention(), factors(64, 64, 64, 64, batch=(1, 1))
+    for chip in ("sm_75", "sm_80"):
+        executable = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip=chip))
+        assert [k.path for k in executable.kernels if k.kind == "attention"] == ["emitted"]

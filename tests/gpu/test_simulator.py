@@ -146,6 +146,10 @@ def test_small_floats() -> None:
     same(lanes("add.rn.f16x2 $0, $1, $2;", np.uint32, a, b).view(np.float16), x[0] + x[1])
     same(lanes("mul.rn.f16x2 $0, $1, $2;", np.uint32, a, b).view(np.float16), x[0] * x[1])
     same(lanes("max.f16x2 $0, $1, $2;", np.uint32, a, b).view(np.float16), np.maximum(x[0], x[1]))
+    text = """{ .reg .pred p, q; .reg .b32 r, s; setp.lt.f16x2 p|q, $1, $2; selp.b32 r, 1, 0, p; selp.b32 s, 2, 0, q;
+        or.b32 $0, r, s; }"""
+    below = (x[0] < x[1]).reshape(32, 2)
+    same(lanes(text, np.uint32, a, b), (below @ [1, 2]).astype(np.uint32))
 
 
 def test_shuffles_and_votes() -> None:

@@ -75,11 +75,8 @@ def test_found(name: str) -> None:
 
 
 def test_a_copy_is_read_too_early() -> None:
-    copy = (
-        SHARED
-        + "cp.async.ca.shared.global [%r11], [%rd1], 4; cp.async.commit_group;\n{}\n"
+    copy = SHARED + "cp.async.ca.shared.global [%r11], [%rd1], 4; cp.async.commit_group;\n{}\n"
     copy += "ld.shared.u32 %r1, [%r11]; st.global.u32 [%rd1+256], %r1;"
-    )
     numbers = np.arange(128, dtype=np.uint32)
     (out,) = run(copy.format("cp.async.wait_group 0;"), numbers)
     assert (out[64:] == numbers[:64]).all()

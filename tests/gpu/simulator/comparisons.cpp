@@ -74,6 +74,31 @@ void setp(Warp& w, const Instruction& i, Mask mask) {
   if (!i.more.empty()) w.write_predicate(i.more[0], q, mask);
 }
 
+bool in_order(Order o, float a, float b) {
+  switch (o) {
+#define CASE(X) case X: return holds<X>(a, b);
+    CASE(kEq) CASE(kNe) CASE(kLt) CASE(kLe) CASE(kGt) CASE(kGe)
+    CASE(kEqu) CASE(kNeu) CASE(kLtu) CASE(kLeu) CASE(kGtu) CASE(kGeu) CASE(kNum) CASE(kNan)
+#undef CASE
+  }
+  return false;
+}
+
+// Both halves of a register: the lower one into the first predicate, the upper one into the second.
+template <class T>
+void setp_halves(Warp& w, const Instruction& i, Mask mask) {
+  alignas(64) std::uint32_t abuf[kLanes], bbuf[kLanes];
+  const auto* a = w.read<std::uint32_t>(i.a, abuf);
+  const auto* b = w.read<std::uint32_t>(i.b, bbuf);
+  Mask found[2] = {0, 0};
+  for (int half = 0; half < 2; ++half) {
+    auto value = [&](std::uint32_t raw) { return Small<T>::value(std::uint16_t(raw >> 16 * half)); };
+    for (int l = 0; l < kLanes; ++l) found[half] |= Mask(in_order(Order(i.value), value(a[l]), value(b[l]))) << l;
+  }
+  w.write_predicate(i.d, found[0], mask);
+  w.write_predicate(i.more[0], found[1], mask);
+}
+
 // A number: all ones or 1.0 where it holds.
 void set(Warp& w, const Instruction& i, Mask mask) {
   Mask p = i.compare(w, i);
@@ -117,6 +142,19 @@ Compare by_type(Type t, Order o, bool ftz) {
   }
 }
 
+void decode_setp_halves(Decode& d, Type t, Order order, bool ftz) {
+  if (d.i.value || ftz) d.refuse("not for this type");
+  d.finish(3);
+  const Operand& o = d.operand(0);
+  if (o.kind != Operand::kPair) d.refuse("two predicates are wanted");
+  d.i.run = t == Type::kF16x2 ? &setp_halves<Half> : &setp_halves<BFloat>;
+  d.i.value = order;
+  d.i.d = d.predicate_destination(o.parts[0]);
+  d.i.more = {d.predicate_destination(o.parts[1])};
+  d.i.a = d.source(1, t);
+  d.i.b = d.source(2, t);
+}
+
 void decode_setp(Decode& d) {
   auto order = kOrders.find(d.word());
   if (order == kOrders.end()) d.refuse("this comparison is not known");
@@ -125,6 +163,7 @@ void decode_setp(Decode& d) {
   Type t = d.type();
   bool bits = t == Type::kB16 || t == Type::kB32 || t == Type::kB64;
   if (bits && order->second != kEq && order->second != kNe) d.refuse("bits are equal or not");
+  if (t == Type::kF16x2 || t == Type::kBF16x2) return decode_setp_halves(d, t, order->second, ftz);
   d.i.run = &setp;
   d.i.compare = by_type(t, order->second, ftz);
   if (!d.i.compare || (ftz && t != Type::kF32)) d.refuse("not for this type");
