@@ -19,6 +19,7 @@ from stablexla.targets.gpu import (  # noqa: F401  (they register passes)
     sink_conversions,
     sink_producers,
     to_ptx,
+    wide_shifts,
 )
 from stablexla.targets.gpu.chips import GpuName, generation
 from stablexla.targets.options import CompileOptions
@@ -66,17 +67,14 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
         return Pipeline(str(name), steps)
     attach = f"nvvm-attach-target{{chip={name.chip} features=+ptx{name.ptx} O={level}}}"
     flush = "stablexla-flush-denormals," if options.flush_denormals else ""
+    prepared = f"{flush}stablexla-clamp-shifts,stablexla-share-outside,stablexla-check-nvvm{{chip={name.chip}}}"
     steps += [
         Step(
             "nvvm",
             f"{EXPAND.format(_to_bf16(name))},stablexla-math-to-intrinsics,{attach},gpu.module({TO_NVVM})",
             NVVM,
         ),
-        Step(
-            "ptx",
-            f"{flush}stablexla-share-outside,stablexla-check-nvvm{{chip={name.chip}}},gpu-module-to-binary{{format=isa}}",
-            NVVM,
-        ),
+        Step("ptx", f"{prepared},gpu-module-to-binary{{format=isa}}", NVVM),
         Step("host", "stablexla-launch-gpu,cse", BUFFERS),
         Step("llvm", ",".join(TO_LLVM), LLVM),
     ]

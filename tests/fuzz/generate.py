@@ -39,5 +39,5 @@ def draw(seed: int, families: Sequence[str] = (), statements: int = 0, target: s
     # The second oracle and the second way take turns: compiling takes most of the time.
     turn = seed // 2 % 3
     ways = (target,) if target else ("emitters", "general") if turn == 1 else ("emitters",)
-    oracles = ("interpreter", "xla") if turn == 0 else ("interpreter",)
+    oracles = ("interpreter", "xla") if turn == 0 and not target else ("interpreter",)
     return Drawn(seed, program, arguments_for(program, seed, whole), Plan(whole, ways, oracles))

@@ -140,12 +140,20 @@ def test_conversions() -> None:
     assert (tf32 & 0x1FFF == 0).all()
 
 
-def test_small_floats() -> None:
+def test_halves() -> None:
     x = rng.standard_normal((2, 64)).astype(np.float16)
     a, b = x.view(np.uint32)
     same(lanes("add.rn.f16x2 $0, $1, $2;", np.uint32, a, b).view(np.float16), x[0] + x[1])
     same(lanes("mul.rn.f16x2 $0, $1, $2;", np.uint32, a, b).view(np.float16), x[0] * x[1])
     same(lanes("max.f16x2 $0, $1, $2;", np.uint32, a, b).view(np.float16), np.maximum(x[0], x[1]))
+    i, j = rng.integers(-(2**15), 2**15, (2, 64)).astype(np.int16)
+    p, q = i.view(np.uint32), j.view(np.uint32)
+    same(lanes("add.u16x2 $0, $1, $2;", np.uint32, p, q).view(np.int16), i + j)
+    same(lanes("max.s16x2 $0, $1, $2;", np.uint32, p, q).view(np.int16), np.maximum(i, j))
+    same(lanes("max.relu.s16x2 $0, $1, $2;", np.uint32, p, q).view(np.int16), np.maximum(i, j).clip(0))
+    same(lanes("min.relu.s32 $0, $1, $2;", np.int32, p, q), np.minimum(p.view(np.int32), q.view(np.int32)).clip(0))
+    unsigned = np.minimum(i.view(np.uint16), j.view(np.uint16))
+    same(lanes("min.u16x2 $0, $1, $2;", np.uint32, p, q).view(np.uint16), unsigned)
     text = """{ .reg .pred p, q; .reg .b32 r, s; setp.lt.f16x2 p|q, $1, $2; selp.b32 r, 1, 0, p; selp.b32 s, 2, 0, q;
         or.b32 $0, r, s; }"""
     below = (x[0] < x[1]).reshape(32, 2)

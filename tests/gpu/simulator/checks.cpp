@@ -222,6 +222,16 @@ std::uint8_t* reach_shared(Warp& w, int lane, std::uint64_t address, int bytes, 
 
 namespace {
 
+// Whether a read finds nothing: of a word of four bytes one that was written is enough, as LLVM reads whole words for fewer
+// bytes, and leaves the others out afterwards.
+bool finds_nothing(const std::uint8_t* valid, int bytes) {
+  int word = bytes < 4 ? 1 : 4;
+  for (int n = 0; n < bytes; n += word) {
+    if (!std::memchr(valid + n, 1, std::size_t(word))) return true;
+  }
+  return false;
+}
+
 std::uint8_t* reach_global(Warp& w, int lane, std::uint64_t address, int bytes, Access kind) {
   Device& device = *w.block->launch->device;
   Allocation* a = device.memory.find(address);
@@ -243,7 +253,7 @@ std::uint8_t* reach_global(Warp& w, int lane, std::uint64_t address, int bytes, 
   std::uint8_t* valid = a->valid.data() + at;
   if (!reads_first(kind)) {
     std::memset(valid, 1, std::size_t(bytes));
-  } else if (checks().global_initialised && std::memchr(valid, 0, std::size_t(bytes))) {
+  } else if (checks().global_initialised && finds_nothing(valid, bytes)) {
     fault(cuda::kLaunchFailed, where(w, lane) + " reads " + std::to_string(bytes) + " bytes of global memory at byte " +
                                    std::to_string(at) + " of an allocation of " + std::to_string(a->bytes) +
                                    " that nobody has written");

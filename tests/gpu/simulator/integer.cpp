@@ -64,6 +64,8 @@ struct Rem {
 };
 struct Min { template <class T> static T apply(T a, T b) { return a < b ? a : b; } };
 struct Max { template <class T> static T apply(T a, T b) { return a > b ? a : b; } };
+template <class F>
+struct Relu { template <class T> static T apply(T a, T b) { return Max::apply(F::apply(a, b), T(0)); } };
 struct Abs { template <class T> static T apply(T a) { return a < 0 ? T(Bits<T>(0) - Bits<T>(a)) : a; } };
 struct Neg { template <class T> static T apply(T a) { return T(Bits<T>(0) - Bits<T>(a)); } };
 struct Sad {
@@ -188,6 +190,18 @@ void mul_or_mad(Decode& d, bool mad) {
   if (mad) d.i.c = d.source(3, bytes == 8 ? (is_signed(t) ? Type::kS64 : Type::kU64) : Type::kB32);
 }
 
+// Of both halves of a register.
+template <class F, class T>
+void of_halves(Warp& w, const Instruction& i, Mask mask) {
+  std::uint32_t abuf[kLanes], bbuf[kLanes], out[kLanes];
+  const auto *a = w.read<std::uint32_t>(i.a, abuf), *b = w.read<std::uint32_t>(i.b, bbuf);
+  for (int l = 0; l < kLanes; ++l) {
+    auto low = std::uint16_t(F::apply(T(a[l]), T(b[l]))), high = std::uint16_t(F::apply(T(a[l] >> 16), T(b[l] >> 16)));
+    out[l] = std::uint32_t(low) | std::uint32_t(high) << 16;
+  }
+  w.write(i.d, out, mask);
+}
+
 bool next_is_integer(Decode& d, bool only_signed) {
   static const std::string kSigned = " s16 s32 s64 ", kUnsigned = " u16 u32 u64 ";
   if (!d.more()) return false;
@@ -206,6 +220,10 @@ bool integer_sum(Decode& d, bool subtract) {
     if (!d.more() || d.peek() != "s32") d.refuse("sat is for s32");
     d.type();
     operands(d, Type::kS32, subtract ? two<SubSat>(Type::kS32) : two<AddSat>(Type::kS32), 2);
+    return true;
+  }
+  if (!subtract && (d.take("u16x2") || d.take("s16x2"))) {
+    operands(d, Type::kB32, &of_halves<Add, std::uint16_t>, 2);
     return true;
   }
   if (!next_is_integer(d, false)) return false;
@@ -227,10 +245,32 @@ bool integer_quotient(Decode& d) {
   return true;
 }
 
-bool integer_extreme(Decode& d, bool largest) {
-  if (!next_is_integer(d, false)) return false;
+namespace {
+
+template <class F>
+Run extreme_of_halves(bool negative) {
+  return negative ? &of_halves<F, std::int16_t> : &of_halves<F, std::uint16_t>;
+}
+
+template <class F>
+void extreme(Decode& d) {
+  bool relu = d.take("relu");  // then 0 is the least
+  if (d.more() && (d.peek() == "s16x2" || d.peek() == "u16x2")) {
+    bool negative = d.word() == "s16x2";
+    if (relu && !negative) d.refuse("relu is for s32 and s16x2");
+    return operands(d, Type::kB32, relu ? extreme_of_halves<Relu<F>>(true) : extreme_of_halves<F>(negative), 2);
+  }
   Type t = d.type();
-  operands(d, t, largest ? two<Max>(t) : two<Min>(t), 2);
+  if (relu && t != Type::kS32) d.refuse("relu is for s32 and s16x2");
+  operands(d, t, relu ? two<Relu<F>>(t) : two<F>(t), 2);
+}
+
+}  // namespace
+
+bool integer_extreme(Decode& d, bool largest) {
+  bool special = d.more() && (d.peek() == "relu" || d.peek() == "s16x2" || d.peek() == "u16x2");
+  if (!special && !next_is_integer(d, false)) return false;
+  largest ? extreme<Max>(d) : extreme<Min>(d);
   return true;
 }
 
