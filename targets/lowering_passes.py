@@ -30,6 +30,12 @@ def math(module: ir.Module) -> None:
     expand_math(module)
 
 
+@module_pass("stablexla-expand-angles", "writes atan2 out before constants are folded")
+def angles(module: ir.Module) -> None:
+    """Upstream folds the angle of 0 and 0 to NaN."""
+    expand_math(module, "math.atan2")
+
+
 @module_pass(
     "stablexla-expand-small-floats", "writes conversions of bf16 and narrower floats out as integer arithmetic"
 )

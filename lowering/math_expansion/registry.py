@@ -77,16 +77,18 @@ def emitter(function: Callable[..., Real]) -> Callable[..., ir.Value]:
     return emit
 
 
-def expand_math(module: ir.Module | ir.Operation | Any) -> None:
+def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
     """Rewrites the elementary functions on f32 and f64 in `module` into arithmetic that becomes vector instructions.
 
     All `math` operations but those that are instructions themselves (fma, sqrt, floor ...) and `arith.remf` are
     replaced, on scalars and on vectors of any shape. Results are within 2 ULP (f32) or 3 ULP (f64) of the correctly
     rounded ones; denormals are kept. A few functions emit `scf.if` or `scf.while`, so the pass runs before
-    `convert-scf-to-cf`.
+    `convert-scf-to-cf`. `only` names the one operation that is rewritten; "" means all.
     """
     root = module.operation
     for operation, scope in _find(root):
+        if only and operation.name != only:
+            continue
         with root.context, operation.location, ir.InsertionPoint(operation):
             values = EXPANSIONS[operation.name](scope, operation)
         if values is None:

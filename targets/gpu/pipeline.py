@@ -57,7 +57,7 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
         Step("tensor", tensor, TENSOR),
         Step("kernels", kernels, TENSOR),
         Step("buffers", f"{ON_DEVICE},stablexla-map-kernels{{{_options(name)}}},{main}", MAPPED),
-        Step("gpu", "stablexla-outline-gpu,canonicalize,cse", MAPPED),
+        Step("gpu", "stablexla-outline-gpu,stablexla-expand-angles,canonicalize,cse", MAPPED),
     ]
     if name.emulated:
         steps += [

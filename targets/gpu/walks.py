@@ -164,8 +164,9 @@ class Walker:
         walk, me = self.walk, thread()
         if walk.alone:
             count = walk.outer.count * walk.width
-            self.part, self.down = index(0), index(0)
-            item = self._clamped(block() * walk.threads + me, count, count % walk.threads)
+            number, self.part = split_index(block(), [walk.blocks, walk.parts])
+            self.down = index(0)
+            item = self._clamped(number * walk.threads + me, count, count % walk.threads)
             *places, column = (Value(v) for v in taken_apart(item.ssa, [*walk.outer.extents, walk.width]))
             return places, column
         self.down, across = (me // walk.across, me % walk.across) if walk.across > 1 else (me, index(0))
