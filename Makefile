@@ -53,7 +53,7 @@ build/modules.txt: FORCE
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 $(VENV)/installed.run: EXTRAS := examples
-$(VENV)/installed.test: EXTRAS := examples,dev,mpi
+$(VENV)/installed.test: EXTRAS := examples,dev,mpi,gpu
 $(VENV)/installed.run $(VENV)/installed.test: $(VENV)/constraints.txt pyproject.toml CMakeLists.txt $(NATIVE) build/modules.txt
 	PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(PIP_INSTALL) --editable '.[$(EXTRAS)]'
 	@touch $@

@@ -30,7 +30,8 @@ def compile_all(taken: Mapping[str, Program], chip: str, output: Console) -> int
         except StablexlaError as error:
             output.print(f"{name}: {error}")
             code = 1
-    output.print(to_table(Cells(f"compiled for {chip}", HEADINGS, lines, range(0))))
+    if lines:
+        output.print(to_table(Cells(f"compiled for {chip}", HEADINGS, lines, range(0))))
     return code
 
 

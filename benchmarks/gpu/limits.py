@@ -58,7 +58,7 @@ def _bandwidth(count: int) -> float:
 
 
 def _peaks(side: int) -> dict[str, float]:
-    """None without PyTorch, or where it sees no device."""
+    """Empty without PyTorch, and where it sees no device."""
     try:
         import torch
     except ImportError:

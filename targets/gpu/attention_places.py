@@ -59,10 +59,6 @@ class Places:
         """Whether there is such a query."""
         return (self.first + index(number)).lt(self.attention.extent(self.attention.queries))
 
-    def address(self, factor: Factor, at: dict[int, Index]) -> Value:
-        """Where an array's first element lies for some places of the loops."""
-        return address(factor.strides, at)
-
     def write(self, buffer: Value, at: dict[int, Index], column: Index, sums: Value) -> None:
         """Sums that were divided by their total, through what follows, to the result."""
         a, lanes = self.attention, sums.lanes

@@ -7,66 +7,33 @@ follows on the sums are read by the CPU's `contraction_match.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import gpu
 
 from stablexla.targets.cpu.contraction_match import Axis, Contraction, match_contraction
-from stablexla.targets.cpu.contraction_output import Frame, Scene, writes_vectors
+from stablexla.targets.cpu.contraction_output import Frame, Scene, compute_type, writes_vectors
 from stablexla.targets.cpu.emission import (
     Value,
     bits_of,
     branch,
     constant,
     extract,
-    fma,
     index,
-    load,
     loop,
-    splat,
     split_index,
     store,
-    vector_of,
     when,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
-from stablexla.targets.gpu.warps import block, shared_buffer, thread
+from stablexla.targets.gpu.register_tiles import DEPTH, LANES, SIDE, THREADS, Tile
+from stablexla.targets.gpu.warps import block, thread
 
-SIDE = 16
-"""Threads along each side of a tile."""
-DEPTH = 16
-"""How much of both factors is in shared memory at a time."""
-LANES = 4
-"""Neighbours that a thread takes together."""
 MOST_SHARED = 48 << 10
-
-
-@dataclass(frozen=True)
-class Tile:
-    """The tile of one block: `groups` times LANES rows, and as many columns, for each of its threads."""
-
-    groups: int
-    compute: ir.Type
-
-    @property
-    def side(self) -> int:
-        """Rows, and columns."""
-        return SIDE * LANES * self.groups
-
-    @property
-    def pitch(self) -> int:
-        """Elements of a row in shared memory."""
-        return self.side + LANES
-
-    @property
-    def bytes(self) -> int:
-        """Of one factor's part."""
-        return DEPTH * self.pitch * (bits_of(self.compute) // 8)
 
 
 @gpu_emitter("contraction")
@@ -79,12 +46,11 @@ def emit_contraction(kernel: Kernel, chip: GpuName) -> Emitted | None:
         return None
     if not prod(a.extent for a in (*contraction.batch, *contraction.k_outer)):
         return None
-    narrow = isinstance(contraction.sum_type, ir.IntegerType) and bits_of(contraction.sum_type) < 32
-    compute = ir.IntegerType.get_signless(32) if narrow else contraction.sum_type
+    compute = compute_type(contraction)
     big = min(contraction.m.extent, contraction.n.extent) >= 512 and bits_of(compute) <= 32
     tile = Tile(2 if big else 1, compute)
     blocks = [contraction.batches, *(-(-axis.extent // tile.side) for axis in (contraction.m, contraction.n))]
-    launch = Launch(prod(blocks), SIDE * SIDE, 2 * tile.bytes)
+    launch = Launch(prod(blocks), THREADS, tile.shared)
     if launch.shared > MOST_SHARED:
         return None
     with thread_of(kernel, launch) as arguments:
@@ -104,11 +70,9 @@ class _Block:
         batch, row, column = split_index(block(), blocks)
         frame = self.scene.frame(batch)
         first = (row * self.tile.side, column * self.tile.side)
-        self._a = shared_buffer(self.tile.compute, DEPTH * self.tile.pitch, 0)
-        self._b = shared_buffer(self.tile.compute, DEPTH * self.tile.pitch, self.tile.bytes)
-        groups, vector = self.tile.groups, vector_of(LANES, self.tile.compute)
-        sums = [constant(0, vector)] * (groups * LANES * groups)
-        sums = self._outer(list(self.contraction.k_outer), (index(frame.a), index(frame.b)), first, sums)
+        self._buffers, self._own = self.tile.buffers(), (thread() // SIDE, thread() % SIDE)
+        start = index(frame.a), index(frame.b)
+        sums = self._outer(list(self.contraction.k_outer), start, first, self.tile.zeros())
         self._put(frame, first, sums)
 
     def _outer(
@@ -126,11 +90,11 @@ class _Block:
     def _inner(self, at: tuple[Value, Value], first: tuple[Value, Value], sums: list[Value]) -> list[Value]:
         c = self.contraction
         with loop(0, c.k.extent, DEPTH, sums) as turn:
-            self._bring(self._a, self.scene.load_a, at[0], first[0], turn.iv, c.m.extent, c.m.a, c.k.a)
-            self._bring(self._b, self.scene.load_b, at[1], first[1], turn.iv, c.n.extent, c.n.b, c.k.b)
+            self._bring(self._buffers[0], self.scene.load_a, at[0], first[0], turn.iv, c.m.extent, c.m.a, c.k.a)
+            self._bring(self._buffers[1], self.scene.load_b, at[1], first[1], turn.iv, c.n.extent, c.n.b, c.k.b)
             gpu.barrier()
             with loop(0, DEPTH, 1, turn.args) as depth:
-                depth.yields(*self._step(depth.iv, depth.args))
+                depth.yields(*self.tile.step(self._buffers, self._own, depth.iv, depth.args))
             gpu.barrier()
             turn.yields(*depth.results)
         return turn.results
@@ -149,8 +113,8 @@ class _Block:
         """A part of a factor into shared memory, k by k; zeros stand for what is outside."""
         side, k_extent, me = self.tile.side, self.contraction.k.extent, thread()
         along_k = stride_k == 1
-        for number in range(side * DEPTH // (SIDE * SIDE)):
-            element = me + number * SIDE * SIDE
+        for number in range(side * DEPTH // THREADS):
+            element = me + number * THREADS
             place, k = (element // DEPTH, element % DEPTH) if along_k else (element % side, element // side)
             there, deep = first + place, depth + k
             inside = there.lt(extent) & deep.lt(k_extent)
@@ -161,30 +125,16 @@ class _Block:
                 found.yields(constant(0, self.tile.compute))
             store(found.results[0], to, k * self.tile.pitch + place)
 
-    def _step(self, k: Value, sums: list[Value]) -> list[Value]:
-        """One product of a column by a row of the tiles in shared memory."""
-        groups, me = range(self.tile.groups), thread()
-        y, x = me // SIDE, me % SIDE
-        row = k * self.tile.pitch
-        own_a = [load(self._a, row + (y + g * SIDE) * LANES, LANES) for g in groups]
-        own_b = [load(self._b, row + (x + g * SIDE) * LANES, LANES) for g in groups]
-        made: list[Value] = []
-        for g in groups:
-            for i in range(LANES):
-                a = splat(extract(own_a[g], i), LANES)
-                made += [fma(a, b, sums[len(made) + h]) for h, b in enumerate(own_b)]
-        return made
-
     def _put(self, frame: Frame, first: tuple[Value, Value], sums: list[Value]) -> None:
         """The sums through the epilogue into the results."""
-        c, me, waiting = self.contraction, thread(), iter(sums)
+        c, (y, x), waiting = self.contraction, self._own, iter(sums)
         whole = c.n.extent % LANES == 0 and writes_vectors(c)
         for g in range(self.tile.groups):
             for i in range(LANES):
-                number = first[0] + (index(g * SIDE) + me // SIDE) * LANES + i
+                number = first[0] + (y + g * SIDE) * LANES + i
                 row = self.scene.row(frame, number)
                 for h in range(self.tile.groups):
-                    value, column = next(waiting), first[1] + (index(h * SIDE) + me % SIDE) * LANES
+                    value, column = next(waiting), first[1] + (x + h * SIDE) * LANES
                     for lane in (None,) if whole else range(LANES):
                         at = column if lane is None else column + lane
                         with when(number.lt(c.m.extent) & at.lt(c.n.extent)):

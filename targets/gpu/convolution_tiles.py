@@ -5,8 +5,6 @@ While a tile is multiplied, the elements of the next one are on their way to reg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import mlir.ir as ir
 from mlir.dialects import gpu
 
@@ -17,15 +15,11 @@ from stablexla.targets.cpu.emission import (
     bits_of,
     constant,
     extract,
-    fma,
     index,
-    load,
     loop,
     select,
-    splat,
     split_index,
     store,
-    vector_of,
     when,
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
@@ -33,13 +27,11 @@ from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.convolution_windows import Windows, is_empty, windows_of
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
-from stablexla.targets.gpu.warps import block, shared_buffer, thread
+from stablexla.targets.gpu.register_tiles import DEPTH, LANES, SIDE, THREADS, Tile
+from stablexla.targets.gpu.warps import block, thread
 
-SIDE, LANES, DEPTH = 16, 4, 16
-"""Threads along each side of a tile, neighbours that each takes together, and how much of k is there at a time."""
 STEPS = 4
 """Places along k that are written out."""
-THREADS = SIDE * SIDE
 LEAST = 8
 """Output features and rows from which tiles are worth it."""
 MANY_TILES = 128
@@ -62,7 +54,7 @@ def emit_convolution(kernel: Kernel, chip: GpuName) -> Emitted | None:
     for number, windows in enumerate(parts):
         names.append(f"{kernel.impl_name}_{number}" if len(parts) > 1 else kernel.impl_name)
         work = _Work(windows, compute)
-        with thread_of(kernel, Launch(work.blocks, THREADS, work.shared), names[-1]) as arguments:
+        with thread_of(kernel, Launch(work.blocks, THREADS, work.tile.shared), names[-1]) as arguments:
             _Block(work, arguments).write()
     return Emitted(1, 1, phases=tuple((name, 1, 1) for name in names))
 
@@ -71,12 +63,11 @@ class _Work:
     """How outputs are dealt out to blocks."""
 
     def __init__(self, windows: Windows, compute: ir.Type) -> None:
-        self.windows, self.compute = windows, compute
+        self.windows = windows
         self.convolved: Convolved = windows.convolved
         c = self.convolved
-        self.groups = 1
-        if bits_of(compute) <= 32 and min(windows.rows, c.outputs) >= 128 and self.blocks_of(128) >= MANY_TILES:
-            self.groups = 2
+        big = bits_of(compute) <= 32 and min(windows.rows, c.outputs) >= 128 and self.blocks_of(128) >= MANY_TILES
+        self.tile = Tile(2 if big else 1, compute)
         # Where outputs lie side by side along the pixels, neighbouring threads have neighbouring pixels.
         self.turned = c.contraction.n.c != 1
         self.vectors = writes_vectors(c.contraction) and c.outputs % LANES == 0
@@ -86,36 +77,17 @@ class _Work:
         return self.convolved.group.extent * -(-self.windows.rows // side) * -(-self.convolved.outputs // side)
 
     @property
-    def side(self) -> int:
-        """Rows and columns of a tile."""
-        return SIDE * LANES * self.groups
-
-    @property
-    def pitch(self) -> int:
-        """Elements from one k to the next in shared memory."""
-        return self.side + LANES
-
-    @property
     def blocks(self) -> int:
         """Tiles in all."""
-        return self.blocks_of(self.side)
-
-    @property
-    def bytes(self) -> int:
-        """Of one factor's tile."""
-        return DEPTH * self.pitch * (bits_of(self.compute) // 8)
-
-    @property
-    def shared(self) -> int:
-        """Of both."""
-        return 2 * self.bytes
+        return self.blocks_of(self.tile.side)
 
     def places(self, along_k: bool) -> tuple[list[Value], list[Value]]:
         """Rows, or columns, and places along k of what a thread brings; its neighbours are along k, or across."""
-        me, count = thread(), self.side * DEPTH // THREADS
+        me, side = thread(), self.tile.side
+        count = side * DEPTH // THREADS
         if along_k:
             return [me // DEPTH + n * (THREADS // DEPTH) for n in range(count)], [me % DEPTH]
-        return [me % self.side], [me // self.side + n * (THREADS // self.side) for n in range(count)]
+        return [me % side], [me // side + n * (THREADS // side) for n in range(count)]
 
 
 class _Block:
@@ -124,24 +96,22 @@ class _Block:
     def __init__(self, work: _Work, arguments: KernelArguments) -> None:
         self.work, self.windows, self.convolved = work, work.windows, work.convolved
         self.scene = Scene(self.convolved.contraction, arguments)
-        self.buffers = [shared_buffer(work.compute, DEPTH * work.pitch, n * work.bytes) for n in range(2)]
+        self.buffers = work.tile.buffers()
 
     def write(self) -> None:
         """The tile that the number of the block means."""
         work, c, windows = self.work, self.convolved, self.windows
-        tiles = [-(-windows.rows // work.side), -(-c.outputs // work.side)]
+        side = work.tile.side
+        tiles = [-(-windows.rows // side), -(-c.outputs // side)]
         self.group, row, column = split_index(block(), [c.group.extent, *tiles])
-        self.first = row * work.side, column * work.side
+        self.first = row * side, column * side
         self._lefts, self._rights = work.places(c.inputs.a == 1), work.places(c.inputs.b == 1)
         self._pixels = [windows.pixel(self.first[0] + place) for place in self._lefts[0]]
-        zero = constant(0, vector_of(LANES, work.compute))
-        sums = [zero] * (work.groups * LANES * work.groups)
-        if windows.depth:
-            sums = self._sums(sums)
-        self._put(sums)
+        sums = work.tile.zeros()
+        self._put(self._sums(sums) if windows.depth else sums)
 
     def _sums(self, sums: list[Value]) -> list[Value]:
-        count, brought = len(sums), self._bring(index(0))
+        tile, count, brought = self.work.tile, len(sums), self._bring(index(0))
         with loop(0, self.windows.depth, DEPTH, [*sums, *brought]) as turn:
             sums, brought = turn.args[:count], turn.args[count:]
             self._keep(brought)
@@ -150,7 +120,7 @@ class _Block:
             with loop(0, DEPTH, STEPS, sums) as depth:
                 made = depth.args
                 for k in range(STEPS):
-                    made = self._step(depth.iv + k, made)
+                    made = tile.step(self.buffers, self._own(), depth.iv + k, made)
                 depth.yields(*made)
             gpu.barrier()
             turn.yields(*depth.results, *brought)
@@ -172,7 +142,7 @@ class _Block:
                 number = self.first[1] + column
                 place = self.windows.right(window, feature) + number * c.contraction.n.b + self.group * c.group.b
                 made.append((exists & number.lt(c.outputs), place, self.scene.load_b))
-        zero = constant(0, self.work.compute)
+        zero = constant(0, self.work.tile.compute)
         loaded = [read(select(inside, place, index(0))) for inside, place, read in made]
         return [select(inside, value, zero) for (inside, _, _), value in zip(made, loaded, strict=True)]
 
@@ -181,7 +151,7 @@ class _Block:
         for buffer, (across, along) in zip(self.buffers, each, strict=True):
             for k in along:
                 for place in across:
-                    store(next(waiting), buffer, k * self.work.pitch + place)
+                    store(next(waiting), buffer, k * self.work.tile.pitch + place)
 
     def _own(self) -> tuple[Value, Value]:
         """The thread's place in the tile, down and across."""
@@ -189,26 +159,14 @@ class _Block:
         y, x = me // SIDE, me % SIDE
         return (x, y) if self.work.turned else (y, x)
 
-    def _step(self, k: Value, sums: Sequence[Value]) -> list[Value]:
-        """One product of a column by a row of the tiles in shared memory."""
-        (y, x), row, groups = self._own(), k * self.work.pitch, range(self.work.groups)
-        left = [load(self.buffers[0], row + (y + g * SIDE) * LANES, LANES) for g in groups]
-        right = [load(self.buffers[1], row + (x + g * SIDE) * LANES, LANES) for g in groups]
-        made: list[Value] = []
-        for g in groups:
-            for i in range(LANES):
-                a = splat(extract(left[g], i), LANES)
-                made += [fma(a, b, sums[len(made) + h]) for h, b in enumerate(right)]
-        return made
-
     def _put(self, sums: list[Value]) -> None:
         """The sums through the epilogue into the results."""
         c, (y, x), waiting, work = self.convolved, self._own(), iter(sums), self.work
-        for g in range(work.groups):
+        for g in range(work.tile.groups):
             for i in range(LANES):
                 number = self.first[0] + (y + g * SIDE) * LANES + i
                 row = self.windows.row(self.scene, self.windows.pixel(number))
-                for h in range(work.groups):
+                for h in range(work.tile.groups):
                     value, column = next(waiting), self.first[1] + (x + h * SIDE) * LANES
                     for lane in (None,) if work.vectors else range(LANES):
                         own = column if lane is None else column + lane

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import arith
@@ -38,10 +39,7 @@ def emit_fft(kernel: Kernel, chip: GpuName) -> Emitted | None:
     if not all(_fits(axis.plan) for axis in plan.axes) or max(shape.bytes for shape in shapes) > most:
         return None
     several = plan.kind == "IRFFT" and len(plan.axes) > 1
-    size = 1
-    for extent in config["shape"]:
-        size *= extent
-    scratch = ((str(kernel.inputs[0].type.element_type), size),) if several else ()
+    scratch = ((str(kernel.inputs[0].type.element_type), prod(config["shape"])),) if several else ()
     names = []
     for number, (axis, shape) in enumerate(zip(plan.axes, shapes, strict=True)):
         name = kernel.impl_name if len(shapes) == 1 else f"{kernel.impl_name}_{number}"

@@ -12,11 +12,11 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, llvm, memref
 
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.operations import defining, main_of, walk
+from stablexla.lowering.operations import main_of, walk
 from stablexla.targets.cpu.sizes import bytes_of, element_bytes
 from stablexla.targets.cpu.symbols import declare, pointer_to, pointer_type
 from stablexla.targets.gpu.host_calls import HostCalls, is_host_call
-from stablexla.targets.gpu.launches import LaunchTable
+from stablexla.targets.gpu.launches import LaunchTable, kernel_of, known_number, launch_of, parameters_of
 from stablexla.targets.gpu.to_ptx import ptx_of
 from stablexla.targets.passes import module_pass
 
@@ -60,7 +60,7 @@ class HostMain:
         launches = [op for op in operations if op.name == "gpu.launch_func"]
         with ir.InsertionPoint.at_block_begin(self._main.regions[0].blocks[0]), self._main.location:
             self._zero = _constant(0)
-            self._make_places(max([1, *(len(_parameters(op)) for op in launches)]))
+            self._make_places(max([1, *(len(parameters_of(op)) for op in launches)]))
         for op in operations:
             with op.location, ir.InsertionPoint(op):
                 self._rewrite(op)
@@ -119,14 +119,11 @@ class HostMain:
     # ---- operations ------------------------------------------------------------------------------------------------
 
     def _launch(self, op: ir.Operation) -> None:
-        blocks, *more_blocks, threads, height, depth = (_number(v) for v in list(op.operands)[:6])
-        name = ir.SymbolRefAttr(op.attributes["kernel"]).value[-1]
-        if (*more_blocks, height, depth) != (1, 1, 1, 1):
-            raise CompileError(f"{name}: blocks and threads are numbered in one dimension alone")
-        shared = _shared_bytes(op)
-        for number, value in enumerate(_parameters(op)):
+        launch = launch_of(op)
+        for number, value in enumerate(parameters_of(op)):
             self._put(value, number)
-        numbers = [_i64(n) for n in (self._kernels.number(name, shared), blocks, threads, shared)]
+        kernel = self._kernels.number(kernel_of(op), launch.shared)
+        numbers = [_i64(n) for n in (kernel, launch.blocks, launch.threads, launch.shared)]
         self._call(LAUNCH, [*numbers, self._addresses])
         op.erase()
         self._calls.forget()
@@ -194,37 +191,12 @@ def _address(buffer: ir.Value, indices: list[ir.Value]) -> ir.Value:
         raise CompileError(f"main reaches into {type_}, where it knows flat arrays alone")
     place = memref.extract_aligned_pointer_as_index(buffer)
     for index in indices:
-        if _known(index) != 0:
+        if known_number(index) != 0:
             place = arith.addi(place, arith.muli(index, _constant(element_bytes(type_.element_type))))
     i64 = ir.IntegerType.get_signless(64)
     return ir.Operation.create(
         "llvm.inttoptr", results=[pointer_type()], operands=[arith.index_cast(i64, place)]
     ).result
-
-
-def _parameters(launch: ir.Operation) -> list[ir.Value]:
-    segments = [int(n) for n in ir.DenseI32ArrayAttr(launch.attributes["operandSegmentSizes"])]
-    first = sum(segments[:-2])
-    return list(launch.operands)[first : first + segments[-2]]
-
-
-def _shared_bytes(launch: ir.Operation) -> int:
-    segments = [int(n) for n in ir.DenseI32ArrayAttr(launch.attributes["operandSegmentSizes"])]
-    return _number(launch.operands[sum(segments[:-3])]) if segments[-3] else 0
-
-
-def _known(value: ir.Value) -> int | None:
-    maker = defining(value)
-    if maker is None or maker.name != "arith.constant":
-        return None
-    return int(ir.IntegerAttr(maker.attributes["value"]).value)
-
-
-def _number(value: ir.Value) -> int:
-    found = _known(value)
-    if found is None:
-        raise CompileError("a launch's numbers of blocks, threads and bytes must be known")
-    return found
 
 
 def _constant(value: int) -> ir.Value:

@@ -11,6 +11,7 @@ from stablexla.lowering.operations import defining, main_of, walk
 from stablexla.targets.cpu.entry import ALIAS, ROLE
 from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.gpu.emitters import LAUNCH
+from stablexla.targets.gpu.launches import known_number
 from stablexla.targets.passes import module_pass
 
 APART = "llvm.noalias"
@@ -69,16 +70,12 @@ def _place(buffer: ir.Value) -> tuple[ir.Value, int]:
     offset, maker = 0, defining(buffer)
     while maker is not None and maker.name in ("memref.view", "builtin.unrealized_conversion_cast"):
         if maker.name == "memref.view":
-            offset += _known(maker.operands[1])
+            begins = known_number(maker.operands[1])
+            assert begins is not None, "main takes its arrays at places that are known"
+            offset += begins
         buffer = maker.operands[0]
         maker = defining(buffer)
     return buffer, offset
-
-
-def _known(value: ir.Value) -> int:
-    maker = defining(value)
-    assert maker is not None
-    return int(ir.IntegerAttr(maker.attributes["value"]).value)
 
 
 def _copied(function: ir.Operation, name: str, places: tuple[int, ...]) -> ir.Operation:

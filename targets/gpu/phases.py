@@ -15,6 +15,7 @@ from mlir.dialects import arith, func, memref
 from stablexla.lowering.operations import captured, defining, remap
 from stablexla.targets.gpu.arguments import ALIGNED
 from stablexla.targets.gpu.emitters import Launch
+from stablexla.targets.gpu.launches import known_number
 from stablexla.targets.gpu.threads import constant, for_own_items, in_one_thread, taken_apart
 from stablexla.targets.gpu.wide_copies import lanes_of, write_wide
 
@@ -95,10 +96,7 @@ def range_of(op: ir.Operation) -> Range | None:
     """The turns of a loop or a nest of parallel loops; None when they are not known, or the nest gives results."""
     if len(op.results):
         return None
-    bounds = [defining(v) for v in op.operands]
-    numbers = [
-        int(ir.IntegerAttr(b.attributes["value"]).value) for b in bounds if b is not None and b.name == "arith.constant"
-    ]
+    numbers = [number for v in op.operands if (number := known_number(v)) is not None]
     if len(numbers) != len(op.operands):
         return None
     n = len(numbers) // 3

@@ -26,7 +26,7 @@ from stablexla.targets.options import CompileOptions
 from stablexla.targets.pipeline import LOWER, Pipeline, Step
 
 MAPPED = BUFFERS | {"gpu", "nvvm"}
-NVVM = MAPPED | {"llvm", "nvvm"}
+NVVM = MAPPED | {"llvm"}
 
 EXPAND = "stablexla-expand-math,stablexla-expand-small-floats{{to-bf16={}}}"
 ON_DEVICE = "stablexla-carry-on-device"

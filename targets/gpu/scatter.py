@@ -25,8 +25,11 @@ from stablexla.targets.gpu.scatter_windows import Plan, Windows
 from stablexla.targets.gpu.threads import global_thread, taken_apart, total_threads
 from stablexla.targets.gpu.warps import thread
 
-ATOMIC = {"addi": "addi", "andi": "andi", "ori": "ori", "xori": "xori", "maxsi": "maxs", "minsi": "mins"} | {
+ATOMIC = {
+    **{name: name for name in ("addi", "andi", "ori", "xori")},
+    "maxsi": "maxs",
     "maxui": "maxu",
+    "minsi": "mins",
     "minui": "minu",
 }
 """Operations of arith whose order does not matter, and what their atomic forms are called."""

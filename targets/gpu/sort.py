@@ -30,7 +30,7 @@ from stablexla.targets.cpu.emission import (
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.gpu.arguments import thread_of
-from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.chips import GpuName, shared_limit
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
 from stablexla.targets.gpu.sort_merge import Read, Runs, cut, fit, merged
 from stablexla.targets.gpu.sort_plan import EACH, FEWEST_SLOTS, NUMBERS_BYTES, Elements, Plan, Values
@@ -39,9 +39,11 @@ from stablexla.targets.gpu.warps import WARP, block, over_block, shared_buffer, 
 
 @gpu_emitter("sort_rows")
 def emit_sort(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes every comparison that is computed from numbers alone."""
+    """Takes every comparison that is computed from numbers alone, of as many arrays as a block can hold."""
     plan = Plan.of(kernel)
-    return None if plan is None else _Phases(plan).write()
+    if plan is None or plan.shared(plan.slots) > shared_limit(chip.chip):
+        return None
+    return _Phases(plan).write()
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import mlir.ir as ir
+from mlir.dialects import gpu
 
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.operations import walk
 from stablexla.targets.gpu.chips import DEFAULT, MOST_THREADS, shared_limit
+from stablexla.targets.gpu.launches import kernel_of, launch_of
 from stablexla.targets.gpu.selected import is_selected, name_of
 from stablexla.targets.passes import module_pass
 
@@ -83,25 +85,14 @@ def check_nvvm(module: ir.Module, *, chip: str = DEFAULT) -> None:
 
 
 def _check_launch(op: ir.Operation, chip: str) -> None:
-    kernel = ir.SymbolRefAttr(op.attributes["kernel"]).value[-1]
-    threads, shared = _number(op.operands[3]), 0
-    segments = [int(n) for n in ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])]
-    if segments[-3]:
-        shared = _number(op.operands[6])
-    if not 0 < threads <= MOST_THREADS:
-        raise CompileError(f"{kernel}: a block has at most {MOST_THREADS} threads, not {threads}")
-    if shared > shared_limit(chip):
+    launch = launch_of(op)
+    if not 0 < launch.threads <= MOST_THREADS:
+        raise CompileError(f"{kernel_of(op)}: a block has at most {MOST_THREADS} threads, not {launch.threads}")
+    if launch.shared > shared_limit(chip):
         raise CompileError(
-            f"{kernel}: its blocks share {shared} bytes; those of {chip} can share {shared_limit(chip)}",
+            f"{kernel_of(op)}: its blocks share {launch.shared} bytes; those of {chip} can share {shared_limit(chip)}",
             hint="smaller tiles, in the emitter that wrote it",
         )
-
-
-def _number(value: ir.Value) -> int:
-    """What a constant is; 0 for other values."""
-    maker = value.owner
-    known = isinstance(maker, ir.Operation | ir.OpView) and maker.name == "arith.constant"
-    return int(ir.IntegerAttr(maker.attributes["value"]).value) if known else 0
 
 
 def ptx_of(module: ir.Module) -> str:
@@ -113,23 +104,6 @@ def ptx_of(module: ir.Module) -> str:
     for view in module.body.operations:
         if view.operation.name == "gpu.binary":
             for attribute in ir.ArrayAttr(view.operation.attributes["objects"]):
-                return _text_of(str(attribute))
+                text: bytes = gpu.ObjectAttr(attribute).object
+                return text.decode().rstrip("\0")
     raise CompileError("the pipeline left no PTX")
-
-
-def _text_of(attribute: str) -> str:
-    """The text in quotes that MLIR writes for an object."""
-    quoted = attribute[attribute.index('assembly = "') + len('assembly = "') : attribute.rindex('"')]
-    out, at = bytearray(), 0
-    raw = quoted.encode()
-    while at < len(raw):
-        if raw[at : at + 1] == b"\\" and raw[at + 1 : at + 2] in (b"\\", b'"'):
-            out += raw[at + 1 : at + 2]
-            at += 2
-        elif raw[at : at + 1] == b"\\":
-            out.append(int(raw[at + 1 : at + 3], 16))
-            at += 3
-        else:
-            out += raw[at : at + 1]
-            at += 1
-    return out.decode().rstrip("\0")

@@ -94,6 +94,7 @@ void Function::take_donated(Call& call) const {
     Argument& given = call.arguments[number];
     const std::size_t bytes = parameters[number].bytes;
     if (!given.device || bytes == 0 || given.is_read_only || given.address % kParameterAlignment != 0) continue;
+    if (given.block != nullptr && given.block->is_used_by_others) continue;  // on streams that cannot be waited for
     bool is_alone = true;
     for (std::size_t i = 0; i < call.arguments.size(); ++i) {
       const cuda::Address other = call.arguments[i].address;
@@ -167,6 +168,8 @@ void Function::run(Call& call, Run& run, HostedRun* hosted, ReleasedGil& gil) co
   Scratch scratch{0, call.bytes, call.home, call.stream};
   scratch.take(device, "arguments and temporaries of " + name);
   const auto at = [&](std::size_t offset) { return reinterpret_cast<void*>(scratch.address + offset); };
+  for (const BlockRef& donated : call.results)
+    if (donated != nullptr) call.stream->wait_for(*donated->home);  // uses on its own stream are not noted
   if (call.is_on_device)
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (call.results[i] != nullptr) continue;

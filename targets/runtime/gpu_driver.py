@@ -1,6 +1,6 @@
 """Which driver programs for GPUs run on, and which devices it has.
 
-The library is opened when that is first asked, never when a program is compiled or this is imported.
+The library is opened when that is first asked, never when this is imported.
 """
 
 from __future__ import annotations

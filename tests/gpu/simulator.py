@@ -1,8 +1,8 @@
 """The simulated driver: builds it, runs PTX texts with numpy's arrays on it, and programs under the real runtime.
 
-`run_ptx(text, kernel, grid, block, arrays)` needs nothing of the runtime; `simulate(computation, *arrays)` is the
-runtime with this driver. The library's path, for the knob STABLEXLA_CUDA_DRIVER, is `library()`. simulator/README.md
-says what it checks and how it is set up.
+`run_ptx(text, kernel, grid, block, arrays)` needs nothing of the runtime; `in_runtime()` is the runtime with this
+driver. The library's path, for the knob STABLEXLA_CUDA_DRIVER, is `library()`. simulator/README.md says what it checks
+and how it is set up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-import stablexla as sx
 from stablexla.targets.knobs import knobs
 from stablexla.targets.runtime import _runtime
 
@@ -145,23 +144,6 @@ def in_runtime() -> Iterator[None]:
             yield
         finally:
             _runtime.use_cuda_driver(None)
-
-
-def simulate(computation: sx.XlaComputation, *arrays: Array, chip: str = "sm_80") -> list[Array]:
-    """A program's results on the simulator.
-
-    Raises:
-        ExecutionError: as on a GPU; what the simulator found wrong is added.
-    """
-    with in_runtime():
-        try:
-            return list(sx.compile(computation, target=sx.targets.gpu(chip=chip)).execute(list(arrays)))
-        except sx.ExecutionError as error:
-            found = report()
-            if not found:
-                raise
-            driver().simulator_reset()
-            raise sx.ExecutionError(f"{error}\n{found}") from error
 
 
 @contextmanager

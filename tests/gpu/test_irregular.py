@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import stablexla as sx
@@ -75,6 +76,18 @@ class TestSimulated:
         assert [(kernel.kind, kernel.path) for kernel in executable.kernels] == [("scan", "emitted")]
         for actual, other in zip(executable.execute(arrays), sx.compile(text).execute(arrays), strict=True):
             assert_same(actual, other, ulp=8, scale=1e-6)
+
+
+def test_sorts_of_more_arrays_than_a_block_can_hold() -> None:
+    """They go the general path, and so they run everywhere."""
+    arrays = [numbers(12, seed=seed).astype(np.float64) for seed in range(33)]
+
+    def make(b: sx.XlaBuilder, *operands: sx.XlaOp) -> sx.XlaOp:
+        return sx.sort(operands, lambda *sides: sx.lt(sides[0], sides[1]))
+
+    computation = program(make, *arrays)
+    for chip, path in (("sm_75", "general"), ("sm_90", "emitted")):
+        assert [kernel.path for kernel in sx.compile(computation, target=f"gpu:{chip}").kernels] == [path]
 
 
 @pytest.mark.parametrize("name", EMULATED)

@@ -124,6 +124,24 @@ def test_a_donated_argument_that_is_needed_elsewhere_does_not() -> None:
     same(x, X)
 
 
+def test_a_donated_argument_waits_for_what_reads_it_on_its_own_stream() -> None:
+    x, y = sx.gpu.put(X), sx.gpu.put(X)
+    first = twice()(x)
+    with sx.gpu.stream(sx.gpu.Stream()):
+        (made,) = donating().execute([x, y], donate=True)
+        assert made.address == x.address
+        same(made, X * 3)
+    same(first, X * 2 + 1)
+
+
+def test_a_donated_argument_that_others_may_still_read_does_not() -> None:
+    x = sx.gpu.put(X)
+    x.__dlpack__(stream=-1)  # dropped, by somebody whose stream is not known
+    (made,) = donating().execute([x, X], donate=True)
+    assert made.address != x.address
+    same(made, X * 3)
+
+
 def test_a_donated_argument_of_another_library_gives_its_memory() -> None:
     x = sx.gpu.put(X)
     (made,) = donating().execute([Foreign(x), X], donate=True)
