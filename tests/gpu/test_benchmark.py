@@ -13,12 +13,13 @@ from rich.console import Console
 
 import stablexla as sx
 from benchmarks.engines.base import MissingEngineError
+from benchmarks.gpu.__main__ import describe
 from benchmarks.gpu.compiling import compile_all
-from benchmarks.gpu.engines import Torch
-from benchmarks.gpu.limits import GpuLimits
+from benchmarks.gpu.engines import Ours, Torch
+from benchmarks.gpu.limits import GpuLimits, measure_limits
 from benchmarks.gpu.page import BEGIN, END, all_cells, write_page
 from benchmarks.gpu.programs import programs
-from benchmarks.measuring import Measured, Row
+from benchmarks.measuring import Effort, Measured, Row, measure
 from benchmarks.programs.registry import Work
 from benchmarks.report import Report
 
@@ -39,6 +40,22 @@ def test_a_program_is_what_pytorch_computes(name: str) -> None:
     np.testing.assert_allclose(
         actual.astype(np.float64), wanted.astype(np.float64), rtol=0, atol=program.tolerance * largest
     )
+
+
+def test_programs_are_measured_on_a_gpu(simulated_gpu: None) -> None:
+    """A simulated one; PyTorch takes part on the CPU."""
+    pytest.importorskip("torch")
+    engines = [Ours(), Torch("cpu")]
+    limits = measure_limits(small=True)
+    assert limits.bandwidth > 0
+    assert describe(engines, limits)["GPU"].startswith("Simulated")
+    for name in ("layer-norm-bf16", "sum-columns", "dense-bf16"):
+        row = measure(SMALL[name], engines, Effort(1e-4, 1e-3, 1, 1), limits)
+        assert not row.failures
+        assert not row.differing
+        assert set(row.engines) == {"stablexla", "torch"}
+        assert row.ratio("torch") is not None
+        assert row.share is not None
 
 
 def test_full_sizes_are_much_larger_than_caches() -> None:
