@@ -63,8 +63,17 @@ def _built(
 ) -> Program:
     if tolerance is None:
         tolerance = NARROW.get(str(shapes[0].element_type), 1e-4)
-    more = {"operations": operations, "peak": peak, "tolerance": tolerance}
-    return Built(name, summary, tuple(shapes), build, family=family, group="gpu", **more)  # type: ignore[arg-type]
+    return Built(
+        name,
+        summary,
+        tuple(shapes),
+        build,
+        operations=operations,
+        peak=peak,
+        tolerance=tolerance,
+        family=family,
+        group="gpu",
+    )
 
 
 # ---- bound by memory ------------------------------------------------------------------------------------------------

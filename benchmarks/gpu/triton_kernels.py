@@ -1,4 +1,7 @@
-"""Softmax, layer norm and a product in Triton: a block of threads a row, and tiles of 128 x 128 with f32 sums."""
+"""Softmax, layer norm and a product in Triton: a block of threads a row, and tiles of 128 x 128 with f32 sums.
+
+Triton has no types, and may not be installed where types are checked.
+"""
 
 from __future__ import annotations
 

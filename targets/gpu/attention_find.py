@@ -6,10 +6,15 @@ import mlir.ir as ir
 
 from stablexla.targets.cpu.attention_find import find
 from stablexla.targets.gpu.attention_tiles import takes
+from stablexla.targets.gpu.chips import DEFAULT
 from stablexla.targets.passes import module_pass
 
 
 @module_pass("stablexla-find-gpu-attention", "moves softmax(q k) v together, where a GPU's kernel takes it")
-def find_gpu_attention(module: ir.Module) -> None:
-    """As `stablexla-find-attention` does for the CPU."""
-    find(module, takes)
+def find_gpu_attention(module: ir.Module, *, chip: str = DEFAULT) -> None:
+    """As `stablexla-find-attention` does for the CPU.
+
+    Args:
+        chip: whose kernel is meant.
+    """
+    find(module, lambda attention: takes(attention, chip))

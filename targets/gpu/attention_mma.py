@@ -49,7 +49,7 @@ Rows = Callable[[Value], tuple[Value, Value | None]]
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes attentions by softmax whose factors are of 16 bits, with powers that are rounded to those."""
     with reading(kernel) as attention:
-        if attention is None or generation(chip.chip) < 80 or not takes(attention):
+        if attention is None or generation(chip.chip) < 80 or not takes(attention, chip.chip):
             return None
         format_, softmax = format_of(attention), match_softmax(attention)
         if format_ is None or softmax is None or not fits(attention, format_):

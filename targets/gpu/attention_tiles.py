@@ -81,17 +81,18 @@ class Plan:
         return sum(self.sizes) * (bits_of(self.attention.element) // 8)
 
 
-def plan_of(attention: Attention, most: int = MOST_SHARED) -> Plan | None:
-    """The plan with the most keys that fits, or None; `most`: bytes that a block may share."""
+def plan_of(attention: Attention, chip: str) -> Plan | None:
+    """The plan with the most keys that fits into what a block of a chip can share, or None."""
+    most = min(MOST_SHARED, shared_limit(chip))
     plans = (Plan(attention, keys) for keys in (64, 32, 16))
     return next((plan for plan in plans if plan.bytes <= most), None)
 
 
-def takes(attention: Attention) -> bool:
-    """Whether there is a kernel for an attention."""
+def takes(attention: Attention, chip: str) -> bool:
+    """Whether there is a kernel of a chip for an attention."""
     extents = attention.rows.chain.nest.extents
     return bool(all(extents) and attention.depth and attention.width) and (
-        match_softmax(attention) is not None and plan_of(attention) is not None
+        match_softmax(attention) is not None and plan_of(attention, chip) is not None
     )
 
 
@@ -99,11 +100,10 @@ def takes(attention: Attention) -> bool:
 def emit_attention(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes attentions by softmax whose tiles fit into shared memory."""
     with reading(kernel) as attention:
-        if attention is None or not takes(attention):
+        if attention is None or not takes(attention, chip.chip):
             return None
-        plan, softmax = plan_of(attention, min(MOST_SHARED, shared_limit(chip.chip))), match_softmax(attention)
-        if plan is None:
-            return None
+        plan, softmax = plan_of(attention, chip.chip), match_softmax(attention)
+        assert plan is not None
         assert softmax is not None
         blocks = attention.extent(attention.batch) * -(-attention.extent(attention.queries) // QUERIES)
         with thread_of(kernel, Launch(blocks, THREADS, plan.bytes)) as arguments:

@@ -43,6 +43,15 @@ class Launch:
         return Launch(*map(int, ir.DenseI64ArrayAttr(function.attributes[LAUNCH])))
 
 
+def launched_functions(module: ir.Module) -> dict[str, ir.Operation]:
+    """The functions of a module whose bodies say what one thread does, by name."""
+    return {
+        ir.StringAttr(view.operation.attributes["sym_name"]).value: view.operation
+        for view in module.body.operations
+        if LAUNCH in view.operation.attributes
+    }
+
+
 def gpu_emitter(*kinds: str, first: bool = False) -> Callable[[Emitter], Emitter]:
     """Registers an emitter for kernels of `kinds`; it answers None, and changes nothing, when it cannot take one.
 

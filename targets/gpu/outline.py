@@ -6,7 +6,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, gpu
 
 from stablexla.lowering.operations import walk
-from stablexla.targets.gpu.emitters import LAUNCH, Launch
+from stablexla.targets.gpu.emitters import LAUNCH, Launch, launched_functions
 from stablexla.targets.passes import module_pass
 
 MODULE = "kernels"
@@ -15,11 +15,7 @@ MODULE = "kernels"
 @module_pass("stablexla-outline-gpu", "moves functions for threads into a gpu.module, and launches them from main")
 def outline_gpu(module: ir.Module) -> None:
     """Functions that nobody launches are dropped."""
-    found = {
-        ir.StringAttr(view.operation.attributes["sym_name"]).value: view.operation
-        for view in module.body.operations
-        if LAUNCH in view.operation.attributes
-    }
+    found = launched_functions(module)
     with module.context, ir.Location.unknown():
         launched = dict.fromkeys(_launch(op, found) for op in _calls(module, found))
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()

@@ -10,7 +10,7 @@ import mlir.ir as ir
 from stablexla.lowering.operations import defining, main_of, walk
 from stablexla.targets.cpu.entry import ALIAS, ROLE
 from stablexla.targets.cpu.sizes import bytes_of
-from stablexla.targets.gpu.emitters import LAUNCH
+from stablexla.targets.gpu.emitters import launched_functions
 from stablexla.targets.gpu.launches import known_number
 from stablexla.targets.passes import module_pass
 
@@ -20,11 +20,7 @@ APART = "llvm.noalias"
 @module_pass("stablexla-tell-overlaps", "takes from kernels the word that arrays lie apart, where two of them do not")
 def tell_overlaps(module: ir.Module) -> None:
     """To be run when arrays of main have buffers; such calls get a function of their own."""
-    functions = {
-        ir.StringAttr(view.operation.attributes["sym_name"]).value: view.operation
-        for view in module.body.operations
-        if LAUNCH in view.operation.attributes
-    }
+    functions = launched_functions(module)
     main = main_of(module)
     donated = _donated(main)
     made: dict[tuple[str, tuple[int, ...]], str] = {}

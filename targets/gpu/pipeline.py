@@ -45,7 +45,7 @@ TO_NVVM = (
 def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
     """The steps that take a StableHLO module to PTX for a chip, or to the CPU, when it is emulated."""
     common = cpu_pipeline(CompileOptions()).up_to("kernels").steps
-    kernels = common[-1].passes.replace("stablexla-find-attention", "stablexla-find-gpu-attention")
+    kernels = common[-1].passes.replace("stablexla-find-attention", f"stablexla-find-gpu-attention{{chip={name.chip}}}")
     kernels = kernels.replace("stablexla-group", "stablexla-sink-conversions,stablexla-sink-producers,stablexla-group")
     level = 3 if options.opt_level is None else options.opt_level
     tensor = common[-2].passes.replace(LOWER, f"{LOWER}{{whole-sorts=true}}")

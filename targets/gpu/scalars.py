@@ -14,7 +14,7 @@ import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.lowering.operations import defining, main_of, remap, walk
-from stablexla.targets.gpu.emitters import LAUNCH, Launch
+from stablexla.targets.gpu.emitters import LAUNCH, Launch, launched_functions
 from stablexla.targets.gpu.threads import constant, in_one_thread
 from stablexla.targets.passes import module_pass
 
@@ -79,11 +79,7 @@ class _Scalars:
 
     def __init__(self, module: ir.Module) -> None:
         self._main = main_of(module)
-        self._functions = {
-            ir.StringAttr(view.operation.attributes["sym_name"]).value: view.operation
-            for view in module.body.operations
-            if LAUNCH in view.operation.attributes
-        }
+        self._functions = launched_functions(module)
         operations = walk(self._main)
         self._order = {op: number for number, op in enumerate(operations)}
         self._on_host = {op for op in operations if op.name == "memref.load" and self._is_needed(op)}

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "arrays.h"
+#include "callable.h"
 #include "gpu_array.h"
 #include "gpu_function.h"
 #include "gpu_pinned.h"
@@ -34,20 +35,7 @@ void set_error(const gpu::Error& error) {
 // f(*arguments): one array for one result, else a tuple. A slot of the type, as it is twice as fast as a method.
 PyObject* call(PyObject* self, PyObject* arguments, PyObject* keywords) {
   try {
-    if (keywords != nullptr && PyDict_GET_SIZE(keywords) != 0) {
-      PyErr_SetString(PyExc_TypeError, "a compiled program takes its arguments by position");
-      return nullptr;
-    }
-    if (!nb::inst_ready(self)) throw std::runtime_error("a compiled function that was never initialised");
-    auto* tuple = reinterpret_cast<PyTupleObject*>(arguments);
-    auto made =
-        nb::inst_ptr<Function>(self)->execute(tuple->ob_item, static_cast<std::size_t>(PyTuple_GET_SIZE(arguments)));
-    if (made.size() == 1) return made[0].release().ptr();
-    PyObject* results = PyTuple_New(static_cast<Py_ssize_t>(made.size()));
-    if (results == nullptr) return nullptr;
-    for (std::size_t i = 0; i < made.size(); ++i)
-      PyTuple_SET_ITEM(results, static_cast<Py_ssize_t>(i), made[i].release().ptr());
-    return results;
+    return call_by_position<Function>(self, arguments, keywords);
   } catch (nb::python_error& error) {
     error.restore();
   } catch (const gpu::Error& error) {
@@ -84,16 +72,6 @@ PyType_Slot function_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
                                 {Py_tp_clear, reinterpret_cast<void*>(clear)},
                                 {0, nullptr}};
 
-nb::list execute(Function& self, nb::sequence given, bool donate) {
-  nb::object arguments = nb::steal(PySequence_Tuple(given.ptr()));  // the caller's list may change meanwhile
-  if (!arguments.is_valid()) throw nb::python_error();
-  auto* tuple = reinterpret_cast<PyTupleObject*>(arguments.ptr());
-  nb::list results;
-  const auto count = static_cast<std::size_t>(PyTuple_GET_SIZE(arguments.ptr()));
-  for (nb::object& array : self.execute(tuple->ob_item, count, donate)) results.append(std::move(array));
-  return results;
-}
-
 void bind_function(nb::module_& m) {
   nb::class_<Function>(
       m, "GpuFunction", nb::type_slots(function_slots), nb::is_weak_referenceable(),
@@ -109,7 +87,7 @@ void bind_function(nb::module_& m) {
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
            "aliases"_a = std::map<int, int>(), "kernels"_a = Function::Kernels(), "image"_a = nb::none(),
            "chip"_a = "", "keep_alive"_a = nb::none(), "host"_a = nb::none(), "flush_denormals"_a = false)
-      .def("execute", &execute, "arguments"_a, "donate"_a = false,
+      .def("execute", &execute_sequence<Function>, "arguments"_a, "donate"_a = false,
            "Calls the program; always a list of arrays. With `donate`, those in `aliases` may lie where their argument "
            "lay on the device.")
       .def("execute_replicated",

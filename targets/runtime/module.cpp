@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "blas_threads.h"
+#include "callable.h"
 #include "compiled_function.h"
 #include "cpu_limit.h"
 #include "device_run.h"
@@ -38,20 +39,7 @@ namespace {
 // f(*arguments): one array for one result, else a tuple. A slot of the type, as it is twice as fast as a method.
 PyObject* call(PyObject* self, PyObject* arguments, PyObject* keywords) {
   try {
-    if (keywords != nullptr && PyDict_GET_SIZE(keywords) != 0) {
-      PyErr_SetString(PyExc_TypeError, "a compiled program takes its arguments by position");
-      return nullptr;
-    }
-    if (!nb::inst_ready(self)) throw std::runtime_error("a compiled function that was never initialised");
-    auto* tuple = reinterpret_cast<PyTupleObject*>(arguments);
-    auto made = nb::inst_ptr<CompiledFunction>(self)->execute(
-        tuple->ob_item, static_cast<std::size_t>(PyTuple_GET_SIZE(arguments)));
-    if (made.size() == 1) return made[0].release().ptr();
-    PyObject* results = PyTuple_New(static_cast<Py_ssize_t>(made.size()));
-    if (results == nullptr) return nullptr;
-    for (std::size_t i = 0; i < made.size(); ++i)
-      PyTuple_SET_ITEM(results, static_cast<Py_ssize_t>(i), made[i].release().ptr());
-    return results;
+    return stablexla::call_by_position<CompiledFunction>(self, arguments, keywords);
   } catch (nb::python_error& error) {
     error.restore();
   } catch (const std::exception& error) {
@@ -86,17 +74,6 @@ PyType_Slot function_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
                                 {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
                                 {Py_tp_clear, reinterpret_cast<void*>(clear)},
                                 {0, nullptr}};
-
-nb::list execute(const CompiledFunction& self, nb::sequence given, bool donate) {
-  nb::object arguments = nb::steal(PySequence_Tuple(given.ptr()));  // the caller's list may change meanwhile
-  if (!arguments.is_valid()) throw nb::python_error();
-  auto* tuple = reinterpret_cast<PyTupleObject*>(arguments.ptr());
-  nb::list results;
-  const auto count = static_cast<std::size_t>(PyTuple_GET_SIZE(arguments.ptr()));
-  for (nb::object& array : self.execute(tuple->ob_item, count, donate))
-    results.append(std::move(array));
-  return results;
-}
 
 nb::list execute_replicated(const CompiledFunction& self, nb::sequence given, int first, bool donate,
                             std::optional<double> time_limit) {
@@ -184,7 +161,7 @@ NB_MODULE(_runtime, m) {
            "name"_a, "entry"_a, "parameters"_a, "results"_a, "arena_bytes"_a = 0, "constants"_a = nb::tuple(),
            "aliases"_a = std::map<int, int>(), "flush_denormals"_a = false, "keep_alive"_a = nb::none(), "host"_a = nb::none(),
            "collectives"_a = nb::tuple(), "num_devices"_a = 1)
-      .def("execute", &execute, "arguments"_a, "donate"_a = false,
+      .def("execute", &stablexla::execute_sequence<const CompiledFunction>, "arguments"_a, "donate"_a = false,
            "Calls the program; always a list of arrays. With `donate`, those in `aliases` may lie where their argument "
            "lay.")
       .def("refuse", &CompiledFunction::refuse, "why"_a, "count"_a,

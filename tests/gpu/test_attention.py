@@ -85,3 +85,12 @@ def test_blocks_share_no_more_than_the_chip_has() -> None:
     for chip in ("sm_75", "sm_80"):
         executable = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip=chip))
         assert [k.path for k in executable.kernels if k.kind == "attention"] == ["emitted"]
+
+
+def test_what_no_block_of_the_chip_can_hold_is_left_in_parts() -> None:
+    """Not found, as a kernel that no emitter takes would run in few threads."""
+    make, arrays = attention(), factors(64, 64, 192, 192, batch=(1, 1))
+    for chip, is_found in (("sm_75", False), ("sm_80", True)):
+        kernels = sx.compile(program(make, *arrays), target=sx.targets.gpu(chip=chip)).kernels
+        assert ("attention" in [k.kind for k in kernels]) == is_found
+        assert {k.path for k in kernels} == {"emitted"}
