@@ -251,7 +251,7 @@ PATHS = {
     "packed rhs": ("emit_short", "mk,nk->mn", (20, 37, 19)),
     "dots": ("emit_dots", "mk,nk->mn", (2, 37, 83)),
     "dots turned": ("emit_dots", "mk,nk->mn", (37, 2, 83)),
-    "dots with copied lhs": ("emit_dots", "km,nk->mn", (5, 37, 83)),
+    "dots with copied lhs": ("emit_dots", "km,nk->mn", (5, 37, 163)),
     "rows": ("emit_rows", "mk,kn->mn", (2, 1101, 83)),
     "many rows": ("emit_rows", "km,kn->mn", (11, 301, 83)),
     "packed": ("emit_packed", "mk,nk->mn", (20, 37, 600)),

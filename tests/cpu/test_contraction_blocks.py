@@ -16,9 +16,12 @@ from stablexla.targets.cpu.target import host_target
 
 from .test_contraction import ORDERS, check_dot
 
-# Small blocks, so that small products have several each way: rhs packed before all items, and by each.
-BEFORE = PackedPlan(Tile(6, 2), depth=16, rows=12, columns=32, panels=1)
-ALONE = replace(BEFORE, group=16)
+# Small blocks, so that small products have several each way: rhs packed before all items, and by each. A group of
+# columns is a multiple of a tile's width, which is two vectors of f32.
+TILE = Tile(6, 2)
+WIDTH = TILE.vectors * host_target().vector_bits // 32
+BEFORE = PackedPlan(TILE, depth=16, rows=12, columns=max(32, WIDTH), panels=1)
+ALONE = replace(BEFORE, group=WIDTH)
 
 
 @pytest.fixture
@@ -80,4 +83,6 @@ def test_products_share_their_code() -> None:
     functions = re.findall(r"func\.func private @(stablexla_\w+)", program.ir("buffers"))
     assert len(functions) == len(set(functions))
     assert len([name for name in functions if name.startswith("stablexla_sum_tile")]) == 1
-    assert len([name for name in functions if name.startswith("stablexla_pack_16")]) == 2
+    lanes = host_target().vector_bits // 32
+    packed = [int(match[1]) for name in functions if (match := re.match(r"stablexla_pack_(\d+)_", name))]
+    assert len([width for width in packed if width % lanes == 0]) == 2  # lhs is packed by a tile's rows
