@@ -13,6 +13,7 @@ from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.bounded_values import emit, tensor
 from stablexla.lowering.context import place_of
 from stablexla.lowering.device_attributes import channel_of, table_of
+from stablexla.lowering.operations import erase
 from stablexla.targets.computations.element_loops import (
     Values,
     add,
@@ -44,13 +45,13 @@ def all_reduce(op: Any) -> Values | None:
         for copy, operand, result in zip(copies, op.operands, op.results, strict=True)
     ]
     for copy in copies[1:]:
-        copy.erase()
+        erase(copy)
     return made
 
 
 @expands("stablehlo.reduce_scatter")
 def reduce_scatter(op: Any) -> Values | None:
-    """The blocks of what all have in common then are given out by a computation that keeps one of two equal elements."""
+    """All devices have the whole result; a computation that keeps one of two equal elements gives out its blocks."""
     groups = _groups(op)
     if groups is None:
         return None

@@ -6,14 +6,14 @@ insertion stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
-from stablexla.lowering.bounded_values import broadcast, compare, constant, emit, number, tensor
+from stablexla.lowering.bounded_values import broadcast, compare, constant, emit, tensor
 from stablexla.lowering.lines import Axis, merged
 
 Values = list[Any]
@@ -86,7 +86,8 @@ def line(value: Any) -> Any:
 
 def blank(type_: Any) -> Any:
     """A line for the elements of a type, none of which means anything yet."""
-    return broadcast(number(type_, "1"), [prod(type_.shape)])  # not every type has a zero
+    one = index(1)  # not every type has a zero
+    return broadcast(converted(one, type_.element_type), [prod(type_.shape)])
 
 
 def element(from_line: Any, at: Any) -> Any:
@@ -152,26 +153,18 @@ def apply(region: Any, values: Sequence[Any]) -> Values:
     *operations, terminator = (view.operation for view in block.operations)
     for op in operations:
         if point.ref_operation is None:
-            point.block.append(op)
+            point.block.append(op)  # type: ignore[no-untyped-call]
         else:
             op.move_before(point.ref_operation)
     return list(terminator.operands)
 
 
-class _block:
-    """The first block of a region, with insertion at its end; entering it gives the arguments."""
-
-    def __init__(self, region: Any, types: Sequence[Any]) -> None:
-        location = hlo_ir.Location.current
-        self._made = region.blocks.append(*types, arg_locs=[location] * len(types))
-        self._point = hlo_ir.InsertionPoint(self._made)
-
-    def __enter__(self) -> Values:
-        self._point.__enter__()
-        return list(self._made.arguments)
-
-    def __exit__(self, *error: Any) -> None:
-        self._point.__exit__(*error)
+@contextmanager
+def _block(region: Any, types: Sequence[Any]) -> Iterator[Values]:
+    """The arguments of a region's only block, at whose end insertion stands."""
+    block = region.blocks.append(*types, arg_locs=[hlo_ir.Location.current] * len(types))
+    with hlo_ir.InsertionPoint(block):
+        yield list(block.arguments)
 
 
 def _return(values: Sequence[Any]) -> None:

@@ -12,6 +12,7 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.custom_calls import registered
 from stablexla.dialects.rules import rule_for
+from stablexla.lowering.operations import erase
 from stablexla.targets.computations import collectives, folds, scattering, sorting  # noqa: F401  (they register)
 from stablexla.targets.computations.registry import EXPANSIONS
 from stablexla.targets.passes import module_pass
@@ -39,7 +40,7 @@ def _expand(op: Any) -> None:
         return
     for result, value in zip(op.results, results, strict=True):
         result.replace_all_uses_with(value)
-    op.erase()
+    erase(op)
 
 
 def _needs_loops(op: Any) -> bool:
@@ -48,12 +49,16 @@ def _needs_loops(op: Any) -> bool:
 
 
 def _is_scalar(op: Any) -> bool:
-    if op.name in OF_MAIN:
+    """Whether an operation is arithmetic on scalars."""
+    if op.name in OF_MAIN or _calls_host(op):
         return False
-    if op.name == "stablehlo.custom_call":
-        if registered(str(hlo_ir.StringAttr(op.attributes["call_target_name"]).value)) is not None:
-            return False
     return all(isinstance(v.type, hlo_ir.RankedTensorType) and not v.type.rank for v in (*op.operands, *op.results))
+
+
+def _calls_host(op: Any) -> bool:
+    if op.name != "stablehlo.custom_call":
+        return False
+    return registered(str(hlo_ir.StringAttr(op.attributes["call_target_name"]).value)) is not None
 
 
 def _operations(root: Any) -> list[Any]:

@@ -94,9 +94,7 @@ class _Walk:
         """For each dimension of the array its step and extent, the coordinate, and whether an index moves that."""
         numbers, vector = self._numbers, self._of_indices[self._numbers.index_vector_dim]
         over_indices = [d for d in range(len(self._of_indices) - 1) if d != numbers.index_vector_dim]
-        begin = self._place(
-            number, {d: self._of_indices[of] for d, of in zip(self._over, over_indices, strict=True)}
-        )
+        begin = self._place(number, {d: self._of_indices[of] for d, of in zip(self._over, over_indices, strict=True)})
         in_update = {
             d: self._over[over_indices.index(of)]
             for d, of in zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims, strict=True)

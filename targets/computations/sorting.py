@@ -28,7 +28,7 @@ from stablexla.targets.computations.registry import expands
 
 @expands("stablehlo.sort")
 def sort(op: Any) -> Sequence[Any]:
-    """Runs of 1, 2, 4 ... elements along the dimension are merged in pairs, those of all other dimensions in one loop."""
+    """Runs of 1, 2, 4 ... elements along the dimension are merged in pairs."""
     shape = op.operands[0].type.shape
     dimension = int(op.attributes["dimension"]) % len(shape)
     length = shape[dimension]

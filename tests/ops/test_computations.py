@@ -6,7 +6,7 @@ in which an operation applies its computation leaves no mark on the results.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -68,15 +68,15 @@ def sort(c: sx.XlaOp) -> sx.XlaOp:
 def gather(c: sx.XlaOp) -> sx.XlaOp:
     numbers = sx.GatherDimensionNumbers((), (0,), (0,), 1)
     indices = c.builder.constant(np.array([[1], [2]], np.int32))
-    found = sx.gather(c.builder.iota(sx.f32[4], 0), indices, (1,), dimension_numbers=numbers)
+    found = sx.gather(c.builder.iota(sx.f32[4], 0), indices, slice_sizes=(1,), dimension_numbers=numbers)
     return c + found[1] - found[0] * 2
 
 
 @work
 def loop_over_arrays(c: sx.XlaOp) -> sx.XlaOp:
     state = sx.tuple((c.builder.constant(0), sx.broadcast(c, (3,))))
-    _, x = sx.while_(lambda i, x: i < 3, lambda i, x: (i + 1, x + sx.rev(x, (0,))), state)
-    return x[1] / 8
+    made = sx.while_(lambda s: s[0] < 3, lambda s: sx.tuple((s[0] + 1, s[1] + sx.rev(s[1], (0,)))), state)
+    return made[1][1] / 8
 
 
 @work
@@ -145,3 +145,36 @@ def test_array_work(name: str) -> None:
     plain, args = every_operation(lambda c: c)
     against = [] if name in NOT_IN_THE_INTERPRETER else ["interpreter"]
     check(every_operation(WORKS[name])[0], args, against=against, expected=xla(str(plain), args))
+
+
+def doubled(x: np.ndarray) -> np.ndarray:
+    return x * 2
+
+
+@pytest.fixture
+def doubling() -> Iterator[None]:
+    sx.register_custom_call("tests.double", doubled)
+    yield
+    sx.unregister_custom_call("tests.double")
+
+
+@pytest.mark.usefixtures("doubling")
+def test_custom_calls() -> None:
+    plain, args = every_operation(lambda c: c)
+    half = every_operation(lambda c: sx.custom_call("tests.double", [c * 0.5], sx.f32[()]))[0]
+    check(half, args, against=[], expected=xla(str(plain), args))
+
+
+def test_random_bits() -> None:
+    """The state is made of the element, so that a result says which random number belongs to it."""
+
+    def drawn(c: sx.XlaOp) -> sx.XlaOp:
+        state = sx.broadcast(sx.convert_element_type(c + 9, "u64"), (2,))
+        return sx.rng_bit_generator("rng_philox", state, sx.u32[3])[1][2]
+
+    x = np.arange(5, dtype=np.float32)
+    b = sx.XlaBuilder("random")
+    (mapped,) = check(b.build(sx.map(b.parameter(0, sx.f32[5]), drawn)), [x], against=["xla"])
+    b = sx.XlaBuilder("random")
+    one = b.build(drawn(b.parameter(0, sx.f32[()])))
+    np.testing.assert_array_equal(mapped, [sx.compile(one)(v) for v in x])
