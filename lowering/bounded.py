@@ -18,6 +18,7 @@ from stablexla.dialects.dynamic_sizes import Extents, Refusal, Size, Sizes, Use,
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.bounded_values import Scalar, emit, size_type, tensor
 from stablexla.lowering.context import place_of
+from stablexla.lowering.operations import erase
 
 Rule = Callable[["Site"], None]
 EXPANSIONS: dict[str, Rule] = {}
@@ -159,7 +160,7 @@ class Expansion:
         for op in self.passed_through:
             op.results[0].replace_all_uses_with(op.operands[0])
         for op in [*self.dead, *self.passed_through]:
-            op.erase()
+            erase(op)
         self._sizes.clear()
 
 
@@ -202,7 +203,7 @@ def _leave(expansion: Expansion, block: Any, end: Any, declared: Sequence[Declar
         given = list(end.operands)
         sizes = [expansion.size(value, place).value for value, d in zip(given, declared) for place in d.dynamic]
         ir.Operation.create("func.return", operands=[*given, *sizes])
-    end.erase()
+    erase(end)
 
 
 def _set_signature(main: Any, block: Any) -> None:

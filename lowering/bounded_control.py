@@ -9,6 +9,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.lowering.bounded import Declared, Expansion, Site, expands
 from stablexla.lowering.bounded_values import Scalar, size_type
+from stablexla.lowering.operations import erase
 
 
 @expands("stablehlo.while")
@@ -57,7 +58,7 @@ def _return_sizes(site: Site, block: Any) -> None:
     with end.location, ir.InsertionPoint(end):
         values = list(end.operands)
         ir.Operation.create(end.name, operands=[*values, *_sizes(site, values)])
-    end.erase()
+    erase(end)
 
 
 def _sizes(site: Site, values: Sequence[Any]) -> list[ir.Value]:

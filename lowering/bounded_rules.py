@@ -33,6 +33,7 @@ from stablexla.lowering.bounded_values import (
     wide_enough,
     within,
 )
+from stablexla.lowering.operations import erase
 
 
 @expands("stablehlo.set_dimension_size")
@@ -264,7 +265,7 @@ def _put_last(block: Any, seen: Any) -> None:
         ordered = emit("stablehlo.select", [right, end.operands[0], left], [scalar])
         first = emit("stablehlo.and", [left, ordered], [scalar])
         ir.Operation.create(end.name, operands=[first])
-    end.erase()
+    erase(end)
 
 
 @expands("stablehlo.gather")

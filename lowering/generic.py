@@ -10,6 +10,7 @@ from mlir.dialects import arith, tensor
 
 from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.element_types import ElementType
+from stablexla.lowering.operations import erase
 from stablexla.lowering.storage import from_storage, to_storage
 from stablexla.lowering.types import TensorType, tensor_storage
 from stablexla.lowering.unit_dimensions import read_reshaped, with_dimensions, without
@@ -198,7 +199,7 @@ class _Nest:
                 index = arith.constant(ir.IndexType.get(), 0) if loop not in self.kept else None
                 index = loop_index(self.kept.index(loop)) if index is None else index
             view.operation.results[0].replace_all_uses_with(index)
-            view.operation.erase()
+            erase(view.operation)
 
 
 def _iterator(kind: str) -> ir.Attribute:

@@ -14,6 +14,7 @@ from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.lowering.operations import erase
 from stablexla.lowering.short_nans import has_short_nans
 
 PASS_NAME = "stablexla-expand-small-floats"
@@ -359,7 +360,7 @@ def expand_small_floats(module: ir.Module | ir.Operation | Any, way: ToBf16 = To
         with root.context, operation.location, ir.InsertionPoint(operation):
             value = _REWRITES[operation.name](operation.operands[0], operation.results[0].type, way)
         operation.results[0].replace_all_uses_with(value)
-        operation.erase()
+        erase(operation)
 
 
 def _holds_bf16(module: ir.Operation, conversions: list[ir.Operation]) -> bool:

@@ -12,6 +12,7 @@ import jaxlib.mlir.ir as hlo_ir
 from jaxlib.mlir.dialects import func as hlo_func
 
 from stablexla.lowering.associative_scan import NAME
+from stablexla.lowering.operations import erase
 from stablexla.targets.passes import module_pass
 from stablexla.targets.scan_trees import Node, Tree, trees_of
 
@@ -152,7 +153,7 @@ class _Rewrite:
                 continue
             self.operations.discard(op)
             before = [v.owner.operation for v in op.operands if not isinstance(v.owner, hlo_ir.Block)]
-            op.erase()
+            erase(op)
             waiting += before
 
 

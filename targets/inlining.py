@@ -12,6 +12,7 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.composites import TARGET, kernel_of, name_and_version
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.lowering.operations import erase
 from stablexla.targets.passes import module_pass
 
 NOTE = "stablexla.composites"
@@ -72,7 +73,7 @@ def call_decomposition(op: Any) -> None:
         )
     for old, new in zip(op.results, call.results, strict=True):
         old.replace_all_uses_with(new)
-    op.erase()
+    erase(op)
 
 
 @module_pass(
@@ -100,7 +101,7 @@ def inline_calls(module: hlo_ir.Module) -> None:
             called |= {hlo_ir.FlatSymbolRefAttr(name).value for name in op.attributes["called_computations"]}
     for name, function in functions.items():
         if name not in called and _is_private(function):
-            function.erase()
+            erase(function)
 
 
 def _callees_first(functions: Mapping[str, Any]) -> list[str]:
@@ -161,8 +162,8 @@ def inline_call(call: Any, function: Any, relocated: Callable[[Any], Any] | None
         op.move_before(call)
     for result, value in zip(call.results, list(terminator.operands), strict=True):
         result.replace_all_uses_with(value)
-    call.erase()
-    copy.erase()
+    erase(call)
+    erase(copy)
 
 
 def _relocate(op: Any, relocated: Callable[[Any], Any]) -> hlo_ir.WalkResult:
@@ -189,8 +190,8 @@ def _run_at_start(start: Any) -> None:
             raise UnsupportedError(f"a future that {done.name} uses", operation=start.name)
         for result, value in zip(list(done.results), values, strict=True):
             result.replace_all_uses_with(value)
-        done.erase()
-    start.erase()
+        erase(done)
+    erase(start)
 
 
 def _functions(module: hlo_ir.Module) -> list[Any]:

@@ -8,6 +8,8 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 from jaxlib.mlir.dialects import sdy
 
+from stablexla.lowering.operations import erase
+
 
 def meshes_of(module: hlo_ir.Module) -> dict[str, Any]:
     """The meshes of a module by their names."""
@@ -28,7 +30,7 @@ def drop_meshes(module: hlo_ir.Module) -> None:
     """Erases all meshes; nothing may name one any more."""
     for op in [each.operation for each in module.body.operations]:
         if op.name == "sdy.mesh":
-            op.erase()
+            erase(op)
 
 
 def drop_attributes(op: Any, names: Collection[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import mlir.ir as ir
 
 from stablexla.lowering.math_expansion.values import Real, Scope
+from stablexla.lowering.operations import erase
 
 PASS_NAME = "stablexla-expand-math"
 
@@ -95,7 +96,7 @@ def expand_math(module: ir.Module | ir.Operation | Any, only: str = "") -> None:
             continue
         for result, value in zip(operation.results, values):
             result.replace_all_uses_with(value)
-        operation.erase()
+        erase(operation)
 
 
 def _find(root: ir.Operation) -> list[tuple[ir.Operation, Scope]]:

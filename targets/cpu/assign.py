@@ -12,7 +12,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf
 
 from stablexla.lowering.kernels import EFFECT, KIND
-from stablexla.lowering.operations import is_tensor, remap
+from stablexla.lowering.operations import erase, is_tensor, remap
 from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy, Rotation
 from stablexla.targets.cpu.calls import packed_of
 from stablexla.targets.cpu.copying import Copying, as_bytes, bytes_type
@@ -39,10 +39,10 @@ def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
     with module.context, ir.Location.unknown():
         assignment = BufferAssignment(module)
         BufferedMain(assignment, num_threads).write()
-        assignment.main.erase()
+        erase(assignment.main)
         for view in list(module.body.operations):
             if KIND in view.operation.attributes:
-                view.operation.erase()
+                erase(view.operation)
 
 
 class BufferedMain:

@@ -14,7 +14,7 @@ import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.lowering.kernels import KIND
-from stablexla.lowering.operations import body_of, defining, is_tensor, main_of, within
+from stablexla.lowering.operations import body_of, defining, erase, is_tensor, main_of, within
 from stablexla.targets.cpu.attention import fits
 from stablexla.targets.cpu.attention_match import Attention, reading
 from stablexla.targets.cpu.attention_reshapes import open_batches
@@ -112,7 +112,7 @@ class _Finder:
             if taken:
                 function.attributes["sym_name"] = ir.StringAttr.get(self._names[text])
                 return self._names[text]
-        function.operation.erase()
+        erase(function.operation)
         return self._names[text]
 
     def _kind(self, op: ir.Operation) -> Kind:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import func
 
+from stablexla.lowering.operations import erase
 from stablexla.targets.cpu.attention_rows import Rows, made_in, read_rows
 from stablexla.targets.cpu.contraction_match import (
     Operand,
@@ -99,7 +100,7 @@ def reading(kernel: Kernel) -> Iterator[Attention | None]:
             yield _read(kernel, made.append)
         finally:
             for function in made:
-                function.operation.erase()
+                erase(function.operation)
 
 
 def _read(kernel: Kernel, keep: Callable[[func.FuncOp], None]) -> Attention | None:

@@ -12,7 +12,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
-from stablexla.lowering.operations import defining
+from stablexla.lowering.operations import defining, erase
 from stablexla.targets.kernels.classify import Kind, classify, is_generic
 
 # What makes weights.
@@ -101,10 +101,10 @@ def _rewrite(op: ir.Operation, split: dict[int, list[int]]) -> None:
         op.regions[0].blocks[0].append_to(made.regions[0])
         _replace(op.results[0], made.result, _groups(maps[2], split))
     before = [defining(v) for v in list(op.operands)[:2]]
-    op.erase()
+    erase(op)
     for maker in before:
         if maker is not None and maker.name == "tensor.collapse_shape" and not any(True for _ in maker.results[0].uses):
-            maker.erase()
+            erase(maker)
 
 
 def _map(map_: ir.AffineMap, places: dict[int, list[int]], count: int) -> ir.AffineMap:
@@ -141,6 +141,6 @@ def _replace(old: ir.Value, new: ir.Value, groups: Sequence[Sequence[int]]) -> N
         user = use.owner.operation
         if user.name == "tensor.expand_shape" and user.results[0].type == new.type:
             user.results[0].replace_all_uses_with(new)
-            user.erase()
+            erase(user)
     if any(True for _ in old.uses):
         old.replace_all_uses_with(tensor.collapse_shape(old.type, new, groups))

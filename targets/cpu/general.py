@@ -13,7 +13,7 @@ from mlir.dialects import bufferization, func, linalg, memref
 from mlir.passmanager import PassManager
 
 from stablexla.lowering.kernels import INDEPENDENT
-from stablexla.lowering.operations import defining, remap, walk
+from stablexla.lowering.operations import defining, erase, remap, walk
 from stablexla.targets.cpu.kernel import Emitted, Kernel, flat_type
 from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.kernels.classify import Kind
@@ -68,7 +68,7 @@ def bufferized(
         if op.name == "memref.copy":
             with op.location, ir.InsertionPoint(op):
                 linalg.copy(op.operands[0], outs=[op.operands[1]])
-            op.erase()
+            erase(op)
     return module, updates
 
 
@@ -94,7 +94,7 @@ def _separate_empties(module: ir.Module) -> None:
 def _move_before(op: ir.Operation, place: ir.Operation) -> None:
     with ir.InsertionPoint(place):
         op.clone()
-    op.erase()
+    erase(op)
 
 
 def _build(module: ir.Module, kernel: Kernel) -> tuple[tuple[int, int], ...]:
@@ -214,10 +214,10 @@ def _made_independent(kernel: Kernel, function: ir.Operation) -> bool:
         with op.location, ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
             local = memref.AllocaOp(op.results[0].type, [], [], alignment=64)
         op.results[0].replace_all_uses_with(local.result)
-        op.erase()
+        erase(op)
     for op in list(walk(function)):
         if op.name == "memref.dealloc":
-            op.erase()
+            erase(op)
     return True
 
 
@@ -247,7 +247,7 @@ def lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:
                 tensor_like = ir.RankedTensorType.get(type_.shape, type_.element_type)
                 op.results[0].replace_all_uses_with(_shaped(argument, tensor_like))
             scratch.append((str(type_.element_type), prod(type_.shape)))
-        op.erase()
+        erase(op)
     types = [a.type for a in block.arguments]
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
     function.attributes["sym_visibility"] = ir.StringAttr.get("private")

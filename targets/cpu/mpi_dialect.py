@@ -17,7 +17,7 @@ import mlir.ir as ir
 from stablexla.dialects.device_groups import grid_of
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.kernels import config_value
-from stablexla.lowering.operations import defining, walk
+from stablexla.lowering.operations import defining, erase, walk
 from stablexla.targets.cpu.collective import COLLECTIVES, DEVICE_ID, RUN
 from stablexla.targets.passes import module_pass
 from stablexla.targets.runtime.mpi_symbols import IMPLEMENTATION, IMPLEMENTATIONS
@@ -140,4 +140,4 @@ def _ask_for_rank(call: ir.Operation) -> None:
         rank = ir.Operation.create("mpi.comm_rank", results=[ir.IntegerType.get_signless(32)], operands=[world]).result
         wide = ir.Operation.create("arith.extui", results=[call.result.type], operands=[rank]).result
     call.result.replace_all_uses_with(wide)
-    call.erase()
+    erase(call)

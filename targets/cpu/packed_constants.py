@@ -16,7 +16,7 @@ from mlir.dialects import arith, func, ub
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.tensor_types import TensorType
-from stablexla.lowering.operations import defining, is_tensor, main_of, walk
+from stablexla.lowering.operations import defining, erase, is_tensor, main_of, walk
 from stablexla.targets.cpu.buffers import root
 from stablexla.targets.cpu.calls import PACKED, Packing, Phase, call_of
 from stablexla.targets.cpu.engine import load
@@ -69,7 +69,7 @@ def pack_constants(module: ir.Module) -> None:
             before = list(op.attributes[PACKED]) if PACKED in op.attributes else []
             op.attributes[PACKED] = ir.ArrayAttr.get([*before, ir.DictAttr.get(row)])
         for name in {work.phase.function for work in works.values()} - needed:
-            symbols[name].operation.erase()
+            erase(symbols[name].operation)
 
 
 def _calls(module: ir.Module) -> list[ir.Operation]:

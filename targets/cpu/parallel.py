@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.lowering.operations import walk
+from stablexla.lowering.operations import erase, walk
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.passes import module_pass
 
@@ -97,7 +97,7 @@ def _replace(op: ir.Operation, name: str, struct: ir.Type) -> None:
                 "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
             },
         )
-    op.erase()
+    erase(op)
 
 
 def _create(name: str, results: list[ir.Type], operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:

@@ -12,6 +12,7 @@ from stablexla.targets import (  # noqa: F401  (they register passes)
     ruled,
     transform,
 )
+from stablexla.targets.computations import expand  # noqa: F401
 from stablexla.targets.cpu import assign, attention_find, emit, mpi_dialect, packed_constants, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
@@ -39,7 +40,8 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
             "stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,stablexla-refine-shapes,"
             f"stablexla-legalize-quantized,stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},"
             "stablexla-keep-ruled,stablexla-decompose-composites,stablexla-inline-calls,stablexla-order-channels,"
-            "func.func(chlo-legalize-to-stablehlo),cse,stablexla-find-scans",
+            "func.func(chlo-legalize-to-stablehlo),cse,stablexla-find-scans,"
+            "stablexla-expand-computations",
         ),
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),
         Step(

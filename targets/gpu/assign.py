@@ -8,6 +8,7 @@ import mlir.ir as ir
 from mlir.dialects import memref
 
 from stablexla.lowering.kernels import KIND
+from stablexla.lowering.operations import erase
 from stablexla.targets.cpu.assign import BufferedMain
 from stablexla.targets.cpu.buffers import BufferAssignment
 from stablexla.targets.gpu.host_calls import functions_of_host
@@ -59,7 +60,7 @@ def assign_device_buffers(module: ir.Module, *, num_threads: int = 1) -> None:
     with module.context, ir.Location.unknown():
         assignment = DeviceAssignment(module)
         DeviceMain(assignment, num_threads, functions_of_host(module)).write()
-        assignment.main.erase()
+        erase(assignment.main)
         for view in list(module.body.operations):
             if KIND in view.operation.attributes:
-                view.operation.erase()
+                erase(view.operation)

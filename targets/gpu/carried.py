@@ -12,7 +12,7 @@ import mlir.ir as ir
 from mlir.dialects import scf, tensor
 
 from stablexla.lowering.kernels import KIND
-from stablexla.lowering.operations import defining, is_tensor, main_of, walk
+from stablexla.lowering.operations import defining, erase, is_tensor, main_of, walk
 from stablexla.targets.cpu.emitters import ONLY
 from stablexla.targets.gpu.scalars import is_computation
 from stablexla.targets.passes import module_pass
@@ -159,7 +159,7 @@ def _forget_boxes(main: ir.Operation) -> None:
             maker = defining(op.operands[0])
             if maker is not None and maker.name == "tensor.extract" and maker.operands[0].type == op.results[0].type:
                 op.results[0].replace_all_uses_with(maker.operands[0])
-                op.erase()
+                erase(op)
 
 
 def _box_operands(op: ir.Operation, numbers: Sequence[int]) -> None:
@@ -203,4 +203,4 @@ def _replace(op: ir.Operation, made: ir.Operation, places: list[int]) -> None:
         if number in places:
             with op.location:
                 _unboxed(new, ir.InsertionPoint(op))
-    op.erase()
+    erase(op)

@@ -9,7 +9,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf
 
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.operations import remap, walk
+from stablexla.lowering.operations import erase, remap, walk
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.parallel import PARALLEL_FOR
 from stablexla.targets.cpu.symbols import declare
@@ -34,12 +34,12 @@ def emulate_gpu(module: ir.Module) -> None:
                 for inner in list(view.operation.regions[0].blocks[0].operations):
                     if inner.operation.name == "gpu.func" and _write(inner.operation, view.operation):
                         waiting.add(ir.StringAttr(inner.operation.attributes["sym_name"]).value)
-                view.operation.erase()
+                erase(view.operation)
         for view in list(module.body.operations):
             for op in [op for op in walk(view.operation) if op.name == "gpu.launch_func"]:
                 with op.location, ir.InsertionPoint(op):
                     _loops(op, frozenset(waiting))
-                op.erase()
+                erase(op)
         del module.operation.attributes["gpu.container_module"]
 
 
@@ -103,10 +103,10 @@ def _replace(function: ir.Operation, op: ir.Operation, numbers: list[ir.Value], 
             flat = ir.MemRefType.get(type_.shape, type_.element_type)
             with ir.InsertionPoint(view):
                 view.results[0].replace_all_uses_with(memref.view(flat, shared, view.operands[1], []))
-            view.erase()
+            erase(view)
     else:
         return
-    op.erase()
+    erase(op)
 
 
 def _write_range(name: str, types: list[ir.Type]) -> None:

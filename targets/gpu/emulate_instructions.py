@@ -5,6 +5,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
+from stablexla.lowering.operations import erase
 from stablexla.targets.cpu.symbols import declare, pointer_to, pointer_type
 from stablexla.targets.gpu.instructions import BASE, NAME, NUMBERS
 
@@ -28,7 +29,7 @@ class Instructions:
             op.results[0].replace_all_uses_with(arith.constant(op.results[0].type, 0))
         elif name != "nothing":
             self._call(name, op)
-        op.erase()
+        erase(op)
         return True
 
     def _call(self, name: str, op: ir.Operation) -> None:
@@ -47,7 +48,7 @@ class Instructions:
         for user in users if several else ():
             at = int(ir.DenseI64ArrayAttr(user.attributes["position"])[0])
             user.results[0].replace_all_uses_with(_read(taken, at, user.results[0].type))
-            user.erase()
+            erase(user)
         if not several:
             op.results[0].replace_all_uses_with(_read(taken, 0, op.results[0].type))
 

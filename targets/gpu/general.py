@@ -11,7 +11,7 @@ import mlir.ir as ir
 from mlir.dialects import memref
 
 from stablexla.lowering.kernels import INDEPENDENT
-from stablexla.lowering.operations import walk
+from stablexla.lowering.operations import erase, walk
 from stablexla.targets.cpu.general import bufferized, lift_allocations, run_passes, tell_apart
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.sizes import bytes_of
@@ -65,14 +65,14 @@ def _give_each_thread_its_own(loop: ir.Operation) -> bool:
         with op.location, ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
             local = memref.AllocaOp(op.results[0].type, [], [], alignment=16)
         op.results[0].replace_all_uses_with(local.result)
-        op.erase()
+        erase(op)
     for op in list(walk(loop)):
         if op.name == "memref.dealloc":
-            op.erase()
+            erase(op)
     return True
 
 
 def _move_before(op: ir.Operation, place: ir.Operation) -> None:
     with ir.InsertionPoint(place):
         op.clone()
-    op.erase()
+    erase(op)

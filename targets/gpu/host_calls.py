@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 import mlir.ir as ir
 from mlir.dialects import arith, func
 
+from stablexla.lowering.operations import erase
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.sizes import bytes_of
@@ -79,7 +80,7 @@ class HostCalls:
             call.operation.attributes[PARALLEL_GRAIN] = op.attributes[PARALLEL_GRAIN]
         written = [value for value, how in done.items() if how & WRITES]
         self._bring_back(written, copies)
-        op.erase()
+        erase(op)
         self.on_host = {value: copies[value] for value in written}
 
     def _on_host(self, buffer: ir.Value, copied: bool) -> ir.Value:

@@ -12,7 +12,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, func, llvm, memref
 
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.operations import main_of, walk
+from stablexla.lowering.operations import erase, main_of, walk
 from stablexla.targets.cpu.sizes import bytes_of, element_bytes
 from stablexla.targets.cpu.symbols import declare, pointer_to, pointer_type
 from stablexla.targets.gpu.host_calls import HostCalls, is_host_call
@@ -38,7 +38,7 @@ def launch_gpu(module: ir.Module) -> None:
         HostMain(main_of(module), table).write()
         for view in list(module.body.operations):
             if view.operation.name == "gpu.binary":
-                view.operation.erase()
+                erase(view.operation)
         if "gpu.container_module" in module.operation.attributes:
             del module.operation.attributes["gpu.container_module"]
         table.write(module)
@@ -125,7 +125,7 @@ class HostMain:
         kernel = self._kernels.number(kernel_of(op), launch.shared)
         numbers = [_i64(n) for n in (kernel, launch.blocks, launch.threads, launch.shared)]
         self._call(LAUNCH, [*numbers, self._addresses])
-        op.erase()
+        erase(op)
         self._calls.forget()
 
     def _copy(self, op: ir.Operation) -> None:
@@ -135,7 +135,7 @@ class HostMain:
                 raise CompileError(f"main copies {buffer.type}, whose elements do not lie one beside the other")
         if bytes_of(source.type):
             self._call(COPY, [pointer_to(target), pointer_to(source), _i64(bytes_of(source.type))])
-        op.erase()
+        erase(op)
         self._calls.forget()
 
     def _load(self, op: ir.Operation) -> None:
@@ -147,12 +147,12 @@ class HostMain:
         type_ = op.results[0].type
         self._call(READ, [self._pointers[0], _address(buffer, indices), _i64(element_bytes(type_))])
         op.results[0].replace_all_uses_with(self._taken(type_))
-        op.erase()
+        erase(op)
 
     def _store(self, op: ir.Operation) -> None:
         value, buffer, *indices = op.operands
         self._call(WRITE, [_address(buffer, indices), self._put(value), _i64(element_bytes(value.type))])
-        op.erase()
+        erase(op)
         self._calls.forget()
 
     def _call(self, name: str, arguments: list[ir.Value]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith, gpu
 
-from stablexla.lowering.operations import walk
+from stablexla.lowering.operations import erase, walk
 from stablexla.targets.gpu.emitters import LAUNCH, Launch, launched_functions
 from stablexla.targets.passes import module_pass
 
@@ -25,7 +25,7 @@ def outline_gpu(module: ir.Module) -> None:
         for name in launched:
             _write(block, name, found[name])
         for op in found.values():
-            op.erase()
+            erase(op)
 
 
 def _calls(module: ir.Module, found: dict[str, ir.Operation]) -> list[ir.Operation]:
@@ -54,7 +54,7 @@ def _launch(call: ir.Operation, found: dict[str, ir.Operation]) -> str:
             kernel_operands=[_as_byte(v) for v in list(call.operands)[:-2]],
             dynamic_shared_memory_size=shared,
         )
-    call.erase()
+    erase(call)
     return str(name)
 
 
@@ -95,7 +95,7 @@ def _put_sizes(kernel: ir.Operation, launch: Launch) -> None:
         with op.location, ir.InsertionPoint(op):
             size = known[op.name] if "dim x>" in str(op.attributes["dimension"]) else 1
             op.results[0].replace_all_uses_with(arith.ConstantOp(ir.IndexType.get(), size).result)
-        op.erase()
+        erase(op)
 
 
 def _is_short(type_: ir.Type) -> bool:

@@ -10,7 +10,7 @@ from math import prod
 
 import mlir.ir as ir
 
-from stablexla.lowering.operations import body_of, defining, is_tensor, main_of, walk
+from stablexla.lowering.operations import body_of, defining, erase, is_tensor, main_of, walk
 from stablexla.targets.kernels.classify import Kind, classify, is_generic, loops_of, num_inputs
 from stablexla.targets.kernels.prepare import drop_unused
 from stablexla.targets.passes import module_pass
@@ -33,7 +33,7 @@ def sink_producers(module: ir.Module) -> None:
             while (made := _with_producer(op)) is not None:
                 for old, new in zip(op.results, made.results, strict=True):
                     old.replace_all_uses_with(new)
-                op.erase()
+                erase(op)
                 op, changed = made, True
     if changed:
         drop_unused(main)
@@ -117,7 +117,7 @@ def _fused(op: ir.Operation, place: int, maker: ir.Operation) -> ir.Operation | 
     with op.location, ir.InsertionPoint(block):
         ir.Operation.create("linalg.yield", operands=results)
     if classify(made) is Kind.CONTRACTION:
-        made.erase()
+        erase(made)
         return None
     return made
 

@@ -8,7 +8,7 @@ import mlir.ir as ir
 from mlir.dialects import gpu
 
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.operations import walk
+from stablexla.lowering.operations import erase, walk
 from stablexla.targets.gpu.chips import DEFAULT, MOST_THREADS, shared_limit
 from stablexla.targets.gpu.launches import kernel_of, launch_of
 from stablexla.targets.gpu.selected import is_selected, name_of
@@ -46,7 +46,7 @@ def math_to_intrinsics(module: ir.Module) -> None:
                             },
                         )
                     op.results[0].replace_all_uses_with(made.results[0])
-                    op.erase()
+                    erase(op)
 
 
 @module_pass("stablexla-share-outside", "declares what the threads of a block share as memory that the launch brings")

@@ -13,6 +13,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.quantized_types import QuantizedType, is_quantized, quantized_type, storage_of
+from stablexla.lowering.operations import erase
 from stablexla.targets.imports.quantized_arithmetic import dequantize, quantize
 from stablexla.targets.imports.quantized_products import exact_product
 from stablexla.targets.passes import module_pass
@@ -189,7 +190,7 @@ def _compute(use: _Use) -> None:
         ]
     for old, new in zip(op.results, results, strict=True):
         old.replace_all_uses_with(new)
-    op.erase()
+    erase(op)
 
 
 def _number(value: Any, type_: Any) -> Any:

@@ -9,6 +9,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.lowering.context import place_of
+from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_values import constant_of
 from stablexla.targets.inlining import operations_of
 
@@ -35,7 +36,7 @@ def check_shape_assertions(module: ir.Module) -> None:
         holds, *numbers = [int(v.item()) for v in values if v is not None]
         if not holds:
             raise ExecutionError(assertion_text(_text(op), numbers))
-        op.erase()
+        erase(op)
 
 
 def _text(op: Any) -> str:

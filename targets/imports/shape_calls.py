@@ -12,6 +12,7 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_values import constant_of
 from stablexla.targets.inlining import operations_of
 
@@ -33,7 +34,7 @@ def replace_dynamic_calls(module: ir.Module) -> bool:
             continue
         for old, new in zip(op.results, made, strict=True):
             replace_value(old, new)
-        op.erase()
+        erase(op)
         changed = True
     return changed
 
@@ -156,8 +157,8 @@ def _move_body(function: Any, region: Any) -> None:
         end = ir.Operation.create("stablehlo.return", operands=list(terminator.operands))
     for op in operations:
         op.move_before(end)
-    terminator.erase()
-    copy.erase()
+    erase(terminator)
+    erase(copy)
 
 
 def _with_shape(type_: Any, extents: Sequence[int]) -> ir.RankedTensorType:

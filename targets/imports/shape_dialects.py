@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import stablehlo
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.bounded_values import emit
 from stablexla.lowering.context import place_of
+from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_assertions import TARGET
 from stablexla.targets.imports.shape_calls import replace_value
 from stablexla.targets.imports.shape_values import constant_of
@@ -56,7 +57,7 @@ def shapes_to_stablehlo(module: ir.Module) -> None:
             if new is not None:
                 replace_value(old, new)
     for op in reversed(found):
-        op.erase()
+        erase(op)
 
 
 def _foreign(module: ir.Module) -> list[Any]:

@@ -16,6 +16,7 @@ from jaxlib.mlir.dialects import sdy
 from stablexla.dialects.custom_calls import PARTITIONER_NOTES
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
+from stablexla.lowering.operations import erase
 from stablexla.targets.imports.mesh_groups import GROUPS, is_of_mesh
 from stablexla.targets.meshes import axis_sizes, call_target, drop_attributes, drop_meshes, meshes_of
 from stablexla.targets.passes import module_pass
@@ -104,7 +105,7 @@ def _replace(op: Any, sizes: dict[str, dict[str, int]]) -> None:
         return
     elif op.name != "sdy.sharding_group":
         raise UnsupportedError(f"it has no meaning here{place_of(op.location)}", operation=op.name)
-    op.erase()
+    erase(op)
 
 
 def _is_note(op: Any) -> bool:
@@ -122,7 +123,7 @@ def _replace_note(op: Any) -> None:
         )
     for result, operand in zip(list(op.results), list(op.operands), strict=len(op.results) > 0):
         result.replace_all_uses_with(operand)
-    op.erase()
+    erase(op)
 
 
 def _replace_constant(op: Any) -> None:
@@ -131,7 +132,7 @@ def _replace_constant(op: Any) -> None:
             "stablehlo.constant", results=[op.results[0].type], attributes={"value": op.attributes["value"]}
         )
     op.results[0].replace_all_uses_with(made.results[0])
-    op.erase()
+    erase(op)
 
 
 def _refuse_several(op: Any, sizes: dict[str, dict[str, int]]) -> None:
@@ -172,7 +173,7 @@ def _inline(op: Any) -> None:
         inner.move_before(op)
     for result, value in zip(list(op.results), list(terminator.operands), strict=True):
         result.replace_all_uses_with(value)
-    op.erase()
+    erase(op)
 
 
 def _drop_groups(op: Any, sizes: dict[str, dict[str, int]]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.lowering.bounded_values import constant, emit
+from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_values import constant_of
 from stablexla.targets.inlining import operations_of
 
@@ -50,4 +51,4 @@ def _make_total(op: Any) -> None:
             instead = constant(type_, ones)
         total = emit("stablehlo.select", [is_zero, instead, quotient], [op.results[0].type])
     op.results[0].replace_all_uses_with(total)
-    op.erase()
+    erase(op)

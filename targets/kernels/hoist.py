@@ -11,7 +11,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
-from stablexla.lowering.operations import defining, main_of, walk
+from stablexla.lowering.operations import defining, erase, main_of, walk
 from stablexla.targets.kernels.classify import Kind, classify, is_generic, loops_of
 from stablexla.targets.kernels.prepare import drop_unused
 from stablexla.targets.passes import module_pass
@@ -121,7 +121,7 @@ def _hoist(loop: ir.Operation, counter: Counter, product: ir.Operation) -> bool:
         slice_.results[0].set_type(ir.RankedTensorType.get([1, rows, columns], element))
         result = tensor.CollapseShapeOp(product.results[0].type, slice_.results[0], [[0, 1], [2]]).result
     product.results[0].replace_all_uses_with(result)
-    product.erase()
+    erase(product)
     return True
 
 

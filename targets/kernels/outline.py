@@ -11,7 +11,7 @@ import mlir.ir as ir
 from mlir.dialects import func
 
 from stablexla.lowering.kernels import KIND
-from stablexla.lowering.operations import captured, defining, is_tensor, main_of, remap, walk, within
+from stablexla.lowering.operations import captured, defining, erase, is_tensor, main_of, remap, walk, within
 from stablexla.targets.kernels.effects import previous_effects
 from stablexla.targets.kernels.group import GROUP, blocks_of
 from stablexla.targets.kernels.prepare import drop_unused
@@ -44,7 +44,7 @@ def _share_made(module: ir.Module, main: ir.Operation, kernels: KernelTable) -> 
             continue
         callers = calls.get(view.name.value, [])
         if not callers:
-            view.operation.erase()
+            erase(view.operation)
             continue
         view.attributes["sym_name"] = ir.StringAttr.get(PROVISIONAL, module.context)
         with module.context:
@@ -66,7 +66,7 @@ class KernelTable:
         text = made.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
         name = self._by_text.get(text)
         if name is not None:
-            made.operation.erase()
+            erase(made.operation)
             return name
         number = self._count[kind] = self._count.get(kind, -1) + 1
         name = self._by_text[text] = f"{kind}_{number}"

@@ -9,7 +9,7 @@ from mlir.dialects import arith, linalg, scf
 
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.kernels import EFFECT
-from stablexla.lowering.operations import defining, is_tensor, main_of, remap, walk
+from stablexla.lowering.operations import defining, erase, is_tensor, main_of, remap, walk
 from stablexla.targets.kernels.classify import is_generic, num_inputs
 from stablexla.targets.kernels.repeat import repeat_cheap
 from stablexla.targets.kernels.rolls import compute_through_rolls
@@ -68,10 +68,10 @@ def _align(loop: ir.Operation) -> None:
         after.erase_argument(0)
     with condition.location, ir.InsertionPoint(condition):
         scf.ConditionOp(go, arguments)
-    condition.erase()
+    erase(condition)
     before.append_to(made.before)
     after.append_to(made.after)
-    loop.erase()
+    erase(loop)
 
 
 def _source(value: ir.Value, before: ir.Block, results: list[ir.Value]) -> tuple[int | None, ir.Value]:
@@ -95,7 +95,7 @@ def drop_unused(main: ir.Operation) -> None:
         if EFFECT in op.attributes or (op.parent is not None and op.parent.name == "linalg.generic"):
             continue
         if all(next(iter(r.uses), None) is None for r in op.results):
-            op.erase()
+            erase(op)
 
 
 def _write_out(op: ir.Operation, scalar: ir.Value) -> None:
@@ -121,7 +121,7 @@ def _write_out(op: ir.Operation, scalar: ir.Value) -> None:
         with ir.InsertionPoint(block):
             linalg.YieldOp([block.arguments[0]])
     op.results[0].replace_all_uses_with(made.result)
-    op.erase()
+    erase(op)
 
 
 def _is_generator(op: ir.Operation) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
-from stablexla.lowering.operations import defining, main_of
+from stablexla.lowering.operations import defining, erase, main_of
 from stablexla.targets.kernels.classify import Kind, Loops, classify, is_generic, loops_of
 from stablexla.targets.kernels.prepare import drop_unused
 from stablexla.targets.passes import module_pass
@@ -48,8 +48,8 @@ def _turn(op: ir.Operation) -> bool:
         made.operands[2] = zeros
         made.results[0].set_type(result)
     op.results[0].replace_all_uses_with(made.results[0])
-    op.erase()
-    product.erase()
+    erase(op)
+    erase(product)
     return True
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxlib.mlir.dialects import sdy
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.lowering.operations import erase
 from stablexla.targets.meshes import call_target
 from stablexla.targets.partition.annotations import shape_of
 from stablexla.targets.partition.axes import Axis, Sharding, coordinates_of, fitting, primes, split_axis, whole
@@ -139,7 +140,7 @@ def _constrain(op: Any, known: dict[Axis, str], devices: int) -> None:
     text = str(hlo_ir.StringAttr(op.attributes[KEY]).value)
     if is_manual(op):
         result.replace_all_uses_with(value)
-        op.erase()
+        erase(op)
         return
     with hlo_ir.InsertionPoint(op), op.location:
         made = hlo_ir.Operation.create(
@@ -149,4 +150,4 @@ def _constrain(op: Any, known: dict[Axis, str], devices: int) -> None:
             attributes={"sharding": _attribute(text, result.type.shape, known, devices)},
         )
     result.replace_all_uses_with(made.results[0])
-    op.erase()
+    erase(op)

@@ -16,6 +16,7 @@ import numpy as np
 
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
+from stablexla.lowering.operations import erase
 from stablexla.targets.meshes import call_target
 from stablexla.targets.partition import factors_windows  # noqa: F401  (it registers rules)
 from stablexla.targets.partition.annotations import SHARDING, Meshes, shape_of
@@ -89,7 +90,7 @@ class Partitioner:
             hlo_ir.FunctionType.get(inputs, [v.type for v in terminator.operands])
         )
         for op in self._dead:
-            op.erase()
+            erase(op)
         return taken, given
 
     def _drop(self, op: Any) -> None:

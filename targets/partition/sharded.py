@@ -15,6 +15,7 @@ import jaxlib.mlir.ir as hlo_ir
 import jaxlib.mlir.passmanager as hlo_passes
 
 from stablexla.dialects.errors import CompileError, ReplicationWarning
+from stablexla.lowering.operations import erase
 from stablexla.targets.array_sharding import ArraySharding
 from stablexla.targets.inlining import inline_calls
 from stablexla.targets.meshes import drop_attributes, drop_meshes
@@ -131,7 +132,7 @@ def _drop_inner_constraints(module: hlo_ir.Module) -> None:
     module.operation.walk(note)
     for op in found:
         op.results[0].replace_all_uses_with(op.operands[0])
-        op.erase()
+        erase(op)
 
 
 def _drop_annotations(module: hlo_ir.Module) -> None:

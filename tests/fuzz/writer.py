@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from stablexla.dialects.element_types import BY_MLIR
+from tests.fuzz.detours import detour
 from tests.fuzz.program import Arrays, Dims, Program, Value, module_text, tensor
 from tests.ops.samples import sample
 
@@ -224,14 +225,36 @@ class Writer:
         return self.emit(f"stablehlo.{name} {x.name} : ({x.type}) -> {tensor(x.shape, element)}", x.shape, element)
 
     def scalar_region(self, operation: str, element: str, count: int = 2) -> str:
-        """A region that applies one operation to its scalars: `({^bb0(...): ...})`."""
-        names = [self.name() for _ in range(count + 1)]
-        scalar = tensor((), element)
-        arguments = ", ".join(f"{n}: {scalar}" for n in names[:count])
-        return (
-            f"({{\n^bb0({arguments}):\n{names[-1]} = stablehlo.{operation} {', '.join(names[:2])} : {scalar}\n"
-            f"stablehlo.return {names[-1]} : {scalar}\n}})"
-        )
+        """A region that applies one operation to its scalars, at times after a detour over arrays."""
+        arguments = [Value(self.name(), (), element) for _ in range(count)]
+        through = self.through_arrays()
+
+        def write() -> list[Value]:
+            self.values = list(arguments)
+            used = [through(self, x) for x in arguments[:2]]
+            names = ", ".join(x.name for x in used)
+            return [self.emit(f"stablehlo.{operation} {names} : {tensor((), element)}", (), element)]
+
+        return self.region(arguments, write)[0]
+
+    def region(self, arguments: Sequence[Value], write: Callable[[], Sequence[Value]]) -> tuple[str, list[Value]]:
+        """A region with these arguments that returns what `write` returns, and that."""
+        text, returned = self.inside(write)
+        given = ", ".join(f"{x.name}: {x.type}" for x in arguments)
+        names, types = ", ".join(x.name for x in returned), ", ".join(x.type for x in returned)
+        return f"({{\n^bb0({given}):\n{text}\nstablehlo.return {names} : {types}\n}})", returned
+
+    def through_arrays(self) -> Callable[[Writer, Value], Value]:
+        """What a computation does with each scalar before it is used: nothing, or at times a detour over arrays."""
+        return detour if self.depth < 2 and self.chance(0.2) else lambda _, x: x
+
+    def apply_region(
+        self, operation: str, operands: Sequence[Value], region: str, shape: Dims, element: str, attributes: str
+    ) -> Value:
+        """An operation with a region, and one result."""
+        names, types = ", ".join(v.name for v in operands), ", ".join(v.type for v in operands)
+        head = f'"stablehlo.{operation}"({names}) {region} {{{attributes}}}'
+        return self.emit(f"{head} : ({types}) -> {tensor(shape, element)}", shape, element)
 
 
 def number_text(number: int, element: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stablexla.dialects.element_types import BY_MLIR
+from tests.fuzz.detours import detour, one_of
 from tests.fuzz.program import Value, tensor
 from tests.fuzz.writer import C64, C128, Writer, family
 
@@ -187,3 +188,23 @@ def map_(w: Writer) -> Value | None:
         x.shape,
         x.element,
     )
+
+
+@elementwise.statement(0.6, regions=True)
+def map_anything(w: Writer) -> Value | None:
+    """Any statements on arrays and scalars, of the elements alone: XLA knows no computations that use other values."""
+    x = w.pick(lambda v: not v.is_complex, least_rank=1)
+    if x is None:
+        return None
+    operands = [x, *w.random.choices([v for v in w.values if v.shape == x.shape and not v.is_complex], k=1)]
+    arguments = [Value(w.name(), (), v.element) for v in operands]
+
+    def write() -> list[Value]:
+        w.values = [*arguments, detour(w, arguments[0])]
+        w.statements(w.random.randint(1, 5))
+        made = w.pick(lambda v: 0 not in v.shape) or arguments[0]
+        return [one_of(w, made) if made.shape else made]
+
+    region, (made,) = w.region(arguments, write)
+    dimensions = ", ".join(map(str, range(len(x.shape))))
+    return w.apply_region("map", operands, region, x.shape, made.element, f"dimensions = array<i64: {dimensions}>")

@@ -16,18 +16,19 @@ def sort(w: Writer) -> list[Value] | None:
         return None
     others = [v for v in w.values if v.shape == x.shape]
     operands = [x, *w.random.choices(others, k=w.random.randint(0, 2))]
-    names = [w.name() for _ in range(2 * len(operands) + 1)]
-    scalars = [tensor((), v.element) for v in operands]
-    pairs = [(names[2 * i + k], scalars[i]) for i in range(len(operands)) for k in (0, 1)]
-    arguments = ", ".join(f"{n}: {t}" for n, t in pairs)
+    arguments = [Value(w.name(), (), v.element) for v in operands for _ in "ab"]
+    through, word, scalar = w.through_arrays(), w.random.choice(["LT", "GT"]), tensor((), x.element)
     type_ = x.element_type
     kind = "FLOAT" if type_.is_float else "SIGNED" if type_.is_signed else "UNSIGNED"
-    word = w.random.choice(["LT", "GT"])
+
+    def less() -> list[Value]:
+        w.values = list(arguments)
+        a, b = (through(w, v).name for v in arguments[:2])
+        return [w.emit(f"stablehlo.compare {word}, {a}, {b}, {kind} : ({scalar}, {scalar}) -> tensor<i1>", (), "i1")]
+
     types = ", ".join(v.type for v in operands)
     return w.emit_several(
-        f'"stablehlo.sort"({", ".join(v.name for v in operands)}) ({{\n^bb0({arguments}):\n'
-        f"{names[-1]} = stablehlo.compare {word}, {names[0]}, {names[1]}, {kind}"
-        f" : ({scalars[0]}, {scalars[0]}) -> tensor<i1>\nstablehlo.return {names[-1]} : tensor<i1>\n}})"
+        f'"stablehlo.sort"({", ".join(v.name for v in operands)}) {w.region(arguments, less)[0]}'
         f" {{dimension = {w.random.randrange(len(x.shape))} : i64, is_stable = true}} : ({types}) -> ({types})",
         [(v.shape, v.element) for v in operands],
     )

@@ -52,6 +52,9 @@ def reduce(w: Writer) -> Value | None:
     dimensions = w.dimensions(x)
     made, scalar = left(x, dimensions), tensor((), x.element)
     init = w.emit(f"stablehlo.constant dense<{start}> : {scalar}", (), x.element)
+    if w.chance(0.3):
+        given = f"dimensions = array<i64: {', '.join(map(str, dimensions))}>"
+        return w.apply_region("reduce", [x, init], w.scalar_region(name, x.element), made, x.element, given)
     text = f"stablehlo.reduce({x.name} init: {init.name}) applies stablehlo.{name} across dimensions = {dimensions}"
     return w.emit(f"{text} : ({x.type}, {scalar}) -> {tensor(made, x.element)}", made, x.element)
 

@@ -110,12 +110,15 @@ def select_and_scatter(w: Writer) -> Value | None:
     source = w.ready(w.of_type(drawn.shape, x.element))
     x, zero = w.ready(x), w.splat(0, (), x.element)
     scalar = tensor((), x.element)
-    a, b, c = (w.name() for _ in range(3))
+    arguments, through = [Value(w.name(), (), x.element) for _ in "ab"], w.through_arrays()
     word = w.random.choice(["GE", "LE"])
-    select = (
-        f"({{\n^bb0({a}: {scalar}, {b}: {scalar}):\n{c} = stablehlo.compare {word}, {a}, {b} : ({scalar}, {scalar})"
-        f" -> tensor<i1>\nstablehlo.return {c} : tensor<i1>\n}}"
-    )
+
+    def compare() -> list[Value]:
+        w.values = list(arguments)
+        a, b = (through(w, v).name for v in arguments)
+        return [w.emit(f"stablehlo.compare {word}, {a}, {b} : ({scalar}, {scalar}) -> tensor<i1>", (), "i1")]
+
+    select = w.region(arguments, compare)[0][:-1]
     scatter = w.scalar_region("add", x.element)[1:]
     rank = len(x.shape)
     sizes, strides = (", ".join(map(str, row)) for row in (drawn.sizes, drawn.strides))
