@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from operator import index
 
-from stablexla.dialects.arguments import items, told
+from stablexla.dialects.arguments import integers, items, told
 from stablexla.dialects.element_types import ElementType, element_type
 from stablexla.dialects.errors import ShapeError
 
@@ -209,7 +209,9 @@ class Shape:
         >>> print(Shape("f32", (8, 3)).with_dynamic([0]))
         f32[<=8,3]
         """
-        places = set(chosen)
+        places = integers("chosen", list(chosen) if isinstance(chosen, Set | Mapping) else chosen)
+        if not all(0 <= place < self.rank for place in places):
+            raise ShapeError(f"chosen: {told(places)} are not all dimensions of {self}")
         return Shape(self.element_type, [f"<={n}" if i in places else n for i, n in enumerate(self._dimensions)])
 
     @property

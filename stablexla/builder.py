@@ -266,7 +266,7 @@ class XlaBuilder:
         if pairs:
             from stablexla.ops.effects import recv_with_token
 
-            return recv_with_token(self.create_token(), shape, handle, source_target_pairs)[0]
+            return recv_with_token(self.create_token(), shape, handle, pairs)[0]
         both = Shape.tuple((shape, Shape.token()))
         return self._data(self.emit("stablehlo.recv", [self.token_before()], both, self.channel(handle, 1)), shape)
 

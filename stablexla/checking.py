@@ -153,7 +153,7 @@ class Rules:
         """A scalar for each operand: ops, or numbers that take the operands' types."""
         several = not isinstance(value, XlaOp) and not is_number(value)
         found = arguments.items(name, value, "a scalar for each operand") if several else [value]
-        likes = [*operands, *operands[-1:] * len(found)]
+        likes = [*operands, *[operands[-1]] * len(found)] if operands else []
         return [
             each if isinstance(each, XlaOp) else self._number(f"{name}[{place}]" if several else name, each, like)
             for place, (each, like) in enumerate(zip(found, likes))

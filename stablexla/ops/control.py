@@ -70,7 +70,13 @@ def conditional(
 
 @overload
 def conditional(
-    branch_index: XlaOp, branch_computations: Sequence[Computation], branch_operands: Sequence[Packed]
+    branch_index: XlaOp, branch_computations: Sequence[Computation], branch_operands: Sequence[Packed], /
+) -> XlaOp: ...
+
+
+@overload
+def conditional(
+    *, branch_index: XlaOp, branch_computations: Sequence[Computation], branch_operands: Sequence[Packed]
 ) -> XlaOp: ...
 
 

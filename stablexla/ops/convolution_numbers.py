@@ -10,7 +10,7 @@ import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.checking import Rules, checking
-from stablexla.dialects.arguments import told
+from stablexla.dialects.arguments import MOST_ITEMS, told
 from stablexla.dialects.shapes import Shape
 
 
@@ -65,7 +65,11 @@ class ConvDimensionNumbers:
         >>> sx.ConvDimensionNumbers.default(2) == sx.ConvDimensionNumbers.of("NCHW", "OIHW", "NCHW")
         True
         """
-        spatial = range(2, 2 + num_spatial_dimensions)
+        with checking("ConvDimensionNumbers.default") as rule:
+            name = "num_spatial_dimensions"
+            count = rule.integer(name, num_spatial_dimensions)
+            rule("", 0 <= count <= MOST_ITEMS, f"{name} must be from 0 on, and no more than {MOST_ITEMS}, not {count}")
+        spatial = range(2, 2 + count)
         return cls(0, 1, spatial, 1, 0, spatial, 0, 1, spatial)
 
     @classmethod
@@ -76,15 +80,17 @@ class ConvDimensionNumbers:
         spatial dimensions, in the order in which `input` has them.
 
         Raises:
-            ValueError: letters that are missing, or not the same in all three.
+            ShapeError: letters that are missing, or not the same in all three.
 
         >>> sx.ConvDimensionNumbers.of("CN", "OI", "NC").input_batch_dimension
         1
         """
-        spatial = [letter for letter in input if letter not in "NC"]
-        for word, features in ((input, "NC"), (kernel, "IO"), (output, "NC")):
-            if sorted(word) != sorted([*features, *spatial]):
-                raise ValueError(f"{word!r} must have the letters {''.join([*features, *spatial])}, each once")
+        with checking("ConvDimensionNumbers.of", input=input, kernel=kernel, output=output) as rule:
+            spatial = [letter for letter in rule.text("input", input) if letter not in "NC"]
+            for name, word, features in (("input", input, "NC"), ("kernel", kernel, "IO"), ("output", output, "NC")):
+                letters = [*features, *spatial]
+                known = sorted(rule.text(name, word)) == sorted(letters)
+                rule("", known, f"{name} {told(word)} must have the letters {''.join(letters)}, each once")
         return cls(
             input.index("N"),
             input.index("C"),

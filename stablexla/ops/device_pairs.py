@@ -22,10 +22,11 @@ def channel_number(rule: Rules, name: str, value: object) -> int:
     return rule.integer(name, value)
 
 
-def checked_pairs(rule: Rules, given: Pairs) -> list[tuple[int, ...]]:
+def checked_pairs(rule: Rules, given: Pairs) -> list[tuple[int, int]]:
     """The pairs; each device sends, and gets something, at most once (C1 to C4)."""
-    pairs = rule.rows(PAIRS, given)
-    rule("C1", all(len(pair) == 2 for pair in pairs), f"{PAIRS} must be pairs (source, target)")
+    rows = rule.rows(PAIRS, given)
+    rule("C1", all(len(row) == 2 for row in rows), f"{PAIRS} must be pairs (source, target)")
+    pairs = [(row[0], row[1]) for row in rows]
     sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     rule("C2", len(set(sources)) == len(sources), "no two pairs may have the same source")
     rule("C3", len(set(targets)) == len(targets), "no two pairs may have the same target")

@@ -10,6 +10,7 @@ from operator import index as as_index
 from typing import Any
 
 from stablexla.checking import Operand, Operands, Rules, Sizes, checking, same, same_element_type
+from stablexla.dialects.arguments import told
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
@@ -466,7 +467,7 @@ def static_index(x: XlaOp, index: Any) -> XlaOp:
     items = list(index) if isinstance(index, tuple) else [index]
     gaps = [at for at, item in enumerate(items) if item is Ellipsis]  # an array or an op would be compared by `==`
     if len(gaps) > 1 or len(items) - len(gaps) > x.shape.rank:
-        raise _index_error(x, f"the index {index!r} has more entries than there are dimensions")
+        raise _index_error(x, f"the index {told(index)} has more entries than there are dimensions")
     if not gaps:
         items.append(Ellipsis)
     gap = gaps[0] if gaps else len(items) - 1
@@ -480,16 +481,19 @@ def static_index(x: XlaOp, index: Any) -> XlaOp:
 def _bounds(x: XlaOp, item: Any, size: int) -> tuple[int, int, int, bool]:
     """Start, limit and stride of one dimension, and whether the dimension stays."""
     if isinstance(item, builtins.slice):
-        start, limit, step = item.indices(size)
+        try:
+            start, limit, step = item.indices(size)
+        except (TypeError, ValueError):  # bounds that are no integers, or a step of 0
+            raise _index_error(x, f"{told(item)} is no slice that is known now", "sx.dynamic_slice") from None
         if step < 1:
             raise _index_error(x, "a slice's step must be positive", "sx.rev")
         return start, max(start, limit), step, True
     try:
         place = as_index(item)
-    except TypeError:
-        raise _index_error(x, f"{item!r} is no index that is known now", "sx.dynamic_slice or sx.gather") from None
+    except Exception:
+        raise _index_error(x, f"{told(item)} is no index that is known now", "sx.dynamic_slice or sx.gather") from None
     if not -size <= place < size:
-        raise _index_error(x, f"the index {place} is out of a dimension of size {size}")
+        raise _index_error(x, f"the index {told(place)} is out of a dimension of size {size}")
     place %= size
     return place, place + 1, 1, False
 

@@ -88,6 +88,37 @@ def functions() -> dict[str, tuple[object, str]]:
     return found | {f"XlaBuilder.{name}": (sx.XlaBuilder, name) for name in METHODS}
 
 
+def calls_of_values() -> list[Call]:
+    """Calls of what makes the values that operations take, and of the operators of ops."""
+    b = sx.XlaBuilder("values")
+    x, pair = b.parameter(0, sx.f32[2, 3]), b.parameter(1, sx.Shape.tuple((sx.f32[2], sx.s32[()])))
+    made = {
+        sx.XlaBuilder: ("values",),
+        sx.Shape: ("f32", (2, 3)),
+        sx.Shape.tuple: ((sx.f32[2],),),
+        sx.Shape.parse: ("f32[2,3]",),
+        sx.f32[2].with_element_type: ("s32",),
+        sx.f32[2].with_dimensions: ((2, 3),),
+        sx.f32[2, 3].with_dynamic: ((0,),),
+        sx.f32.__getitem__: ((2, 3),),
+        sx.element_type: ("f32",),
+        sx.DotDimensionNumbers: ((0,), (0,), (1,), (1,)),
+        sx.GatherDimensionNumbers: ((1,), (0,), (0,), 1),
+        sx.ScatterDimensionNumbers: ((1,), (0,), (0,), 1),
+        sx.ConvDimensionNumbers: (0, 1, (2,), 0, 1, (2,), 0, 1, (2,)),
+        sx.ConvDimensionNumbers.of: ("NHWC", "HWIO", "NHWC"),
+        sx.ConvDimensionNumbers.default: (2,),
+        sx.PaddingConfig: (((0, 0, 0),),),
+        x.__add__: (1.0,),
+        x.__pow__: (x,),
+        x.__rsub__: (1.0,),
+        x.__eq__: (x,),
+        x.__getitem__: (0,),
+        pair.__getitem__: (0,),
+    }
+    return [Call("", function, inspect.signature(function).bind(*given)) for function, given in made.items()]
+
+
 METHODS = (
     "parameter", "constant", "iota", "infeed", "recv", "custom_call", "call", "build",
 )  # fmt: skip
@@ -137,6 +168,8 @@ def _complaint_of_error(error: sx.StablexlaError, call: Call, parameter: str) ->
     inside = error.operation in (*REGISTRY, "index") and any(map(callable, call.given.arguments.values()))
     if call.operation not in error.operation:
         return "" if inside else f"names the operation {error.operation!r}: {error.summary[:100]}"
+    if not call.name:  # a value, which belongs to no operation yet
+        return ""
     told = f"{error.summary} {' '.join(error.operands)}"
     if parameter not in told and ALSO_CALLED.get((call.name, parameter), parameter) not in told:
         return f"does not name the parameter: {error.summary[:100]}"
@@ -152,7 +185,7 @@ def try_call(call: Call) -> Iterator[str]:
             found = complaint(call, parameter, wrong, builder.create_token())
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             if found:
-                yield f"{call.name}({parameter.name}: {parameter.annotation} = {wrong.name}) {found}"
+                yield f"{call.name or call.function}({parameter.name}: {parameter.annotation} = {wrong.name}) {found}"
     try:
         builder.build(builder.create_token())
     except sx.ShapeError as error:
@@ -177,10 +210,11 @@ def limit() -> None:
 def main() -> int:
     found = functions()
     calls = {name: calls_in_example(name, *where) for name, where in found.items()}
+    calls["values"] = calls_of_values()
     complaints = [f"{name} is not called by its example" for name, made in calls.items() if not made]
     limit()
     count = 0
-    for name in sys.argv[1:] or found:
+    for name in sys.argv[1:] or calls:
         for call in calls[name]:
             count += len(call.parameters) * len(WRONG)
             complaints += try_call(call)
