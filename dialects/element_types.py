@@ -5,6 +5,7 @@ Shapes are built from these on the builder's side; lowering asks them how an ele
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
+from stablexla.dialects.arguments import told
 from stablexla.dialects.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -90,6 +92,9 @@ class ElementType:
 
         return Shape(self, dimensions if isinstance(dimensions, tuple) else (dimensions,))
 
+    #: With `__getitem__` alone it would pass for a sequence without end.
+    __iter__ = None
+
     def __str__(self) -> str:
         return self.name
 
@@ -140,20 +145,42 @@ BY_MLIR: dict[str, ElementType] = {t.mlir: t for t in ELEMENT_TYPES}
 BY_DTYPE: dict[np.dtype, ElementType] = {t.dtype: t for t in ELEMENT_TYPES}
 
 
+_BY_NUMPYS_NAME: dict[str, ElementType] = {t.dtype.name: t for t in ELEMENT_TYPES}
+_BY_CLASS: dict[type, ElementType] = {t.dtype.type: t for t in ELEMENT_TYPES} | {bool: BY_NAME["pred"]}
+
+
 def element_type(what: object) -> ElementType:
-    """The element type that `what` names: an `ElementType`, XLA's name, or a numpy dtype or scalar class.
+    """The element type that `what` names: an `ElementType`, XLA's or numpy's name, a numpy dtype or scalar class.
+
+    numpy's codes, such as "f8", are none: they count bytes where XLA's names count bits. Nor are None and Python's
+    numbers, whose width is not the same everywhere.
 
     Raises:
         ShapeError: nothing of that name.
+
+    >>> element_type("f16"), element_type("float16"), element_type(np.float16)
+    (sx.f16, sx.f16, sx.f16)
     """
-    if isinstance(what, ElementType):
-        return what
-    if isinstance(what, str) and what in BY_NAME:
-        return BY_NAME[what]
-    try:
-        found = BY_DTYPE.get(np.dtype(what))  # type: ignore[call-overload]  # any object may be offered
-    except TypeError:
-        found = None
+    found = what if isinstance(what, ElementType) else _named(what)
     if found is None:
-        raise ShapeError(f"{what!r} is no element type", hint=f"one of {', '.join(BY_NAME)}")
+        raise ShapeError(f"{told(what)} is no element type", hint=_hint(what))
     return found
+
+
+def _named(what: object) -> ElementType | None:
+    if isinstance(what, str):
+        return BY_NAME.get(what) or _BY_NUMPYS_NAME.get(what)
+    if isinstance(what, type):
+        what = _BY_CLASS.get(what) or getattr(what, "dtype", None)  # JAX's scalar classes have a dtype
+    return BY_DTYPE.get(what) if isinstance(what, np.dtype) else what if isinstance(what, ElementType) else None
+
+
+def _hint(what: object) -> str:
+    """What numpy takes it for, which somebody may have meant, or all element types."""
+    is_code = isinstance(what, str) and re.fullmatch("[<=>|]?[a-z][0-9]*", what)
+    if is_code or what is int or what is float or what is complex:
+        try:
+            return f"sx.{BY_DTYPE[np.dtype(what)]}"  # type: ignore[call-overload]  # any text may be offered
+        except (KeyError, TypeError):
+            pass
+    return f"one of {', '.join(BY_NAME)}"

@@ -9,6 +9,8 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.dialects.arguments import integer, integers
+
 
 @dataclass(frozen=True)
 class GatherDimensionNumbers:
@@ -114,7 +116,7 @@ class ScatterDimensionNumbers:
 
 
 def _make_tuples(numbers: object, names: Iterable[str]) -> None:
-    """Dimension numbers may be given as any sequences."""
+    """Dimension numbers may be given as any sequences of integers."""
     for name in names:
-        if name != "index_vector_dim":
-            object.__setattr__(numbers, name, tuple(getattr(numbers, name)))
+        check = integer if name == "index_vector_dim" else integers
+        object.__setattr__(numbers, name, check(name, getattr(numbers, name)))

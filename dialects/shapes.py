@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from operator import index
 
+from stablexla.dialects.arguments import integers, items, told
 from stablexla.dialects.element_types import ElementType, element_type
 from stablexla.dialects.errors import ShapeError
 
@@ -59,10 +60,10 @@ class Shape:
     @classmethod
     def tuple(cls, shapes: Iterable[Shape]) -> Shape:
         """The shape of a tuple of values of these shapes; tuples may hold tuples."""
-        parts = tuple(shapes)
+        parts = tuple(items("shapes", shapes, "a sequence of shapes"))
         for part in parts:
             if not isinstance(part, Shape):
-                raise ShapeError(f"a tuple's shape is made of shapes, not of {part!r}")
+                raise ShapeError(f"a tuple's shape is made of shapes, not of {told(part)}")
         return cls._make(parts, hash(parts))
 
     @classmethod
@@ -84,7 +85,12 @@ class Shape:
         >>> Shape.parse("(f32[2,3]{1,0}, (pred[], token))").leaf_count
         3
         """
-        shape, rest = _parse(text)
+        if not isinstance(text, str):
+            raise ShapeError(f"text must be a text, not {told(text)}")
+        try:
+            shape, rest = _parse(text)
+        except (RecursionError, ValueError):  # parentheses in parentheses, or thousands of digits
+            raise ShapeError(f"{told(text)} is no shape that anything has") from None
         if rest.strip():
             raise ShapeError(f"{text!r} is no shape: {rest.strip()!r} follows it")
         return shape
@@ -203,7 +209,9 @@ class Shape:
         >>> print(Shape("f32", (8, 3)).with_dynamic([0]))
         f32[<=8,3]
         """
-        places = set(chosen)
+        places = integers("chosen", list(chosen) if isinstance(chosen, Set | Mapping) else chosen)
+        if not all(0 <= place < self.rank for place in places):
+            raise ShapeError(f"chosen: {told(places)} are not all dimensions of {self}")
         return Shape(self.element_type, [f"<={n}" if i in places else n for i, n in enumerate(self._dimensions)])
 
     @property
@@ -212,7 +220,10 @@ class Shape:
         return tuple(f"<={n}" if i in self._dynamic else n for i, n in enumerate(self._dimensions))
 
     def __iter__(self) -> Iterator[Shape]:
-        return iter(self.tuple_shapes)
+        """The shapes of a tuple's elements; an array's dimensions are not meant by it, and it raises `ShapeError`."""
+        if self._parts is None:
+            raise ShapeError(f"{self} is no tuple's shape, and holds no other shapes", hint="shape.dimensions")
+        return iter(self._parts)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Shape):
@@ -249,18 +260,18 @@ class Shape:
 
 def _checked_dimensions(dimensions: Iterable[int | str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The sizes, and the places of those that are bounds."""
+    given = [dimensions] if isinstance(dimensions, str) else items("dimensions", dimensions, "a sequence of integers")
+    bounded = tuple(place for place, size in enumerate(given) if isinstance(size, str))
     try:
-        given = tuple(dimensions) if not isinstance(dimensions, str) else (dimensions,)
-        bounded = tuple(place for place, size in enumerate(given) if isinstance(size, str))
-        sizes = tuple(map(index, map(_bound, given) if bounded else given))  # type: ignore[arg-type]  # or TypeError
-    except TypeError:
-        hint = '"<=8", where 8 is only a bound' if isinstance(dimensions, Iterable) else ""
-        raise ShapeError(f"dimensions are a sequence of integers, not {dimensions!r}", hint=hint) from None
+        sizes = tuple(map(index, map(_bound, given) if bounded else given))
+    except Exception:
+        hint = '"<=8", where 8 is only a bound'
+        raise ShapeError(f"dimensions must be a sequence of integers, not {told(dimensions)}", hint=hint) from None
     for position, size in enumerate(sizes):
         if size < 0:
             raise ShapeError(f"dimension {position} has the negative size {size}")
         if size >= 2**63:
-            raise ShapeError(f"dimension {position} has the size {size}, which takes more than 64 bits")
+            raise ShapeError(f"dimension {position} has the size {told(size)}, which takes more than 64 bits")
         if position in bounded and size >= 2**31:
             raise ShapeError(f"dimension {position} has the bound {size}, and sizes at run time are of 32 bits")
     return sizes, bounded

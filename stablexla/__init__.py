@@ -36,7 +36,8 @@ else:
         globals().update({public: getattr(api, public) for public in ("__all__", *api.__all__) if hasattr(api, public)})
         if name in globals():  # a public name, or a module that came along
             return globals()[name]
-        raise AttributeError(f"module 'stablexla' has no attribute {name!r}")
+        hint = import_module("stablexla.names").hint_for_package(name)
+        raise AttributeError(f"module 'stablexla' has no attribute {name!r}{hint}")
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__getattr__("__all__")})

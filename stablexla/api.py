@@ -155,6 +155,7 @@ from stablexla.ops.indexing import gather, scatter, torch_gather, torch_index_se
 from stablexla.ops.linear_algebra import cholesky, triangular_solve
 from stablexla.ops.normalization import batch_norm_grad, batch_norm_inference, batch_norm_training
 from stablexla.ops.order import sort, top_k
+from stablexla.ops.padding import PaddingConfig, PaddingConfigDimension
 from stablexla.ops.random import rng_bit_generator, rng_normal, rng_uniform
 from stablexla.ops.reduction import map, reduce, reduce_all
 from stablexla.ops.shape import (
@@ -331,6 +332,9 @@ __all__ = [
     "bitcast_convert_type",
     "convert_element_type",
     "reduce_precision",
+    # ops.padding
+    "PaddingConfig",
+    "PaddingConfigDimension",
     # ops.shape
     "broadcast",
     "broadcast_in_dim",

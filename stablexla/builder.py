@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.checking import Operands, Rules, checking
+from stablexla.checking import Operands, Packed, Rules, checking
 from stablexla.computation import Computation, FunctionTable, XlaComputation, functions
 from stablexla.constants import as_array, dense_attribute
+from stablexla.dialects.arguments import told
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
 from stablexla.dialects.element_types import BY_DTYPE
-from stablexla.dialects.errors import ShapeError, VerificationError
+from stablexla.dialects.errors import StablexlaError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.dynamic_shapes import dynamic_result, in_steps, needs_steps
 from stablexla.op import XlaOp
 from stablexla.ops.device_pairs import channel_number, checked_pairs
 from stablexla.ops.registry import NUMBER, operation
-from stablexla.source import Locations, user_line
+from stablexla.source import Locations, raised_by_user, user_line
 
 _local = threading.local()
 
@@ -61,9 +63,8 @@ class XlaBuilder:
     """
 
     def __init__(self, name: str) -> None:
-        if not isinstance(name, str):
-            raise ShapeError(f"the name of a builder must be a text, not {name!r}", source=user_line())
-        self.name = name
+        with checking("XlaBuilder") as rule:
+            self.name = rule.text("name", name)
         """The name of the computation and of its module."""
         self._cache = _cache()
         self._module = ir.Module.create(ir.Location.unknown(self.context))
@@ -94,6 +95,14 @@ class XlaBuilder:
     def __repr__(self) -> str:
         return f"XlaBuilder({self.name!r})"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            from stablexla.names import hint_for_builder
+
+            hint = "" if name.startswith("_") else hint_for_builder(name)
+            raise AttributeError(f"XlaBuilder has no attribute {name!r}{hint}", name=name, obj=self)
+
     # Operations without operands.
 
     @operation(family="constants")
@@ -112,12 +121,11 @@ class XlaBuilder:
         >>> b.parameter(0, sx.f32[2, 3], "x")
         XlaOp(parameter, f32[2,3])
         """
-        with checking("parameter", number=number, shape=shape, name=name or None) as rule:
-            number = rule.integer("number", number)
+        with checking("parameter", number=number, shape=shape, name=name) as rule:
+            number, shape = rule.integer("number", number), rule.shape("shape", shape)
+            name = rule.text("name", name)
             rule("", number >= 0, "number must not be negative")
             rule("", number not in self._parameters, f"there is a parameter {number} already")
-            rule("", isinstance(name, str), f"name must be a text, not {name!r}")
-            rule("", isinstance(shape, Shape), "shape must be a Shape", 'sx.f32[2, 3] or sx.Shape("f32", (2, 3))')
         location = self._cache.locations.named(name)
         values = tuple(self._block.add_argument(self._cache.type_of(leaf), location) for leaf in shape.leaves)
         op = XlaOp(self, shape, values, "parameter")
@@ -144,8 +152,9 @@ class XlaBuilder:
         >>> b.constant(1.5, "bf16")
         XlaOp(stablehlo.constant, bf16[])
         """
-        with checking("constant"):
-            array = as_array(value, element_type)
+        with checking("constant", value=value, element_type=element_type) as rule:
+            wanted = None if element_type is None else rule.element_type("element_type", element_type)
+            array = as_array(value, wanted)
         shape = Shape(BY_DTYPE[array.dtype], array.shape)
         attribute = dense_attribute(array, self._cache.type_of(shape))
         return self.emit("stablehlo.constant", [], shape, {"value": attribute})
@@ -161,7 +170,7 @@ class XlaBuilder:
         XlaOp(stablehlo.iota, s32[4,8])
         """
         with checking("iota", shape=shape, iota_dimension=iota_dimension) as rule:
-            rule("", isinstance(shape, Shape) and shape.is_array, "shape must be that of an array")
+            shape = rule.array_shape("shape", shape)
             rule("", shape.is_static, "shape must be static", "sx.set_dimension_size(b.iota(...), size, dimension)")
             rule(
                 "",
@@ -208,12 +217,13 @@ class XlaBuilder:
         return self.emit("stablehlo.partition_id", [], Shape("u32"))
 
     @operation("stablehlo.infeed", family="effects")
-    def infeed(self, shape: Shape, token: XlaOp | None = None) -> XlaOp:
+    def infeed(self, shape: Shape, token: XlaOp | None = None, config: str = "") -> XlaOp:
         """Data of this shape from the device's infeed.
 
         Args:
             shape: an array's, or a tuple's of arrays.
             token: what it comes after. Without one, the infeeds of a builder follow one another as they are written.
+            config: a text that is kept.
 
         Returns:
             The data; with a token, the tuple of the data and the next token.
@@ -226,15 +236,9 @@ class XlaBuilder:
         >>> sx.XlaBuilder("example").infeed(sx.f32[2, 3])
         XlaOp(stablehlo.infeed, f32[2,3])
         """
-        with checking("infeed", shape=shape, token=token) as rule:
-            rule("", isinstance(shape, Shape), "shape must be a Shape", "sx.f32[2, 3]")
-            flat = all(part.is_array for part in shape.tuple_shapes) and not shape.is_token
-            rule("", flat, "shape must be that of an array or of a tuple of arrays")
-            if token is not None:
-                rule("C3", rule.op("token", token).shape.is_token, "token must be a token")
-        before = token if token is not None else self.token_before()
-        both = Shape.tuple((shape, Shape.token()))
-        made = self.emit("stablehlo.infeed", [before], both, {"infeed_config": ""})
+        from stablexla.ops.effects import infeed_in
+
+        made = infeed_in(self, "infeed", token, shape, config)
         return made if token is not None else self._data(made, shape)
 
     @operation("stablehlo.recv", family="effects")
@@ -256,13 +260,13 @@ class XlaBuilder:
         XlaOp(stablehlo.recv, f32[2,3])
         """
         with checking("recv", shape=shape, channel_handle=channel_handle) as rule:
-            rule("C3", isinstance(shape, Shape) and shape.is_array, "shape must be that of an array", "sx.f32[2, 3]")
+            shape = rule.static_shape("shape", rule.array_shape("shape", shape, "C3"))
             handle = channel_number(rule, "channel_handle", channel_handle)
             pairs = checked_pairs(rule, source_target_pairs)
         if pairs:
             from stablexla.ops.effects import recv_with_token
 
-            return recv_with_token(self.create_token(), shape, handle, source_target_pairs)[0]
+            return recv_with_token(self.create_token(), shape, handle, pairs)[0]
         both = Shape.tuple((shape, Shape.token()))
         return self._data(self.emit("stablehlo.recv", [self.token_before()], both, self.channel(handle, 1)), shape)
 
@@ -398,13 +402,13 @@ class XlaBuilder:
         >>> b.call(c.build(c.constant(5)))
         XlaOp(func.call, s32[])
         """
-        with checking("call", args=args or None) as rule:
+        with checking("call", args=args) as rule:
             ops = rule.sequence("args", args)
             for op in ops:
                 rule("", op.builder is self, f"an argument belongs to the builder {op.builder.name!r}")
             callee = self.computation(rule, "computation", computation, [op.shape for op in ops])
             fits = callee.parameter_shapes == tuple(op.shape for op in ops)
-            rule("", fits, f"the arguments must be what {callee!r} takes")
+            rule("", fits, f"computation {callee!r} must take the arguments")
         name = ir.FlatSymbolRefAttr.get(self.add_function(callee), self.context)
         return self.emit("func.call", ops, callee.result_shape, {"callee": name})
 
@@ -425,7 +429,7 @@ class XlaBuilder:
         elif callable(given):
             computation = trace(rule, name, given, shapes)
         else:
-            rule.broken("", f"{name} must be an XlaComputation or a function, not {given!r}")
+            rule.broken("", f"{name} must be an XlaComputation or a function, not {told(given)}")
         taken = computation.parameter_shapes
         rule(
             "",
@@ -436,19 +440,26 @@ class XlaBuilder:
 
     # Building.
 
-    def build(self, root: XlaOp | None = None) -> XlaComputation:
+    def build(self, root: Packed | None = None) -> XlaComputation:
         """The computation whose result is `root`, by default the last op; the builder may go on and build again.
+
+        A sequence of ops stands for their tuple.
 
         Raises:
             ShapeError: `root` is another builder's, there is none, or a parameter number is left out.
             VerificationError: what was emitted does not verify.
+
+        >>> b = sx.XlaBuilder("double")
+        >>> x = b.parameter(0, sx.f32[2])
+        >>> b.build((x, x + x))
+        XlaComputation('double', (f32[2]) -> (f32[2], f32[2]))
         """
         with checking("build", root=root) as rule:
             if root is None:
                 root = self._last
             if root is None:
                 rule.broken("", "nothing has been built yet")
-            root = rule.op("root", root)
+            root = rule.packed("root", root)
             rule("", root.builder is self, f"root belongs to the builder {root.builder.name!r}, not to {self.name!r}")
             numbers = sorted(self._parameters)
             missing = sorted(set(range(len(numbers))) - set(numbers))
@@ -533,16 +544,14 @@ def trace(rule: Rules, name: str, function: Callable[..., object], shapes: Seque
 
     It returns an op, or a sequence of ops for a tuple.
     """
-    from stablexla.ops.tuples import tuple as pack
-
     title = getattr(function, "__name__", name)
-    builder = XlaBuilder(name if title == "<lambda>" else title)
+    builder = XlaBuilder(title if isinstance(title, str) and title != "<lambda>" else name)
     parameters = [builder.parameter(number, shape) for number, shape in enumerate(shapes)]
-    result = function(*parameters)
+    result = _applied(rule, name, function, parameters)
     if isinstance(result, (tuple, list)):
-        result = pack(result) if result else builder.empty_tuple()
+        result = rule.packed(f"the result of {name}", result) if result else builder.empty_tuple()
     if not isinstance(result, XlaOp):
-        rule.broken("", f"{name} must return an XlaOp or a sequence of them, not {result!r}")
+        rule.broken("", f"{name} must return an XlaOp or a sequence of them, not {told(result)}")
     rule(
         "",
         result.builder is builder,
@@ -550,3 +559,19 @@ def trace(rule: Rules, name: str, function: Callable[..., object], shapes: Seque
         "a computation sees only its own parameters: pass the value in as one",
     )
     return builder.build(result)
+
+
+def _applied(rule: Rules, name: str, function: Callable[..., object], parameters: Sequence[XlaOp]) -> object:
+    """What a user's function returns; one that can't be called with these parameters breaks a rule.
+
+    An error that comes out of the user's own code is left as it is.
+    """
+    try:
+        return function(*parameters)
+    except StablexlaError:
+        raise
+    except Exception as error:
+        if raised_by_user(error):
+            raise
+        shapes = ", ".join(str(parameter.shape) for parameter in parameters)
+        rule.broken("", f"{name} {told(function)} can't be called with ops of shapes {shapes}: {error}")

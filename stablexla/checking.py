@@ -1,31 +1,49 @@
 """Rules that operands must keep, checked where an operation is built, with the StableHLO specification's numbers.
 
 `checking` opens the check of one operation; what it yields is called once for each rule and raises `ShapeError` with
-the operation, the rule, the operands' shapes, the user's line and a way out.
+the operation, the rule, the operands' shapes, the user's line and a way out. Its methods take the arguments of each
+kind: operands here, plain values by `dialects/arguments.py`, whose errors get the operation on their way out.
 """
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Sequence
-from operator import index
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+import jaxlib.mlir.ir as ir
 import numpy as np
 
 from stablexla.constants import as_array
-from stablexla.dialects.element_types import ElementType
+from stablexla.dialects import arguments
+from stablexla.dialects.arguments import told
+from stablexla.dialects.element_types import ElementType, element_type
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.registry import REGISTRY
 from stablexla.source import user_line
 
+if TYPE_CHECKING:
+    from stablexla.builder import XlaBuilder
+
 #: What stands for an operand in a public signature: an op, or a number that takes the type of the other operand.
 Operand = XlaOp | complex
-#: One op or several, for parameters such as `operands` and `init_values`.
+#: One op or several, for parameters such as `operands`.
 Operands = XlaOp | Sequence[XlaOp]
+#: A scalar for each operand; numbers take the operands' types.
+InitValues = Operand | Sequence[Operand]
+#: An op, or a sequence of them that stands for the tuple.
+Packed = XlaOp | Sequence["Packed"]
+#: The sizes of dimensions, or a shape that has them.
+Sizes = Sequence[int] | Shape
+
+
+T = TypeVar("T")
+
+_MOST_SHOWN, _WIDEST = 16, 200
+"""Operands of a sequence, and characters of each, that errors show."""
 
 
 class Rules:
@@ -55,7 +73,7 @@ class Rules:
         raise self._error(rule, summary, hint)
 
     def _error(self, rule: str, summary: str, hint: str) -> ShapeError:
-        shown = {name: _shown(value) for name, value in self.operands.items() if value is not None}
+        shown = {name: _shown(value) for name, value in self.operands.items() if not _is_left_out(value)}
         return ShapeError(summary, operation=self.operation, rule=rule, operands=shown, source=user_line(), hint=hint)
 
     def types(self, **ops: XlaOp) -> None:
@@ -97,7 +115,10 @@ class Rules:
             self.broken("", f"{name} must be an XlaOp, not {_kind(value)}", _as_constant(value))
         if not like.shape.is_array:
             self.broken("", f"the number {value!r} has no type beside {_a(like.shape)}")
-        return like.builder.constant(as_array(value, like.shape.element_type))
+        try:
+            return like.builder.constant(as_array(value, like.shape.element_type))
+        except ShapeError as error:
+            self.broken("", f"{name}: {error.summary}", error.hint)
 
     def one_builder(self, ops: Iterable[XlaOp]) -> None:
         """All `ops` must come from one builder."""
@@ -114,23 +135,133 @@ class Rules:
         """One op or a sequence of ops, as a list."""
         if isinstance(value, XlaOp):
             return [value]
-        if isinstance(value, str) or not isinstance(value, Iterable):
-            self.broken("", f"{name} must be an XlaOp or a sequence of them, not {_kind(value)}")
-        return [self.op(f"{name}[{position}]", each) for position, each in enumerate(value)]
+        found = arguments.items(name, value, "an XlaOp or a sequence of them")
+        return [self.op(f"{name}[{place}]", each) for place, each in enumerate(found)]
+
+    def packed(self, name: str, value: object) -> XlaOp:
+        """One op; a sequence of them, and of sequences, becomes a tuple."""
+        if isinstance(value, XlaOp):
+            return value
+        found = arguments.items(name, value, "an XlaOp or a sequence of them")
+        self("", bool(found), f"{name} must not be an empty sequence", "b.empty_tuple()")
+        parts = [self.packed(f"{name}[{place}]", each) for place, each in enumerate(found)]
+        self.one_builder(parts)
+        values = tuple(value for part in parts for value in part.values)
+        return parts[0].builder.wrap(Shape.tuple(part.shape for part in parts), values, "tuple")
+
+    def init_values(self, name: str, value: object, operands: Sequence[XlaOp]) -> list[XlaOp]:
+        """A scalar for each operand: ops, or numbers that take the operands' types."""
+        several = not isinstance(value, XlaOp) and not is_number(value)
+        found = arguments.items(name, value, "a scalar for each operand") if several else [value]
+        likes = [*operands, *[operands[-1]] * len(found)] if operands else []
+        return [
+            each if isinstance(each, XlaOp) else self._number(f"{name}[{place}]" if several else name, each, like)
+            for place, (each, like) in enumerate(zip(found, likes))
+        ]
+
+    # Plain values. Names of the parameters come first, as their errors tell them.
+
+    def items(self, name: str, value: object, what: str = "a sequence") -> list[object]:
+        """The items of a sequence."""
+        return arguments.items(name, value, what)
+
+    def integer(self, name: str, value: object, bits: int = 64) -> int:
+        """One integer of so many bits."""
+        return arguments.integer(name, value, bits)
+
+    def number(self, name: str, value: object) -> float:
+        """One real number."""
+        return arguments.number(name, value)
 
     def integers(self, name: str, value: object) -> tuple[int, ...]:
         """A sequence of integers."""
-        try:
-            return tuple(map(index, value))  # type: ignore[call-overload]  # the error is ours
-        except TypeError:
-            self.broken("", f"{name} must be a sequence of integers, not {value!r}")
+        return arguments.integers(name, value)
 
-    def integer(self, name: str, value: object) -> int:
-        """One integer."""
+    def sizes(self, name: str, value: object) -> tuple[int, ...]:
+        """The sizes of dimensions; the shape of a static array stands for its own."""
+        if not isinstance(value, Shape):
+            return arguments.integers(name, value)
+        self(
+            "", value.is_array and value.is_static, f"{name} must be sizes or the shape of a static array, not {value}"
+        )
+        return value.dimensions
+
+    def rows(self, name: str, value: object, number: str = "") -> list[tuple[int, ...]]:
+        """A sequence of sequences of integers, by the rule of this number."""
+        return self._by_rule(number, lambda: arguments.rows(name, value))
+
+    def truth(self, name: str, value: object) -> bool:
+        """True or False."""
+        return arguments.truth(name, value)
+
+    def truths(self, name: str, value: object) -> tuple[bool, ...]:
+        """A sequence of True and False."""
+        return arguments.truths(name, value)
+
+    def text(self, name: str, value: object, number: str = "") -> str:
+        """A text, by the rule of this number."""
+        return self._by_rule(number, lambda: arguments.text(name, value))
+
+    def word(self, number: str, name: str, value: object, choices: Iterable[str]) -> str:
+        """One of a few words, by the rule of this number."""
+        return self._by_rule(number, lambda: arguments.word(name, value, choices))
+
+    def _by_rule(self, number: str, take: Callable[[], T]) -> T:
+        """What `take` gives; its error gets the rule's number."""
         try:
-            return index(value)  # type: ignore[arg-type]  # the error is ours
-        except TypeError:
-            self.broken("", f"{name} must be an integer, not {value!r}")
+            return take()
+        except ShapeError as error:
+            self.broken(number, error.summary, error.hint)
+
+    def shape(self, name: str, value: object, number: str = "") -> Shape:
+        """A shape."""
+        if not isinstance(value, Shape):
+            self.broken(number, f"{name} must be a Shape, not {told(value)}", 'sx.f32[2, 3] or sx.Shape("f32", (2, 3))')
+        return value
+
+    def static_shape(self, name: str, value: object) -> Shape:
+        """A shape whose arrays have no dynamic dimension."""
+        shape = self.shape(name, value)
+        self("", shape.is_static, f"{name} must be static, not {shape}", "sx.set_dimension_size makes arrays dynamic")
+        return shape
+
+    def array_shape(self, name: str, value: object, number: str = "") -> Shape:
+        """The shape of an array."""
+        shape = self.shape(name, value, number)
+        self(number, shape.is_array, f"{name} must be that of an array, not {_a(shape)}", "sx.f32[2, 3]")
+        return shape
+
+    def element_type(self, name: str, value: object) -> ElementType:
+        """An element type, which may be given by its name."""
+        try:
+            return element_type(value)
+        except ShapeError as error:
+            self.broken("", f"{name}: {error.summary}", error.hint)
+
+    def attributes(self, name: str, value: object, like: XlaBuilder) -> ir.Attribute:
+        """A mapping of plain values (truth values, integers, floats, texts, sequences of integers) as an attribute."""
+        if not isinstance(value, Mapping):
+            self.broken("", f"{name} must be a mapping of plain values, not {told(value)}")
+        made: dict[str, ir.Attribute] = {}
+        for key, each in value.items():
+            self("", arguments.text(f"a key of {name}", key) != "", f"a key of {name} must not be empty")
+            made[key] = self._attribute(f"{name}[{key!r}]", each, like)
+        return ir.DictAttr.get(made, like.context)
+
+    def _attribute(self, name: str, value: object, like: XlaBuilder) -> ir.Attribute:
+        if isinstance(value, ir.Attribute):
+            self("", value.context == like.context, f"{name} is an attribute of another context")
+            return value
+        if isinstance(value, str):
+            return like.attribute(arguments.text(name, value))
+        if isinstance(value, bool | np.bool_ | float | np.floating):
+            return like.attribute(value.item() if isinstance(value, np.generic) else value)
+        if isinstance(value, Sequence) and not isinstance(value, bytes):
+            return like.attribute(arguments.integers(name, value))
+        if not isinstance(value, int | np.integer):
+            plain = "a truth value, an integer, a float, a text or a list of integers"
+            self.broken("", f"{name} must be {plain}, not {told(value)}")
+        return like.attribute(arguments.integer(name, value))
 
 
 def checking(operation: str, /, **operands: object) -> Rules:
@@ -173,14 +304,19 @@ def each(what: str, test: Callable[[ElementType], bool], ops: Iterable[XlaOp]) -
     return ""
 
 
+def _is_left_out(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value)
+
+
 def _shown(value: object) -> str:
-    if isinstance(value, XlaOp):
-        return str(value.shape)
-    if isinstance(value, (Shape, ElementType, str)):
-        return str(value)
+    """An argument as it stands below an error: ops by their shapes, in a line."""
     if isinstance(value, (list, tuple)) and any(isinstance(item, (XlaOp, Shape)) for item in value):
-        return ", ".join(map(_shown, value))
-    return repr(value)
+        more = ", ..." if len(value) > _MOST_SHOWN else ""
+        return ", ".join(map(_shown, value[:_MOST_SHOWN])) + more
+    if not isinstance(value, (XlaOp, Shape, ElementType, str)):
+        return told(value)
+    text = str(value.shape if isinstance(value, XlaOp) else value)
+    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
 
 
 def _a(shape: Shape) -> str:
@@ -188,7 +324,7 @@ def _a(shape: Shape) -> str:
 
 
 def _kind(value: object) -> str:
-    return f"{value!r}" if is_number(value) or value is None else f"a {type(value).__name__}"
+    return told(value) if is_number(value) or value is None else f"a {type(value).__name__}"
 
 
 def _as_constant(value: object) -> str:

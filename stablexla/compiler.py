@@ -16,6 +16,7 @@ import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.computation import XlaComputation
 from stablexla.device_counts import Counts, counts_of, with_counts
+from stablexla.dialects.arguments import told
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import CompileError
 from stablexla.executable import Executable
@@ -72,9 +73,9 @@ def compile(
     array([[1., 2., 3.],
            [1., 2., 3.]], dtype=float32)
     """
-    options = options or CompileOptions()
+    options = CompileOptions() if options is None else options
     if not isinstance(options, CompileOptions):
-        raise CompileError(f"options must be CompileOptions, not {options!r}")
+        raise CompileError(f"options must be CompileOptions, not {told(options)}")
     folder = options.cache or knobs.cache
     if not folder:
         return _compile_now(program, target, num_replicas, num_partitions, options)

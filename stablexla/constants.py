@@ -7,6 +7,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 import numpy as np
 
+from stablexla.dialects.arguments import told
 from stablexla.dialects.element_types import BY_DTYPE, BY_NAME, ElementType, element_type
 from stablexla.dialects.errors import ShapeError
 
@@ -57,6 +58,8 @@ def _plain_array(value: object) -> np.ndarray[Any, Any]:
         array = np.asarray(value, order="C")
     except ValueError as error:
         raise ShapeError(f"a constant's nested lists must be even: {error}") from None
+    except Exception as error:  # more than fits into memory, and what raises when it is asked
+        raise ShapeError(f"a constant can't be made of {told(value)}: {error or type(error).__name__}") from None
     if array.dtype.kind == "O" and _is_big(array):
         raise ShapeError("an integer of the constant needs more than 64 bits")
     return array

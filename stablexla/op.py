@@ -96,7 +96,8 @@ class XlaOp:
         if self.shape.is_tuple:
             from stablexla.ops.tuples import get_tuple_element
 
-            return get_tuple_element(self, index + len(self) if index < 0 else index)
+            negative = isinstance(index, int) and index < 0
+            return get_tuple_element(self, index + len(self) if negative else index)
         from stablexla.ops.shape import static_index
 
         return static_index(self, index)

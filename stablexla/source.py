@@ -26,9 +26,24 @@ _OURS = (
 def user_frame() -> FrameType | None:
     """The innermost frame that runs code of a user, or None when there is none."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and (frame.f_code.co_filename.startswith(_OURS) or _is_generated(frame)):
         frame = frame.f_back
     return frame
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Whether it runs what `dataclasses` wrote for a class of this package, such as its constructor."""
+    return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__")).startswith("stablexla.")
+
+
+def raised_by_user(error: BaseException) -> bool:
+    """Whether code of a user raised `error`, below the function that caught it: neither this package nor the call."""
+    trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def user_line() -> SourceLine | None:

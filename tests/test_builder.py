@@ -603,7 +603,7 @@ class TestEffects:
 
     def test_infeed_c3(self):
         refused("C3", lambda x: x.builder.infeed(sx.f32[2], x), sx.f32[2])
-        refused("", lambda x: x.builder.infeed(sx.Shape.parse("((f32[2]))")), sx.f32[2])
+        refused("C2", lambda x: x.builder.infeed(sx.Shape.parse("((f32[2]))")), sx.f32[2])
 
     def test_recv_and_ids(self):
         b = sx.XlaBuilder("test")

@@ -17,7 +17,7 @@ from stablexla.computation import Computation, XlaComputation
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops import elementwise
-from stablexla.ops.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, checked_rows, table_attribute
+from stablexla.ops.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, table_attribute
 from stablexla.ops.effects import DEVICE_TO_DEVICE
 from stablexla.ops.registry import NUMBER, operation
 
@@ -105,9 +105,21 @@ def all_reduce(
     """
     with checking("all_reduce", operand=operand, replica_groups=replica_groups) as rule:
         xs = _arrays(rule, operand)
-        groups = _groups(rule, "C1", "C3", replica_groups)
-        _check_global(rule, "C4", channel_id, use_global_device_ids)
-        body = _reducer(rule, "C5", xs, computation)
+        return _all_reduce(rule, operand, xs, computation, replica_groups, channel_id, use_global_device_ids)
+
+
+def _all_reduce(
+    rule: Rules,
+    operand: Operands,
+    xs: Sequence[XlaOp],
+    computation: Computation,
+    replica_groups: Groups,
+    channel_id: int | None = None,
+    use_global_device_ids: bool = False,
+) -> XlaOp:
+    groups = _groups(rule, "C1", "C3", replica_groups)
+    _check_global(rule, "C4", channel_id, use_global_device_ids)
+    body = _reducer(rule, "C5", xs, computation)
     attributes = {**_group_attributes(xs[0], groups, channel_id), **_global(xs[0], use_global_device_ids)}
     shapes = [x.shape.with_element_type(body.result_shape.element_type) for x in xs]
     return _emit("stablehlo.all_reduce", operand, xs, shapes, attributes, [body])
@@ -129,7 +141,7 @@ def cross_replica_sum(operand: Operands, replica_groups: Groups = ()) -> XlaOp:
         xs = _arrays(rule, operand)
         for x in xs:
             rule("", x.shape.element_type.kind in NUMBER, f"operand must be of numbers, not {x.shape.element_type}")
-    return all_reduce(operand, elementwise.add, replica_groups)
+        return _all_reduce(rule, operand, xs, elementwise.add, replica_groups)
 
 
 @operation("stablehlo.all_to_all")
@@ -359,7 +371,7 @@ def _groups(
     rule: Rules, unique: str, in_range: str, given: Groups, *, all_devices: bool = True
 ) -> list[tuple[int, ...]]:
     """The groups; together they have each of N devices once, or, without `all_devices`, some."""
-    groups = checked_rows(rule, "replica_groups", given)
+    groups = rule.rows("replica_groups", given)
     devices = [device for group in groups for device in group]
     rule("", all(groups), "a group of replica_groups must not be empty")
     rule(unique, len(set(devices)) == len(devices), "replica_groups must not name a device twice")
@@ -377,6 +389,7 @@ def _check_channel(rule: Rules, channel_id: int | None) -> None:
 
 def _check_global(rule: Rules, number: str, channel_id: int | None, use_global_device_ids: bool) -> None:
     _check_channel(rule, channel_id)
+    rule.truth("use_global_device_ids", use_global_device_ids)
     holds = not use_global_device_ids or (channel_id is not None and channel_id > 0)
     rule(number, holds, "use_global_device_ids needs a channel_id above 0")
 

@@ -9,7 +9,7 @@ import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.checking import Rules, checking, same_element_type
-from stablexla.dialects.element_types import ElementType, element_type
+from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.registry import operation
@@ -20,20 +20,21 @@ Precision = str | Sequence[str]
 
 @dataclass(frozen=True)
 class DotDimensionNumbers:
-    """Which dimensions of two operands are summed over, and which run along side by side.
+    """Which dimensions of two operands are summed over, and which run along side by side; without any, none.
 
     >>> sx.DotDimensionNumbers([2], [1], lhs_batch_dimensions=[0], rhs_batch_dimensions=[0]).lhs_contracting_dimensions
     (2,)
     """
 
-    lhs_contracting_dimensions: Iterable[int]
-    rhs_contracting_dimensions: Iterable[int]
+    lhs_contracting_dimensions: Iterable[int] = field(default=())
+    rhs_contracting_dimensions: Iterable[int] = field(default=())
     lhs_batch_dimensions: Iterable[int] = field(default=())
     rhs_batch_dimensions: Iterable[int] = field(default=())
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        with checking("DotDimensionNumbers") as rule:
+            for name in self.__dataclass_fields__:
+                object.__setattr__(self, name, rule.integers(name, getattr(self, name)))
 
     def attribute(self, context: ir.Context) -> ir.Attribute:
         """StableHLO's attribute of these numbers."""
@@ -180,7 +181,7 @@ def preferred_type(rule: Rules, given: ElementType, preferred: str | ElementType
     """The element type of sums of products of elements of type `given`."""
     if preferred is None:
         return given
-    wanted = element_type(preferred)
+    wanted = rule.element_type("preferred_element_type", preferred)
     fits = wanted.kind is given.kind and wanted.bits >= given.bits
     rule("", fits, f"preferred_element_type {wanted} must be of the same kind as {given} and no narrower")
     return wanted
@@ -192,10 +193,10 @@ def precision_attribute(
     """The attribute with a precision for each operand, or none; `of_count` and `of_word` are the rules' numbers."""
     if given is None:
         return {}
-    precisions = (given, given) if isinstance(given, str) else tuple(given)
+    what = "a word, or a sequence of one for each operand"
+    precisions = [given, given] if isinstance(given, str) else rule.items("precision_config", given, what)
     rule(of_count, len(precisions) == 2, "precision_config must have a precision for each of the two operands")
     for precision in precisions:
-        known = precision in ("DEFAULT", "HIGH", "HIGHEST")
-        rule(of_word, known, f"a precision is DEFAULT, HIGH or HIGHEST, not {precision!r}")
+        rule.word(of_word, "precision_config", precision, ("DEFAULT", "HIGH", "HIGHEST"))
     made = [stablehlo.PrecisionAttr.get(precision, context) for precision in precisions]
     return {"precision_config": ir.ArrayAttr.get(made, context)}

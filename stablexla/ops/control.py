@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.checking import Operands, Rules, checking
+from stablexla.checking import Operands, Packed, Rules, checking
 from stablexla.computation import Computation, XlaComputation
+from stablexla.dialects.arguments import told
 from stablexla.dialects.shapes import Shape
+from stablexla.interop.nesting import DEEPEST, too_deep
 from stablexla.op import XlaOp
 from stablexla.ops.registry import operation
 
 
 @operation("stablehlo.while")
-def while_(condition: Computation, body: Computation, init: XlaOp) -> XlaOp:
+def while_(condition: Computation, body: Computation, init: Packed) -> XlaOp:
     """Applies `body` to `init` again and again, as long as `condition` holds.
 
     Args:
         condition: from the state to a pred scalar.
         body: from the state to the next one, of the same shape.
-        init: the first state: an array, or a tuple for several.
+        init: the first state: an array; a tuple for several, or a sequence, which stands for it.
 
     Raises:
         ShapeError: (C1) a condition of another type; (C2) a body of another type.
@@ -30,16 +32,16 @@ def while_(condition: Computation, body: Computation, init: XlaOp) -> XlaOp:
     Source: `While` of XLA's operation semantics; StableHLO `while`.
 
     >>> b = sx.XlaBuilder("example")
-    >>> init = sx.tuple((b.constant(0), b.constant([1.0, 2.0])))
+    >>> init = (b.constant(0), b.constant([1.0, 2.0]))
     >>> loop = sx.while_(lambda s: s[0] < 10, lambda s: (s[0] + 1, s[1] * 2), init)
     >>> print(loop.shape)
     (s32[], f32[2])
     """
     with checking("while_", init=init) as rule:
-        state = rule.op("init", init)
-        test = _taking(rule, "C1", state.builder.computation(rule, "condition", condition, [state.shape]), state)
+        state = rule.packed("init", init)
+        test = _taking(rule, "C1", "condition", condition, state)
         rule("C1", test.result_shape == Shape("pred"), f"condition must return pred[], not {test.result_shape}")
-        step = _taking(rule, "C2", state.builder.computation(rule, "body", body, [state.shape]), state)
+        step = _taking(rule, "C2", "body", body, state)
         rule(
             "C2",
             step.result_shape == state.shape,
@@ -48,35 +50,63 @@ def while_(condition: Computation, body: Computation, init: XlaOp) -> XlaOp:
     return state.builder.emit("stablehlo.while", [state], state.shape, regions=[test, step])
 
 
-def _taking(rule: Rules, number: str, computation: XlaComputation, operand: XlaOp) -> XlaComputation:
+def _taking(rule: Rules, number: str, name: str, given: Computation, operand: XlaOp) -> XlaComputation:
     """The computation, which must take what has the shape of `operand`."""
+    computation = operand.builder.computation(rule, name, given, [operand.shape])
     fits = computation.parameter_shapes == (operand.shape,)
-    rule(number, fits, f"{computation!r} must take {operand.shape}")
+    rule(number, fits, f"{name} {computation!r} must take {operand.shape}")
     return computation
 
 
 @overload
 def conditional(
     pred: XlaOp,
-    true_operand: XlaOp,
+    true_operand: Packed,
     true_computation: Computation,
-    false_operand: XlaOp,
+    false_operand: Packed,
     false_computation: Computation,
 ) -> XlaOp: ...
 
 
 @overload
 def conditional(
-    branch_index: XlaOp, branch_computations: Sequence[Computation], branch_operands: Sequence[XlaOp]
+    branch_index: XlaOp, branch_computations: Sequence[Computation], branch_operands: Sequence[Packed], /
+) -> XlaOp: ...
+
+
+@overload
+def conditional(
+    *, branch_index: XlaOp, branch_computations: Sequence[Computation], branch_operands: Sequence[Packed]
 ) -> XlaOp: ...
 
 
 @operation("stablehlo.case")
-def conditional(*args: Any, **named: Any) -> XlaOp:
+def conditional(
+    pred: Any = None,
+    true_operand: Any = None,
+    true_computation: Any = None,
+    false_operand: Packed | None = None,
+    false_computation: Computation | None = None,
+    *,
+    branch_index: XlaOp | None = None,
+    branch_computations: Sequence[Computation] | None = None,
+    branch_operands: Sequence[Packed] | None = None,
+) -> XlaOp:
     """The result of one of several computations, each with an operand of its own; only that one runs.
 
     Two forms: `conditional(pred, true_operand, true_computation, false_operand, false_computation)`, and
     `conditional(branch_index, branch_computations, branch_operands)` where an s32 outside 0 to N - 1 runs the last one.
+    Each takes its arguments by their places or by these names.
+
+    Args:
+        pred: a pred scalar; or `branch_index`, an s32 scalar.
+        true_operand: what the first branch takes, or the sequence `branch_computations`.
+        true_computation: the first branch, or the sequence `branch_operands`.
+        false_operand: what the second branch takes.
+        false_computation: the second branch.
+        branch_index: which branch runs.
+        branch_computations: the branches.
+        branch_operands: what each of them takes; a sequence stands for a tuple.
 
     Raises:
         ShapeError: (C1) no branch, or not as many operands; (C3) branches that return different shapes; a branch that
@@ -91,54 +121,73 @@ def conditional(*args: Any, **named: Any) -> XlaOp:
     >>> sx.conditional(b.parameter(2, sx.s32[()]), [sx.sin, sx.cos, sx.tan], [x, x, x])
     XlaOp(stablehlo.case, f32[2])
     """
-    by_pred = len(args) + len(named) > 3 or bool(set(named) & set(_BY_PRED))
-    names = _BY_PRED if by_pred else _BY_INDEX
-    given = dict(zip(names, args))
-    if len(args) > len(names) or set(given) & set(named) or {*given, *named} != {*names}:
-        raise TypeError(f"conditional() takes {', '.join(names)}")
-    given.update(named)
-    build = _if if by_pred else _case
-    return build(*(given[name] for name in names))
+    by_place = (pred, true_operand, true_computation)
+    by_name = (branch_index, branch_computations, branch_operands)
+    if false_operand is None and false_computation is None:
+        _refuse_both(zip(("branch_index", "branch_computations", "branch_operands"), by_name, by_place))
+        return _case(*(value if named is None else named for value, named in zip(by_place, by_name)))
+    _refuse_both(zip(("branch_index", "branch_computations", "branch_operands"), by_name, [True] * 3))
+    return _if(*by_place, false_operand, false_computation)
 
 
-_BY_PRED: Sequence[str] = ("pred", "true_operand", "true_computation", "false_operand", "false_computation")
-_BY_INDEX: Sequence[str] = ("branch_index", "branch_computations", "branch_operands")
+def _refuse_both(given: Iterable[tuple[str, object, object]]) -> None:
+    """No argument belongs to both forms of `conditional`, or is given by name and by place."""
+    with checking("conditional") as rule:
+        for name, value, other in given:
+            rule("", value is None or other is None, f"{name} is given beside the arguments of the other form")
+
+
+_FORMS = (
+    "sx.conditional(pred, true_operand, true_computation, false_operand, false_computation) or "
+    "sx.conditional(branch_index, branch_computations, branch_operands)"
+)
 
 
 def _if(pred: object, true_operand: object, on_true: Any, false_operand: object, on_false: Any) -> XlaOp:
     with checking("conditional", pred=pred, true_operand=true_operand, false_operand=false_operand) as rule:
         p = rule.op("pred", pred)
-        rule("I1", p.shape == Shape("pred"), f"pred must be pred[], not {p.shape}")
-        x, y = rule.op("true_operand", true_operand), rule.op("false_operand", false_operand)
+        wanted = "pred must be pred[] where false_operand and false_computation are given"
+        rule("I1", p.shape == Shape("pred"), f"{wanted}, not {p.shape}")
+        x, y = rule.packed("true_operand", true_operand), rule.packed("false_operand", false_operand)
         branches = _branches(rule, p, {"true_computation": on_true, "false_computation": on_false}, [x, y])
     return _emit_branches("stablehlo.if", p, branches, [x, y])
 
 
-def _case(branch_index: object, branch_computations: Any, branch_operands: Any) -> XlaOp:
+def _case(branch_index: object, branch_computations: object, branch_operands: object) -> XlaOp:
     with checking("conditional", branch_index=branch_index, branch_operands=branch_operands) as rule:
+        given = {"branch_index": branch_index, "branch_computations": branch_computations}
+        for name, value in {**given, "branch_operands": branch_operands}.items():
+            rule("", value is not None, f"{name} must be given", _FORMS)
         index = rule.op("branch_index", branch_index)
         rule("I1", index.shape == Shape("s32"), f"branch_index must be s32[], not {index.shape}")
-        operands = rule.sequence("branch_operands", branch_operands)
-        named = {f"branch_computations[{n}]": each for n, each in enumerate(branch_computations)}
-        rule("C1", bool(named), "there must be a branch")
+        operands = _operands(rule, branch_operands)
+        computations = rule.items("branch_computations", branch_computations, "a sequence of computations")
+        rule("C1", bool(computations), "branch_computations must have a branch")
         rule(
             "C1",
-            len(named) == len(operands),
-            f"there are {len(named)} branch_computations, and {len(operands)} branch_operands",
+            len(computations) == len(operands),
+            f"there are {len(computations)} branch_computations, and {len(operands)} branch_operands",
         )
+        named = {f"branch_computations[{n}]": each for n, each in enumerate(computations)}
         branches = _branches(rule, index, named, operands)
     return _emit_branches("stablehlo.case", index, branches, operands)
 
 
-def _branches(
-    rule: Rules, choice: XlaOp, named: Mapping[str, Computation], operands: Sequence[XlaOp]
-) -> list[XlaComputation]:
+def _operands(rule: Rules, given: object) -> list[XlaOp]:
+    """An operand for each branch."""
+    if isinstance(given, XlaOp):
+        return [given]
+    found = rule.items("branch_operands", given, "a sequence of operands")
+    return [rule.packed(f"branch_operands[{place}]", each) for place, each in enumerate(found)]
+
+
+def _branches(rule: Rules, choice: XlaOp, named: Mapping[str, Any], operands: Sequence[XlaOp]) -> list[XlaComputation]:
     """The branches as computations; each takes its operand, and all return one shape."""
     rule.one_builder([choice, *operands])
     found = []
     for (name, given), operand in zip(named.items(), operands):
-        branch = choice.builder.computation(rule, name, given, [operand.shape])
-        found.append(_taking(rule, "", branch, operand))
+        branch = _taking(rule, "", name, given, operand)
+        found.append(branch)
         first = found[0].result_shape
         rule("C3", branch.result_shape == first, f"{name} returns {branch.result_shape}, another branch {first}")
     return found
@@ -202,8 +251,9 @@ def composite_call(
         ops = rule.sequence("inputs", inputs)
         rule("", bool(ops), "there must be an input")
         rule.one_builder(ops)
-        spelled = isinstance(name, str) and re.fullmatch(r"[A-Za-z]\w*(\.[\w$]+)+", name) is not None
-        rule("C1", spelled, f"the name {name!r} must have a namespace", '"my.name"')
+        spelled = re.fullmatch(r"[A-Za-z]\w*(\.[\w$]+)+", rule.text("name", name, "C1")) is not None
+        rule("C1", spelled, f"the name {told(name)} must have a namespace", '"my.name"')
+        number = rule.integer("version", version, bits=32)
         builder = ops[0].builder
         if decomposition is None:
             rule.broken("", "a decomposition must be given")
@@ -219,34 +269,38 @@ def composite_call(
             "name": name,
             "composite_attributes": attributes,
             "decomposition": ir.FlatSymbolRefAttr.get(builder.add_function(meaning), builder.context),
-            "version": builder.i32(rule.integer("version", version)),
+            "version": builder.i32(number),
         },
     )
 
 
 def _composite_attributes(rule: Rules, given: str | Mapping[str, object] | None, like: XlaOp) -> ir.Attribute:
-    context = like.builder.context
-    if isinstance(given, str):
-        try:
-            parsed = ir.Attribute.parse(given, context)
-        except ir.MLIRError as error:
-            rule.broken("", f"composite_attributes {given!r} do not parse: {error}", '"{axis = 1 : i64}"')
-        rule("", isinstance(parsed, ir.DictAttr), f"composite_attributes must be a dictionary, not {given!r}")
-        return parsed
-    made = {key: like.builder.attribute(value) for key, value in (given or {}).items()}
-    return ir.DictAttr.get(made, context)
+    if not isinstance(given, str):
+        return rule.attributes("composite_attributes", {} if given is None else given, like.builder)
+    text = rule.text("composite_attributes", given)
+    # MLIR's parser ends the process for these.
+    rule("", bool(text), "composite_attributes must not be an empty text", '"{}"')
+    rule("", too_deep(text) is None, f"composite_attributes have brackets nested more than {DEEPEST} deep")
+    try:
+        parsed = ir.Attribute.parse(text, like.builder.context)
+    except ir.MLIRError as error:
+        rule.broken("", f"composite_attributes {told(given)} do not parse: {error}", '"{axis = 1 : i64}"')
+    rule("", isinstance(parsed, ir.DictAttr), f"composite_attributes must be a dictionary, not {told(given)}")
+    return parsed
 
 
 @operation("stablehlo.optimization_barrier")
-def optimization_barrier(operand: XlaOp) -> XlaOp:
+def optimization_barrier(operand: Packed) -> XlaOp:
     """`operand`, all of it computed before anything that uses the result; no optimisation moves work across.
+
+    A sequence of ops stands for their tuple.
 
     Source: `OptimizationBarrier` of XLA's operation semantics; StableHLO `optimization_barrier`.
 
     >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2])
-    >>> sx.optimization_barrier(sx.tuple((x, x)))
+    >>> sx.optimization_barrier((x, x))
     XlaOp(stablehlo.optimization_barrier, (f32[2], f32[2]))
     """
     with checking("optimization_barrier", operand=operand) as rule:
-        x = rule.op("operand", operand)
+        x = rule.packed("operand", operand)
     return x.builder.emit("stablehlo.optimization_barrier", [x], x.shape)

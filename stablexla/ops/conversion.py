@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stablexla.checking import Rules, checking
-from stablexla.dialects.element_types import ElementType, element_type
+from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.registry import FLOAT, operation
@@ -27,7 +27,7 @@ def convert_element_type(operand: XlaOp, new_element_type: str | ElementType) ->
     with checking("convert_element_type", operand=operand, new_element_type=new_element_type) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
-        wanted = element_type(new_element_type)
+        wanted = rule.element_type("new_element_type", new_element_type)
     if wanted is x.shape.element_type:
         return x
     return x.builder.emit("stablehlo.convert", [x], x.shape.with_element_type(wanted))
@@ -53,7 +53,7 @@ def bitcast_convert_type(operand: XlaOp, new_element_type: str | ElementType) ->
     with checking("bitcast_convert_type", operand=operand, new_element_type=new_element_type) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
-        wanted = element_type(new_element_type)
+        wanted = rule.element_type("new_element_type", new_element_type)
         given = x.shape.element_type
         rule("C2", given.is_complex == wanted.is_complex, f"{given} can't be read as {wanted}: only one is complex")
         shape = Shape(wanted, _recast(rule, x.shape, wanted))
@@ -95,8 +95,8 @@ def reduce_precision(operand: XlaOp, exponent_bits: int, mantissa_bits: int) -> 
     ) as rule:
         x = rule.op("operand", operand)
         rule.types(operand=x)
-        exponent = rule.integer("exponent_bits", exponent_bits)
-        mantissa = rule.integer("mantissa_bits", mantissa_bits)
+        exponent = rule.integer("exponent_bits", exponent_bits, bits=32)
+        mantissa = rule.integer("mantissa_bits", mantissa_bits, bits=32)
         rule("C2", exponent >= 1, "exponent_bits must be at least 1")
         rule("C3", mantissa >= 0, "mantissa_bits must not be negative")
     attributes = {"exponent_bits": x.builder.i32(exponent), "mantissa_bits": x.builder.i32(mantissa)}

@@ -33,7 +33,7 @@ Padding = str | Iterable[tuple[int, int]]
 def conv(
     lhs: XlaOp,
     rhs: XlaOp,
-    window_strides: Sequence[int],
+    window_strides: Sequence[int] | None,
     padding: Padding,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
@@ -63,7 +63,7 @@ def conv(
 def conv_with_general_padding(
     lhs: XlaOp,
     rhs: XlaOp,
-    window_strides: Sequence[int],
+    window_strides: Sequence[int] | None,
     padding: Padding,
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
@@ -77,7 +77,7 @@ def conv_with_general_padding(
     Args:
         lhs: the input, its dimensions batch, features, and n spatial ones.
         rhs: the weights, their dimensions output features, input features, and n spatial ones.
-        window_strides: how far the window moves, for each spatial dimension.
+        window_strides: how far the window moves, for each spatial dimension; None means 1.
         padding: zeros to put before and behind each spatial dimension of `lhs`; negative numbers take elements away.
             Or "SAME" or "VALID", as for `conv`.
         lhs_dilation: distance at which the elements of `lhs` are set, zeros between them; without it 1.
@@ -109,9 +109,9 @@ def conv_with_general_padding(
 def conv_with_general_dimensions(
     lhs: XlaOp,
     rhs: XlaOp,
-    window_strides: Sequence[int],
+    window_strides: Sequence[int] | None,
     padding: Padding,
-    dimension_numbers: ConvDimensionNumbers,
+    dimension_numbers: ConvDimensionNumbers | None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: Precision | None = None,
@@ -140,9 +140,9 @@ def conv_with_general_dimensions(
 def conv_general(
     lhs: XlaOp,
     rhs: XlaOp,
-    window_strides: Sequence[int],
+    window_strides: Sequence[int] | None,
     padding: Padding,
-    dimension_numbers: ConvDimensionNumbers,
+    dimension_numbers: ConvDimensionNumbers | None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: Precision | None = None,
@@ -170,11 +170,11 @@ def conv_general(
 def conv_general_dilated(
     lhs: XlaOp,
     rhs: XlaOp,
-    window_strides: Sequence[int],
+    window_strides: Sequence[int] | None,
     padding: Padding,
     lhs_dilation: Sequence[int] | None,
     rhs_dilation: Sequence[int] | None,
-    dimension_numbers: ConvDimensionNumbers,
+    dimension_numbers: ConvDimensionNumbers | None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
     precision_config: Precision | None = None,
@@ -184,7 +184,8 @@ def conv_general_dilated(
     """The convolution of `conv_with_general_padding`, with the dimensions in any order.
 
     Args:
-        dimension_numbers: `ConvDimensionNumbers`; `lhs`, `rhs` and the result are laid out as they say.
+        dimension_numbers: `ConvDimensionNumbers`; `lhs`, `rhs` and the result are laid out as they say. None means
+            XLA's order, that of `conv`.
         window_reversal: for each spatial dimension, whether the window's weights are taken from the last to the first.
 
     Raises:
@@ -245,6 +246,7 @@ def _checked_groups(
 ) -> tuple[int, int]:
     """C10, C11, C14 to C16, C21 to C23: the groups, and the features and the batch that they divide."""
     features, batches = rule.integer("feature_group_count", groups[0]), rule.integer("batch_group_count", groups[1])
+    rule.operands.update(feature_group_count=features, batch_group_count=batches)
     rule("C21", features > 0, f"feature_group_count must be at least 1, not {features}")
     rule("C22", batches > 0, f"batch_group_count must be at least 1, not {batches}")
     rule("C23", features == 1 or batches == 1, "feature_group_count or batch_group_count must be 1")
@@ -266,7 +268,7 @@ def _checked_window(rule: Rules, given: GivenWindow, x: Shape, w: Shape, numbers
     strides = checked_sizes(rule, "window_strides", given.strides, count, ("C2", "C3"))
     lhs_dilation = checked_sizes(rule, "lhs_dilation", given.lhs_dilation, count, ("C5", "C6"))
     rhs_dilation = checked_sizes(rule, "rhs_dilation", given.rhs_dilation, count, ("C7", "C8"))
-    reversal = (False,) * count if given.reversal is None else tuple(map(bool, given.reversal))
+    reversal = (False,) * count if given.reversal is None else rule.truths("window_reversal", given.reversal)
     rule("C9", len(reversal) == count, f"window_reversal must have a truth value for each of {count} dimensions")
     sizes = [w.dimensions[d] for d in numbers.kernel_spatial_dimensions]
     rule("", all(sizes), "the window must have at least one element along each dimension")

@@ -9,14 +9,15 @@ from typing import NamedTuple
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.checking import Rules
+from stablexla.checking import Rules, checking
+from stablexla.dialects.arguments import MOST_ITEMS, told
 from stablexla.dialects.shapes import Shape
 
 
 class GivenWindow(NamedTuple):
     """How the window moves, as a user says it: what is None has its default."""
 
-    strides: Sequence[int]
+    strides: Sequence[int] | None
     padding: str | Iterable[tuple[int, int]]
     lhs_dilation: Sequence[int] | None = None
     rhs_dilation: Sequence[int] | None = None
@@ -52,8 +53,10 @@ class ConvDimensionNumbers:
     output_spatial_dimensions: Iterable[int]
 
     def __post_init__(self) -> None:
-        for name in ("input_spatial_dimensions", "kernel_spatial_dimensions", "output_spatial_dimensions"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        with checking("ConvDimensionNumbers") as rule:
+            for name in self.__dataclass_fields__:
+                check = rule.integers if name.endswith("dimensions") else rule.integer
+                object.__setattr__(self, name, check(name, getattr(self, name)))
 
     @classmethod
     def default(cls, num_spatial_dimensions: int) -> ConvDimensionNumbers:
@@ -62,7 +65,11 @@ class ConvDimensionNumbers:
         >>> sx.ConvDimensionNumbers.default(2) == sx.ConvDimensionNumbers.of("NCHW", "OIHW", "NCHW")
         True
         """
-        spatial = range(2, 2 + num_spatial_dimensions)
+        with checking("ConvDimensionNumbers.default") as rule:
+            name = "num_spatial_dimensions"
+            count = rule.integer(name, num_spatial_dimensions)
+            rule("", 0 <= count <= MOST_ITEMS, f"{name} must be from 0 on, and no more than {MOST_ITEMS}, not {count}")
+        spatial = range(2, 2 + count)
         return cls(0, 1, spatial, 1, 0, spatial, 0, 1, spatial)
 
     @classmethod
@@ -73,15 +80,17 @@ class ConvDimensionNumbers:
         spatial dimensions, in the order in which `input` has them.
 
         Raises:
-            ValueError: letters that are missing, or not the same in all three.
+            ShapeError: letters that are missing, or not the same in all three.
 
         >>> sx.ConvDimensionNumbers.of("CN", "OI", "NC").input_batch_dimension
         1
         """
-        spatial = [letter for letter in input if letter not in "NC"]
-        for word, features in ((input, "NC"), (kernel, "IO"), (output, "NC")):
-            if sorted(word) != sorted([*features, *spatial]):
-                raise ValueError(f"{word!r} must have the letters {''.join([*features, *spatial])}, each once")
+        with checking("ConvDimensionNumbers.of", input=input, kernel=kernel, output=output) as rule:
+            spatial = [letter for letter in rule.text("input", input) if letter not in "NC"]
+            for name, word, features in (("input", input, "NC"), ("kernel", kernel, "IO"), ("output", output, "NC")):
+                letters = [*features, *spatial]
+                known = sorted(rule.text(name, word)) == sorted(letters)
+                rule("", known, f"{name} {told(word)} must have the letters {''.join(letters)}, each once")
         return cls(
             input.index("N"),
             input.index("C"),
@@ -130,7 +139,7 @@ def checked_numbers(rule: Rules, numbers: object, rank: int) -> ConvDimensionNum
     if numbers is None:
         return ConvDimensionNumbers.default(rank - 2)
     if not isinstance(numbers, ConvDimensionNumbers):
-        rule.broken("", "dimension_numbers must be ConvDimensionNumbers")
+        rule.broken("", f"dimension_numbers must be ConvDimensionNumbers, not {told(numbers)}")
     for what, first, spatial, count_rule, rule_of_all in (
         ("input", ("batch", "feature"), numbers.input_spatial_dimensions, "C12", "C13"),
         ("kernel", ("input_feature", "output_feature"), numbers.kernel_spatial_dimensions, "C17", "C18"),
@@ -160,13 +169,11 @@ def checked_padding(
     """C4: (low, high) for each spatial dimension, also where a word stands for them."""
     count = len(sizes)
     if isinstance(given, str):
-        rule("", given in ("SAME", "VALID"), f'padding must be "SAME", "VALID" or pairs of numbers, not {given!r}')
+        rule("", given in ("SAME", "VALID"), f'padding must be "SAME", "VALID" or pairs of numbers, not {told(given)}')
         if given == "VALID":
             return ((0, 0),) * count
         return tuple(_same_padding(window, i, inputs[i], sizes[i]) for i in range(count))
-    if not isinstance(given, Iterable):
-        rule.broken("C4", f"padding must be pairs (low, high), not {given!r}")
-    pairs = [rule.integers("padding", pair) for pair in given]
+    pairs = rule.rows("padding", given, "C4")
     fits = len(pairs) == count and all(len(pair) == 2 for pair in pairs)
     rule("C4", fits, f"padding must be a pair (low, high) for each of {count} spatial dimensions")
     return tuple((pair[0], pair[1]) for pair in pairs)

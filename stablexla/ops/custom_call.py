@@ -8,6 +8,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.builder import XlaBuilder
 from stablexla.checking import Operands, Rules, checking
+from stablexla.dialects.arguments import told
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.registry import operation
@@ -77,19 +78,19 @@ def call_in(
     api_version: str,
 ) -> XlaOp:
     """`custom_call` in a builder that is known."""
-    with checking("custom_call", target_name=target_name, args=args or None, shape=shape) as rule:
-        rule("", isinstance(target_name, str) and target_name != "", f"target_name must be a name, not {target_name!r}")
+    with checking("custom_call", target_name=target_name, args=args, shape=shape) as rule:
+        rule("", rule.text("target_name", target_name) != "", "target_name must not be empty")
         ops = rule.sequence("args", args)
         for number, op in enumerate(ops):
             rule("", op.builder is builder, f"args[{number}] belongs to the builder {op.builder.name!r}")
             rule("", not op.shape.is_tuple, f"args[{number}] must be an array or a token, not a tuple")
-        rule("", isinstance(shape, Shape), "shape must be a Shape", "sx.f32[2, 3]")
+        shape = rule.shape("shape", shape)
         flat = not any(part.is_tuple for part in shape.tuple_shapes)
         rule("", flat, "shape must be that of an array, or of a tuple of arrays")
-        rule("", api_version in API_VERSIONS, f"api_version must be one of {', '.join(API_VERSIONS)}")
+        rule.word("", "api_version", api_version, API_VERSIONS)
         attributes = {
             "call_target_name": target_name,
-            "has_side_effect": bool(has_side_effect),
+            "has_side_effect": rule.truth("has_side_effect", has_side_effect),
             "api_version": builder.i32(API_VERSIONS.index(api_version)),
             **_opaque(rule, builder, opaque, typed=api_version == API_VERSIONS[-1]),
             **_aliasing(rule, builder, ops, shape, output_operand_aliasing),
@@ -102,15 +103,13 @@ def call_in(
 def _opaque(
     rule: Rules, builder: XlaBuilder, opaque: str | Mapping[str, object], *, typed: bool
 ) -> dict[str, ir.Attribute]:
-    if not opaque:
+    if isinstance(opaque, Mapping | str) and not opaque:
         return {}
     if typed:
-        rule("", isinstance(opaque, Mapping), "opaque must be a mapping for API_VERSION_TYPED_FFI")
-        assert isinstance(opaque, Mapping)
-        values = {name: builder.attribute(value) for name, value in opaque.items()}
-        return {"backend_config": ir.DictAttr.get(values, builder.context)}
-    rule("", isinstance(opaque, str), "opaque must be a text; a mapping goes with API_VERSION_TYPED_FFI")
-    return {"backend_config": builder.attribute(opaque)}
+        return {"backend_config": rule.attributes("opaque", opaque, builder)}
+    hint = 'api_version="API_VERSION_TYPED_FFI"' if isinstance(opaque, Mapping) else ""
+    rule("", isinstance(opaque, str), f"opaque must be a text, not {told(opaque)}", hint)
+    return {"backend_config": builder.attribute(rule.text("opaque", opaque))}
 
 
 def _aliasing(
@@ -118,7 +117,9 @@ def _aliasing(
 ) -> dict[str, ir.Attribute]:
     """StableHLO's way of saying it, in which only a tuple's results have a number."""
     aliases = []
-    for result, argument in pairs:
+    rows = rule.rows("output_operand_aliasing", pairs)
+    rule("", all(len(row) == 2 for row in rows), "output_operand_aliasing must be pairs (result, argument)")
+    for result, argument in rows:
         known = 0 <= result < len(shape.leaves) and 0 <= argument < len(args)
         rule("", known, f"output_operand_aliasing: there is no pair of result {result} and argument {argument}")
         given, wanted = args[argument].shape, shape.leaves[result]

@@ -5,7 +5,8 @@ Operations that are not given a token follow those written before them in the sa
 
 from __future__ import annotations
 
-from stablexla.checking import Operands, Rules, checking
+from stablexla.builder import XlaBuilder
+from stablexla.checking import Operands, Packed, Rules, checking
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, table_attribute
@@ -30,12 +31,12 @@ def after_all(operands: Operands, *more: XlaOp) -> XlaOp:
     >>> sx.after_all((b.create_token(), b.create_token()))
     XlaOp(stablehlo.after_all, token)
     """
-    with checking("after_all", operands=operands) as rule:
-        tokens = [*rule.sequence("operands", operands), *more]
+    with checking("after_all", operands=operands, more=more) as rule:
+        tokens = [*rule.sequence("operands", operands), *rule.sequence("more", more)]
         rule("", bool(tokens), "without operands there is no builder", "b.create_token()")
         rule.one_builder(tokens)
         for number, token in enumerate(tokens):
-            rule("I1", token.shape.is_token, f"operands[{number}] must be a token, not {token.shape}")
+            rule("I1", token.shape.is_token, f"token {number} must be a token, not {token.shape}")
     return tokens[0].builder.emit("stablehlo.after_all", tokens, Shape.token())
 
 
@@ -52,21 +53,26 @@ def infeed_with_token(token: XlaOp, shape: Shape, config: str = "") -> XlaOp:
     >>> sx.infeed_with_token(b.create_token(), sx.f32[2, 3])
     XlaOp(stablehlo.infeed, (f32[2,3], token))
     """
-    with checking("infeed_with_token", token=token, shape=shape) as rule:
-        before = _token(rule, "C3", token)
-        rule("", isinstance(shape, Shape), "shape must be a Shape", "sx.f32[2, 3]")
-        rule("C2", _is_flat(shape), "shape must be that of an array or of a tuple of arrays")
-        rule("", isinstance(config, str), f"config must be a text, not {config!r}")
-    result = Shape.tuple((shape, Shape.token()))
-    return before.builder.emit("stablehlo.infeed", [before], result, {"infeed_config": config})
+    return infeed_in(None, "infeed_with_token", token, shape, config)
+
+
+def infeed_in(builder: XlaBuilder | None, name: str, token: XlaOp | None, shape: Shape, config: str) -> XlaOp:
+    """The tuple of data and next token; without a token, what is built comes after the last effect of `builder`."""
+    with checking(name, token=token, shape=shape, config=config) as rule:
+        wanted = rule.static_shape("shape", shape)
+        rule("C2", _is_flat(wanted), "shape must be that of an array or of a tuple of arrays")
+        attributes = {"infeed_config": rule.text("config", config)}
+        before = builder.token_before() if builder is not None and token is None else _token(rule, "C3", token)
+        rule("", builder in (None, before.builder), f"token belongs to the builder {before.builder.name!r}")
+    return before.builder.emit("stablehlo.infeed", [before], Shape.tuple((wanted, Shape.token())), attributes)
 
 
 @operation("stablehlo.outfeed", ANY)
-def outfeed(operand: XlaOp, shape_with_layout: Shape | None = None, outfeed_config: str = "") -> XlaOp:
+def outfeed(operand: Packed, shape_with_layout: Shape | None = None, outfeed_config: str = "") -> XlaOp:
     """Puts `operand` into the device's outfeed, as one item for `executable.transfer_from_outfeed()`.
 
     Args:
-        operand: an array, or a tuple of arrays.
+        operand: an array, or a tuple of arrays, for which a sequence may stand.
         shape_with_layout: its shape, if given.
         outfeed_config: a text that is kept.
 
@@ -83,15 +89,15 @@ def outfeed(operand: XlaOp, shape_with_layout: Shape | None = None, outfeed_conf
     XlaOp(stablehlo.outfeed, token)
     """
     with checking("outfeed", operand=operand) as rule:
-        x = rule.op("operand", operand)
-        _check_outfeed(rule, x, shape_with_layout)
-    made = outfeed_with_token(x, x.builder.token_before(), shape_with_layout, outfeed_config)
-    return x.builder.follow(made)
+        x = rule.packed("operand", operand)
+        attributes = _checked_outfeed(rule, x, shape_with_layout, outfeed_config)
+    before = x.builder.token_before()
+    return x.builder.follow(x.builder.emit("stablehlo.outfeed", [x, before], Shape.token(), attributes))
 
 
 @operation("stablehlo.outfeed", ANY)
 def outfeed_with_token(
-    operand: XlaOp, token: XlaOp, shape_with_layout: Shape | None = None, outfeed_config: str = ""
+    operand: Packed, token: XlaOp, shape_with_layout: Shape | None = None, outfeed_config: str = ""
 ) -> XlaOp:
     """`outfeed` after a token; the next token.
 
@@ -106,17 +112,20 @@ def outfeed_with_token(
     XlaOp(stablehlo.outfeed, token)
     """
     with checking("outfeed_with_token", operand=operand, token=token) as rule:
-        x = rule.op("operand", operand)
+        x = rule.packed("operand", operand)
         before = _token(rule, "I2", token)
         rule.one_builder([x, before])
-        _check_outfeed(rule, x, shape_with_layout)
-        rule("", isinstance(outfeed_config, str), f"outfeed_config must be a text, not {outfeed_config!r}")
-    return x.builder.emit("stablehlo.outfeed", [x, before], Shape.token(), {"outfeed_config": outfeed_config})
+        attributes = _checked_outfeed(rule, x, shape_with_layout, outfeed_config)
+    return x.builder.emit("stablehlo.outfeed", [x, before], Shape.token(), attributes)
 
 
-def _check_outfeed(rule: Rules, x: XlaOp, wanted: Shape | None) -> None:
+def _checked_outfeed(rule: Rules, x: XlaOp, wanted: Shape | None, config: str) -> dict[str, object]:
+    """The attributes of an outfeed of `x`."""
     rule("I1", _is_flat(x.shape), "operand must be an array or a tuple of arrays")
-    rule("", wanted is None or wanted == x.shape, f"operand must have the shape_with_layout {wanted}")
+    if wanted is not None:
+        wanted = rule.shape("shape_with_layout", wanted)
+        rule("", wanted == x.shape, f"operand must have the shape_with_layout {wanted}")
+    return {"outfeed_config": rule.text("outfeed_config", config)}
 
 
 @operation("stablehlo.send", ANY)
@@ -148,7 +157,7 @@ def send(operand: XlaOp, channel_handle: int, source_target_pairs: Pairs = ()) -
         channel_number(rule, "channel_handle", channel_handle)
         pairs = checked_pairs(rule, source_target_pairs)
     if pairs:
-        return send_with_token(x, x.builder.create_token(), channel_handle, source_target_pairs)
+        return send_with_token(x, x.builder.create_token(), channel_handle, pairs)
     return x.builder.follow(send_with_token(x, x.builder.token_before(), channel_handle))
 
 
@@ -183,8 +192,8 @@ def send_to_host(operand: XlaOp, token: XlaOp, shape_with_layout: Shape, channel
     XlaOp(stablehlo.send, token)
     """
     with checking("send_to_host", operand=operand, token=token, channel_handle=channel_handle) as rule:
-        x = rule.op("operand", operand)
-        rule("I1", x.shape == shape_with_layout, f"operand must have the shape_with_layout {shape_with_layout}")
+        x, wanted = rule.op("operand", operand), rule.shape("shape_with_layout", shape_with_layout)
+        rule("I1", x.shape == wanted, f"operand must have the shape_with_layout {wanted}")
         return _send(rule, x, token, channel_handle, DEVICE_TO_HOST)
 
 
@@ -233,11 +242,10 @@ def recv_from_host(token: XlaOp, shape: Shape, channel_handle: int) -> XlaOp:
 
 def _recv(rule: Rules, token: object, shape: object, channel_handle: object, kind: int, pairs: Pairs = ()) -> XlaOp:
     before = _token(rule, "I1", token)
-    if not isinstance(shape, Shape) or not shape.is_array:
-        rule.broken("C3", "shape must be that of an array", "sx.f32[2, 3]")
+    wanted = rule.static_shape("shape", rule.array_shape("shape", shape, "C3"))
     attributes = before.builder.channel(channel_number(rule, "channel_handle", channel_handle), kind)
     attributes |= _pairs(rule, pairs, before)
-    return before.builder.emit("stablehlo.recv", [before], Shape.tuple((shape, Shape.token())), attributes)
+    return before.builder.emit("stablehlo.recv", [before], Shape.tuple((wanted, Shape.token())), attributes)
 
 
 def _pairs(rule: Rules, given: Pairs, x: XlaOp) -> dict[str, object]:

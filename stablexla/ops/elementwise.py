@@ -103,11 +103,7 @@ def _compare(
         usual = _compare_type(x.shape.element_type, name.endswith("_total_order"))
         if compare_type is not None:
             allowed = ("FLOAT", "TOTALORDER") if x.shape.element_type.is_float else (usual,)
-            rule(
-                "C3",
-                compare_type in allowed,
-                f"compare_type must be {' or '.join(allowed)} for {x.shape.element_type}, not {compare_type!r}",
-            )
+            rule.word("C3", f"compare_type for {x.shape.element_type}", compare_type, allowed)
         x, y = _together(rule, x, y, broadcast_dimensions)
     context = x.builder.context
     attributes = {
@@ -145,11 +141,7 @@ def compare(
     XlaOp(stablehlo.compare, pred[2,3])
     """
     with checking("compare", lhs=lhs, rhs=rhs, comparison_direction=comparison_direction) as rule:
-        rule(
-            "I3",
-            comparison_direction in ("EQ", "NE", "GE", "GT", "LE", "LT"),
-            f"comparison_direction must be EQ, NE, GE, GT, LE or LT, not {comparison_direction!r}",
-        )
+        rule.word("I3", "comparison_direction", comparison_direction, ("EQ", "NE", "GE", "GT", "LE", "LT"))
     return _compare("compare", lhs, rhs, broadcast_dimensions, comparison_direction, compare_type)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.checking import Rules, checking
+from stablexla.checking import Rules, Sizes, checking
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.registry import operation
@@ -20,7 +19,7 @@ _TAKES = {"FFT": ("c64", "c128"), "IFFT": ("c64", "c128"), "RFFT": ("f32", "f64"
 
 
 @operation("stablehlo.fft", only=("f32", "f64", "c64", "c128"))
-def fft(operand: XlaOp, fft_type: FftType, fft_length: Sequence[int]) -> XlaOp:
+def fft(operand: XlaOp, fft_type: FftType, fft_length: Sizes) -> XlaOp:
     """The discrete Fourier transform over the one to three last dimensions.
 
     "FFT" gives the sums of `operand[j] * exp(-2i pi j k / n)` for each k, "IFFT" those with the other sign, divided by
@@ -55,8 +54,8 @@ def fft(operand: XlaOp, fft_type: FftType, fft_length: Sequence[int]) -> XlaOp:
     with checking("fft", operand=operand, fft_type=fft_type, fft_length=fft_length) as rule:
         x = rule.op("operand", operand)
         rule.types(operand=x)
-        lengths = rule.integers("fft_length", fft_length)
-        rule("I2", fft_type in _TAKES, f"fft_type is FFT, IFFT, RFFT or IRFFT, not {fft_type!r}")
+        lengths = rule.sizes("fft_length", fft_length)
+        rule.word("I2", "fft_type", fft_type, _TAKES)
         rule("C3", 1 <= len(lengths) <= 3, f"fft_length must have one to three sizes, not {len(lengths)}")
         rank = f"fft_length has {len(lengths)} sizes, and operand has rank {x.shape.rank}"
         rule("C1", len(lengths) <= x.shape.rank, rank)

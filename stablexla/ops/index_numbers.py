@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, TypeVar, cast
 
 from stablexla.checking import Rules
+from stablexla.dialects.arguments import told
 from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.shapes import Shape
 
@@ -16,8 +17,11 @@ Numbers = TypeVar("Numbers", GatherDimensionNumbers, ScatterDimensionNumbers)
 
 def chosen_numbers(rule: Rules, kind: type[Numbers], whole: object, single: Mapping[str, Any]) -> Numbers:
     """The dimension numbers that were given as one value, or one by one."""
+    given = kind.__name__
+    if any(isinstance(value, kind) for value in single.values()):
+        rule.broken("", f"{given} are given in another place than dimension_numbers", f"dimension_numbers={given}(...)")
     if whole is not None:
-        rule("", isinstance(whole, kind), f"dimension_numbers must be {kind.__name__}")
+        rule("", isinstance(whole, kind), f"dimension_numbers must be {given}, not {told(whole)}")
         twice = [name for name, value in single.items() if value is not None and value != ()]
         rule("", not twice, f"{', '.join(twice)} and dimension_numbers must not both be given")
         return cast("Numbers", whole)

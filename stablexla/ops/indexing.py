@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stablexla.checking import Operands, Rules, checking, same
+from stablexla.checking import Operands, Rules, Sizes, checking, same
 from stablexla.computation import Computation
 from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.shapes import Shape
@@ -29,7 +29,7 @@ def gather(
     start_indices: XlaOp,
     index_vector_dim: int | None = None,
     offset_dims: Sequence[int] | None = None,
-    slice_sizes: Sequence[int] | None = None,
+    slice_sizes: Sizes | None = None,
     collapsed_slice_dims: Sequence[int] | None = None,
     start_index_map: Sequence[int] | None = None,
     indices_are_sorted: bool = False,
@@ -84,13 +84,14 @@ def gather(
             "start_indices_batching_dims": start_indices_batching_dims,
         }
         numbers = chosen_numbers(rule, GatherDimensionNumbers, dimension_numbers, single)
-        sizes = rule.integers("slice_sizes", slice_sizes)
+        sizes = rule.sizes("slice_sizes", slice_sizes)
+        is_sorted = rule.truth("indices_are_sorted", indices_are_sorted)
         rule.operands.update(dimension_numbers=numbers, slice_sizes=sizes)
         shape = _gathered(rule, x.shape, starts.shape, numbers, sizes)
     attributes = {
         "dimension_numbers": numbers.attribute(x.builder.context),
         "slice_sizes": sizes,
-        "indices_are_sorted": bool(indices_are_sorted),
+        "indices_are_sorted": is_sorted,
     }
     return x.builder.emit("stablehlo.gather", [x, starts], shape, attributes)
 
@@ -215,14 +216,17 @@ def scatter(
         }
         numbers = chosen_numbers(rule, ScatterDimensionNumbers, dimension_numbers, single)
         rule.operands.update(dimension_numbers=numbers)
+        promises = {
+            "indices_are_sorted": rule.truth("indices_are_sorted", indices_are_sorted),
+            "unique_indices": rule.truth("unique_indices", unique_indices),
+        }
         _check_windows(rule, xs[0].shape, indices.shape, us[0].shape, numbers)
         types = [x.shape.element_type for x in xs]
         body = reducer(rule, "C23", xs[0], update_computation, types, "update_computation")
     results = [x.shape.with_element_type(leaf.element_type) for x, leaf in zip(xs, body.result_shape.leaves)]
     attributes = {
         "scatter_dimension_numbers": numbers.attribute(xs[0].builder.context),
-        "indices_are_sorted": bool(indices_are_sorted),
-        "unique_indices": bool(unique_indices),
+        **promises,
     }
     result = results[0] if len(results) == 1 else Shape.tuple(results)
     return xs[0].builder.emit("stablehlo.scatter", [*xs, indices, *us], result, attributes, [body])

@@ -42,7 +42,7 @@ def cholesky(a: XlaOp, lower: bool = False) -> XlaOp:
     with checking("cholesky", a=a, lower=lower) as rule:
         x = rule.op("a", a)
         rule.types(a=x)
-        truth = _truth_values(rule, lower=lower)
+        truth = {"lower": rule.truth("lower", lower)}
         rule("C2", x.shape.rank >= 2, f"a must have at least two dimensions, not {x.shape.rank}")
         *_, rows, columns = x.shape.dimensions
         rule("C3", rows == columns, f"the matrices of a must be square, not of {rows} rows and {columns} columns")
@@ -85,9 +85,9 @@ def triangular_solve(
         matrix, x = rule.op("a", a), rule.op("b", b)
         rule.one_builder([matrix, x])
         rule.types(a=matrix, b=x)
-        truth = _truth_values(rule, left_side=left_side, lower=lower, unit_diagonal=unit_diagonal)
-        known = transpose_a in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
-        rule("I6", known, f"transpose_a is NO_TRANSPOSE, TRANSPOSE or ADJOINT, not {transpose_a!r}")
+        given = {"left_side": left_side, "lower": lower, "unit_diagonal": unit_diagonal}
+        truth = {name: rule.truth(name, value) for name, value in given.items()}
+        rule.word("I6", "transpose_a", transpose_a, ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"))
         rule("C1", same_element_type(matrix, x), "a and b must have the same element type")
         _check_system(rule, matrix, x, left_side)
     word = stablehlo.TransposeAttr.get(transpose_a, x.builder.context)
@@ -104,10 +104,3 @@ def _check_system(rule: Rules, a: XlaOp, b: XlaOp, left_side: bool) -> None:
     rule("C3", batch == batch_of_b, f"the batch of a is {tuple(batch)}, that of b is {tuple(batch_of_b)}")
     met, what = (rows_of_b, "rows") if left_side else (columns_of_b, "columns")
     rule("C3", met == rows, f"the matrices of b must have as many {what} as those of a have, {rows}, not {met}")
-
-
-def _truth_values(rule: Rules, **values: object) -> dict[str, bool]:
-    """The values as they are, which must be True or False."""
-    for name, value in values.items():
-        rule("", value in (True, False), f"{name} must be True or False, not {value!r}")
-    return {name: bool(value) for name, value in values.items()}

@@ -51,10 +51,10 @@ def sort(operands: Operands, comparator: Computation, dimension: int = -1, is_st
         rule("C3", same(x.shape.dimensions for x in xs), "the operands must have the same dimensions")
         place, rank = rule.integer("dimension", dimension), xs[0].shape.rank
         rule("C4", -rank <= place < rank, f"dimension must be from {-rank} to {rank - 1}, for operands of rank {rank}")
-        rule("", isinstance(is_stable, bool), f"is_stable must be True or False, not {is_stable!r}")
+        stable = rule.truth("is_stable", is_stable)
         body = _comparator(rule, xs, comparator)
     result = xs[0].shape if len(xs) == 1 else Shape.tuple(x.shape for x in xs)
-    attributes = {"dimension": place % rank, "is_stable": is_stable}
+    attributes = {"dimension": place % rank, "is_stable": stable}
     return xs[0].builder.emit("stablehlo.sort", xs, result, attributes, [body])
 
 
@@ -99,9 +99,9 @@ def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
         wanted = rule.integer("k", k)
         length = x.shape.dimensions[-1]
         rule("", 0 <= wanted <= length, f"k must be from 0 to {length}, the size of the last dimension")
-        rule("", isinstance(largest, bool), f"largest must be True or False, not {largest!r}")
+        from_above = rule.truth("largest", largest)
     values = x.shape.with_dimensions((*x.shape.dimensions[:-1], wanted))
-    if largest:
+    if from_above:
         both = Shape.tuple((values, values.with_element_type("s32")))
         return x.builder.emit("chlo.top_k", [x], both, {"k": wanted})
     return composite_call(x, "stablexla.bottom_k", {"k": wanted}, lambda x: _smallest(x, wanted))

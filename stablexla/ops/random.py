@@ -76,7 +76,7 @@ def _rng(
         operands = rule.ops(**dict(zip(names, given)))
         for place, (called, op) in enumerate(zip(names, operands), start=1):
             rule(f"I{place}", op.shape.is_scalar, f"{called} must be a scalar, not {op.shape}")
-        rule("", isinstance(shape, Shape) and shape.is_array, "shape must be that of an array", "sx.f32[2, 3]")
+        shape = rule.array_shape("shape", shape)
         if floats:
             given_type = operands[0].shape.element_type
             rule(floats, given_type.is_float, f"{names[0]} must be of floating-point type, not {given_type}")
@@ -118,18 +118,17 @@ def rng_bit_generator(algorithm: str, initial_state: XlaOp, shape: Shape) -> Xla
     u64[2] u32[2,3]
     """
     with checking("rng_bit_generator", algorithm=algorithm, initial_state=initial_state, shape=shape) as rule:
-        known = isinstance(algorithm, str) and algorithm in _ALGORITHMS
-        rule("I1", known, f"algorithm must be {', '.join(map(repr, _ALGORITHMS))}, not {algorithm!r}")
-        name, lengths = _ALGORITHMS[algorithm]
+        name, lengths = _ALGORITHMS[rule.word("I1", "algorithm", algorithm, _ALGORITHMS)]
         state = rule.op("initial_state", initial_state)
         flat = state.shape.is_array and state.shape.rank == 1 and state.shape.element_type.name == "u64"
         rule("I2", flat, f"initial_state must be a u64 array of one dimension, not {state.shape}")
         fits = state.shape.size in lengths
         words = " or ".join(f"u64[{length}]" for length in lengths)
         rule("C2", fits, f"initial_state must be {words} for {algorithm}, not {state.shape}")
-        rule("", isinstance(shape, Shape) and shape.is_array, "shape must be that of an array", "sx.u32[2, 3]")
+        shape = rule.array_shape("shape", shape)
         entry = REGISTRY["rng_bit_generator"]
         rule("", entry.allows(shape.element_type), f"shape must be of {entry.types_in_words} type, not {shape}")
+        rule("", shape.is_static, f"shape must be static, not {shape}", "sx.set_dimension_size")
     kind = stablehlo.RngAlgorithmAttr.get(name, state.builder.context)
     both = Shape.tuple((state.shape, shape))
     return state.builder.emit("stablehlo.rng_bit_generator", [state], both, {"rng_algorithm": kind})

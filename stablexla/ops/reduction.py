@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stablexla.checking import Operands, checking, same
+from stablexla.checking import InitValues, Operand, Operands, Rules, checking, same
 from stablexla.computation import Computation
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
@@ -13,7 +13,7 @@ from stablexla.ops.registry import operation
 
 
 @operation("stablehlo.reduce")
-def reduce(operands: Operands, init_values: Operands, computation: Computation, dimensions: Sequence[int]) -> XlaOp:
+def reduce(operands: Operands, init_values: InitValues, computation: Computation, dimensions: Sequence[int]) -> XlaOp:
     """The operands with some dimensions folded away by a computation, all operands at once.
 
     The order in which elements are combined is not fixed, so the computation should be associative, and the initial
@@ -21,7 +21,7 @@ def reduce(operands: Operands, init_values: Operands, computation: Computation, 
 
     Args:
         operands: N arrays of the same dimensions.
-        init_values: N scalars of their element types.
+        init_values: N scalars of their element types; numbers take these.
         computation: takes N values reduced so far and N elements, and returns N values; for N above 1 as a tuple.
         dimensions: the dimensions that are reduced, in any order.
 
@@ -39,14 +39,19 @@ def reduce(operands: Operands, init_values: Operands, computation: Computation, 
     XlaOp(stablehlo.reduce, f32[3])
     """
     with checking("reduce", operands=operands, init_values=init_values, dimensions=dimensions) as rule:
-        xs = rule.sequence("operands", operands)
-        inits = rule.sequence("init_values", init_values)
-        types = check_reduced(rule, xs, inits, count="C3", dimensions="C1", types="C2", scalars="I2")
-        chosen = rule.integers("dimensions", dimensions)
-        for place in chosen:
-            rule("C4", 0 <= place < xs[0].shape.rank, f"dimensions: {place} is no dimension of the operands")
-        rule("C5", len(set(chosen)) == len(chosen), "dimensions must not repeat one")
-        body = reducer(rule, "C6", xs[0], computation, types)
+        return _reduce(rule, rule.sequence("operands", operands), init_values, computation, dimensions)
+
+
+def _reduce(
+    rule: Rules, xs: Sequence[XlaOp], init_values: InitValues, computation: Computation, dimensions: Sequence[int]
+) -> XlaOp:
+    inits = rule.init_values("init_values", init_values, xs)
+    types = check_reduced(rule, xs, inits, count="C3", dimensions="C1", types="C2", scalars="I2")
+    chosen = rule.integers("dimensions", dimensions)
+    for place in chosen:
+        rule("C4", 0 <= place < xs[0].shape.rank, f"dimensions: {place} is no dimension of the operands")
+    rule("C5", len(set(chosen)) == len(chosen), "dimensions must not repeat one")
+    body = reducer(rule, "C6", xs[0], computation, types)
     kept = [size for place, size in enumerate(xs[0].shape.dimensions) if place not in chosen]
     results = [Shape(leaf.element_type, kept) for leaf in body.result_shape.leaves]
     result = results[0] if len(results) == 1 else Shape.tuple(results)
@@ -55,7 +60,7 @@ def reduce(operands: Operands, init_values: Operands, computation: Computation, 
 
 
 @operation("stablehlo.reduce")
-def reduce_all(operand: XlaOp, init_value: XlaOp, computation: Computation) -> XlaOp:
+def reduce_all(operand: XlaOp, init_value: Operand, computation: Computation) -> XlaOp:
     """The whole of `operand` folded into a scalar.
 
     Raises:
@@ -69,7 +74,7 @@ def reduce_all(operand: XlaOp, init_value: XlaOp, computation: Computation) -> X
     """
     with checking("reduce_all", operand=operand, init_value=init_value) as rule:
         x = rule.op("operand", operand)
-    return reduce(x, init_value, computation, range(x.shape.rank))
+        return _reduce(rule, [x], init_value, computation, range(x.shape.rank))
 
 
 @operation("stablehlo.map")

@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from operator import index as as_index
 from typing import Any
 
-from stablexla.checking import Operand, Operands, Rules, checking, same, same_element_type
+from stablexla.checking import Operand, Operands, Rules, Sizes, checking, same, same_element_type
+from stablexla.dialects.arguments import told
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
+from stablexla.ops.padding import Given, PaddingConfig, checked_config, padded
 from stablexla.ops.registry import operation
 from stablexla.source import user_line
 
 
 @operation("stablehlo.broadcast_in_dim")
-def broadcast(operand: XlaOp, broadcast_sizes: Sequence[int]) -> XlaOp:
+def broadcast(operand: XlaOp, broadcast_sizes: Sizes) -> XlaOp:
     """Copies of `operand` along new dimensions of these sizes, which come before its own.
 
     Raises:
@@ -32,14 +34,14 @@ def broadcast(operand: XlaOp, broadcast_sizes: Sequence[int]) -> XlaOp:
     with checking("broadcast", operand=operand, broadcast_sizes=broadcast_sizes) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
-        sizes = rule.integers("broadcast_sizes", broadcast_sizes)
+        sizes = rule.sizes("broadcast_sizes", broadcast_sizes)
         shape = x.shape.with_dimensions(sizes + x.shape.dimensions)
     places = tuple(range(len(sizes), shape.rank))
     return x.builder.emit("stablehlo.broadcast_in_dim", [x], shape, {"broadcast_dimensions": places})
 
 
 @operation("stablehlo.broadcast_in_dim")
-def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dimensions: Sequence[int]) -> XlaOp:
+def broadcast_in_dim(operand: XlaOp, out_dim_size: Sizes, broadcast_dimensions: Sequence[int]) -> XlaOp:
     """`operand` spread over the dimensions `out_dim_size`: dimension i of it becomes `broadcast_dimensions[i]`.
 
     Raises:
@@ -55,7 +57,7 @@ def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dime
     with checking("broadcast_in_dim", operand=operand) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
-        sizes = rule.integers("out_dim_size", out_dim_size)
+        sizes = rule.sizes("out_dim_size", out_dim_size)
         places = rule.integers("broadcast_dimensions", broadcast_dimensions)
         rule.operands.update(out_dim_size=sizes, broadcast_dimensions=places)
         shape = x.shape.with_dimensions(sizes)
@@ -77,7 +79,7 @@ def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dime
 
 
 @operation("stablehlo.reshape")
-def reshape(operand: XlaOp, dimensions: Sequence[int], new_sizes: Sequence[int] | None = None) -> XlaOp:
+def reshape(operand: XlaOp, dimensions: Sizes, new_sizes: Sizes | None = None) -> XlaOp:
     """The same elements in row-major order under other dimensions.
 
     With `new_sizes`, these are the dimensions of the result, and `dimensions` is the order in which the operand's
@@ -97,10 +99,11 @@ def reshape(operand: XlaOp, dimensions: Sequence[int], new_sizes: Sequence[int] 
     with checking("reshape", operand=operand, dimensions=dimensions, new_sizes=new_sizes) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
-        sizes = rule.integers("dimensions", dimensions)
         order: tuple[int, ...] = ()
-        if new_sizes is not None:
-            order, sizes = sizes, rule.integers("new_sizes", new_sizes)
+        if new_sizes is None:
+            sizes = rule.sizes("dimensions", dimensions)
+        else:
+            order, sizes = rule.integers("dimensions", dimensions), rule.sizes("new_sizes", new_sizes)
             _check_permutation(rule, "", "dimensions", order, x.shape.rank)
         shape = x.shape.with_dimensions(sizes)
         rule("C2", shape.size == x.shape.size, f"{x.shape.size} elements can't fill {shape}, which has {shape.size}")
@@ -182,7 +185,7 @@ def rev(operand: XlaOp, dimensions: Sequence[int]) -> XlaOp:
 def slice(
     operand: XlaOp,
     start_indices: Sequence[int],
-    limit_indices: Sequence[int],
+    limit_indices: Sizes,
     strides: Sequence[int] | None = None,
 ) -> XlaOp:
     """The elements from `start_indices` to before `limit_indices`, in each dimension every `strides`-th one.
@@ -201,7 +204,7 @@ def slice(
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
         starts = rule.integers("start_indices", start_indices)
-        limits = rule.integers("limit_indices", limit_indices)
+        limits = rule.sizes("limit_indices", limit_indices)
         steps = (1,) * x.shape.rank if strides is None else rule.integers("strides", strides)
         rule.operands.update(start_indices=starts, limit_indices=limits, strides=steps)
         for name, given in (("start_indices", starts), ("limit_indices", limits), ("strides", steps)):
@@ -230,13 +233,18 @@ def slice_in_dim(operand: XlaOp, start_index: int, limit_index: int, stride: int
     >>> sx.slice_in_dim(sx.XlaBuilder("example").parameter(0, sx.f32[4, 3]), 1, 3, dimno=0)
     XlaOp(stablehlo.slice, f32[2,3])
     """
-    with checking("slice_in_dim", operand=operand, dimno=dimno) as rule:
+    shown = {"operand": operand, "start_index": start_index, "limit_index": limit_index, "stride": stride}
+    with checking("slice_in_dim", **shown, dimno=dimno) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
         place = rule.integer("dimno", dimno)
         _check_dimensions(rule, "", "dimno", (place,), x.shape.rank)
+        start, limit = rule.integer("start_index", start_index), rule.integer("limit_index", limit_index)
+        step, size = rule.integer("stride", stride), x.shape.dimensions[place]
+        rule("C3", 0 <= start <= limit <= size, f"0 <= start_index <= limit_index <= {size} must hold")
+        rule("C4", step > 0, "stride must be positive")
     starts, limits, steps = [0] * x.shape.rank, list(x.shape.dimensions), [1] * x.shape.rank
-    starts[place], limits[place], steps[place] = start_index, limit_index, stride
+    starts[place], limits[place], steps[place] = start, limit, step
     return slice(x, starts, limits, steps)
 
 
@@ -254,16 +262,20 @@ def concatenate(operands: Operands, dimension: int) -> XlaOp:
     XlaOp(stablehlo.concatenate, f32[4,2])
     """
     with checking("concatenate", operands=operands, dimension=dimension) as rule:
-        xs = rule.sequence("operands", operands)
-        rule("C3", bool(xs), "there must be an operand")
-        rule.one_builder(xs)
-        for number, x in enumerate(xs):
-            rule("", x.shape.is_array, f"operands[{number}] must be an array")
-        rule("C1", same_element_type(*xs), "the operands must have one element type")
-        place = rule.integer("dimension", dimension)
-        _check_dimensions(rule, "C4", "dimension", (place,), xs[0].shape.rank)
-        others = [(*x.shape.dimensions[:place], -1, *x.shape.dimensions[place + 1 :]) for x in xs]
-        rule("C2", same(others), f"the operands must agree in all dimensions but dimension {place}")
+        return _concatenate(rule, operands, dimension)
+
+
+def _concatenate(rule: Rules, operands: Operands, dimension: int) -> XlaOp:
+    xs = rule.sequence("operands", operands)
+    rule("C3", bool(xs), "there must be an operand")
+    rule.one_builder(xs)
+    for number, x in enumerate(xs):
+        rule("", x.shape.is_array, f"operands[{number}] must be an array")
+    rule("C1", same_element_type(*xs), "the operands must have one element type")
+    place = rule.integer("dimension", dimension)
+    _check_dimensions(rule, "C4", "dimension", (place,), xs[0].shape.rank)
+    others = [(*x.shape.dimensions[:place], -1, *x.shape.dimensions[place + 1 :]) for x in xs]
+    rule("C2", same(others), f"the operands must agree in all dimensions but dimension {place}")
     sizes = list(xs[0].shape.dimensions)
     sizes[place] = sum(x.shape.dimensions[place] for x in xs)
     shape = xs[0].shape.with_dimensions(sizes)
@@ -278,18 +290,22 @@ def concat_in_dim(operands: Operands, dimension: int) -> XlaOp:
     >>> sx.concat_in_dim((x, x), 1)
     XlaOp(stablehlo.concatenate, f32[2,6])
     """
-    return concatenate(operands, dimension)
+    with checking("concat_in_dim", operands=operands, dimension=dimension) as rule:
+        return _concatenate(rule, operands, dimension)
 
 
 @operation("stablehlo.pad")
-def pad(operand: XlaOp, padding_value: Operand, padding_config: Sequence[tuple[int, int, int]]) -> XlaOp:
+def pad(
+    operand: XlaOp, padding_value: Operand, padding_config: PaddingConfig | Sequence[tuple[int, int, int]]
+) -> XlaOp:
     """`operand` with `padding_value` around it and between its elements.
 
     Args:
         operand: an array.
         padding_value: a scalar of the same element type.
-        padding_config: for each dimension how many values come before, behind, and between neighbours; a negative
-            number before or behind takes that many elements away, after the inner padding has been put in.
+        padding_config: for each dimension how many values come before, behind, and between neighbours, or these as a
+            `PaddingConfig`; a negative number before or behind takes that many elements away, after the inner padding
+            has been put in.
 
     Raises:
         ShapeError: (C1) element types differ; (C2) not three numbers for each dimension; (C3) negative inner
@@ -302,34 +318,19 @@ def pad(operand: XlaOp, padding_value: Operand, padding_config: Sequence[tuple[i
     XlaOp(stablehlo.pad, f32[3,6])
     """
     with checking("pad", operand=operand, padding_value=padding_value, padding_config=padding_config) as rule:
-        x, value = rule.ops(operand=rule.op("operand", operand), padding_value=padding_value)
-        rule.arrays(operand=x, padding_value=value)
-        rule("I2", value.shape.is_scalar, "padding_value must be a scalar")
-        rule("C1", same_element_type(x, value), "padding_value must have operand's element type")
-        config = _padding_config(rule, padding_config, x.shape.rank)
-        sizes = [_padded(rule, place, size, *config[place]) for place, size in enumerate(x.shape.dimensions)]
+        return _pad(rule, rule.op("operand", operand), padding_value, padding_config)
+
+
+def _pad(rule: Rules, operand: XlaOp, padding_value: Operand, padding_config: Given) -> XlaOp:
+    x, value = rule.ops(operand=operand, padding_value=padding_value)
+    rule.arrays(operand=x, padding_value=value)
+    rule("I2", value.shape.is_scalar, "padding_value must be a scalar")
+    rule("C1", same_element_type(x, value), "padding_value must have operand's element type")
+    config = checked_config(rule, padding_config, x.shape.rank)
+    sizes = [padded(rule, place, size, config[place]) for place, size in enumerate(x.shape.dimensions)]
     low, high, interior = zip(*config) if config else ((), (), ())
     attributes = {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": interior}
     return x.builder.emit("stablehlo.pad", [x, value], x.shape.with_dimensions(sizes), attributes)
-
-
-def _padding_config(rule: Rules, given: Any, rank: int) -> list[tuple[int, int, int]]:
-    try:
-        config = [tuple(map(as_index, entry)) for entry in given]
-    except TypeError:
-        rule.broken("C2", "padding_config must be ((low, high, interior), ...)")
-    fits = len(config) == rank and all(len(entry) == 3 for entry in config)
-    rule("C2", fits, "padding_config must have (low, high, interior) for each dimension of operand")
-    for place, entry in enumerate(config):
-        rule("C3", entry[2] >= 0, f"the interior padding of dimension {place} must not be negative")
-    return [(low, high, interior) for low, high, interior in config]
-
-
-def _padded(rule: Rules, place: int, size: int, low: int, high: int, interior: int) -> int:
-    """C4: the size of a padded dimension."""
-    padded = size + max(size - 1, 0) * interior + low + high
-    rule("C4", padded >= 0, f"padding takes more from dimension {place} than there is: its size would be {padded}")
-    return padded
 
 
 @operation("stablehlo.pad")
@@ -344,18 +345,19 @@ def pad_in_dim(operand: XlaOp, padding_value: Operand, dimno: int, pad_lo: int, 
     >>> sx.pad_in_dim(sx.XlaBuilder("example").parameter(0, sx.f32[2, 3]), 0.0, 1, 0, 1)
     XlaOp(stablehlo.pad, f32[2,4])
     """
-    with checking("pad_in_dim", operand=operand, padding_value=padding_value, dimno=dimno) as rule:
+    shown = {"operand": operand, "padding_value": padding_value, "dimno": dimno, "pad_lo": pad_lo, "pad_hi": pad_hi}
+    with checking("pad_in_dim", **shown) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
         place = rule.integer("dimno", dimno)
         _check_dimensions(rule, "", "dimno", (place,), x.shape.rank)
-    config = [(0, 0, 0)] * x.shape.rank
-    config[place] = (pad_lo, pad_hi, 0)
-    return pad(x, padding_value, config)
+        config = [(0, 0, 0)] * x.shape.rank
+        config[place] = (rule.integer("pad_lo", pad_lo), rule.integer("pad_hi", pad_hi), 0)
+        return _pad(rule, x, padding_value, config)
 
 
 @operation("stablehlo.dynamic_slice")
-def dynamic_slice(operand: XlaOp, start_indices: XlaOp | Sequence[XlaOp | int], size_indices: Sequence[int]) -> XlaOp:
+def dynamic_slice(operand: XlaOp, start_indices: XlaOp | Sequence[XlaOp | int], size_indices: Sizes) -> XlaOp:
     """A slice of sizes that are known now, from where `start_indices` say when it runs.
 
     The start is moved so that the slice lies within `operand`.
@@ -379,7 +381,7 @@ def dynamic_slice(operand: XlaOp, start_indices: XlaOp | Sequence[XlaOp | int], 
     with checking("dynamic_slice", operand=operand, start_indices=start_indices) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
-        sizes = rule.integers("size_indices", size_indices)
+        sizes = rule.sizes("size_indices", size_indices)
         rule.operands.update(size_indices=sizes)
         starts = _start_indices(rule, "I2", "C2", "C3", x, start_indices)
         rule("C2", len(sizes) == x.shape.rank, "size_indices must have one entry for each dimension of operand")
@@ -424,7 +426,8 @@ def _start_indices(rule: Rules, input_rule: str, count_rule: str, type_rule: str
     """The start indices as one integer scalar for each dimension of `x`; Python integers become constants."""
     if isinstance(given, XlaOp) and given.shape.rank == 1:
         given = [reshape(slice(given, (i,), (i + 1,)), ()) for i in range(given.shape.size)]
-    items = [given] if isinstance(given, XlaOp) or not isinstance(given, Sequence) else list(given)
+    what = "an XlaOp, or a sequence of an index for each dimension"
+    items = [given] if isinstance(given, XlaOp) else rule.items("start_indices", given, what)
     rule(count_rule, len(items) == x.shape.rank, "there must be one start index for each dimension of operand")
     like = next((item.shape for item in items if isinstance(item, XlaOp)), Shape("s32"))
     starts = []
@@ -464,7 +467,7 @@ def static_index(x: XlaOp, index: Any) -> XlaOp:
     items = list(index) if isinstance(index, tuple) else [index]
     gaps = [at for at, item in enumerate(items) if item is Ellipsis]  # an array or an op would be compared by `==`
     if len(gaps) > 1 or len(items) - len(gaps) > x.shape.rank:
-        raise _index_error(x, f"the index {index!r} has more entries than there are dimensions")
+        raise _index_error(x, f"the index {told(index)} has more entries than there are dimensions")
     if not gaps:
         items.append(Ellipsis)
     gap = gaps[0] if gaps else len(items) - 1
@@ -478,16 +481,19 @@ def static_index(x: XlaOp, index: Any) -> XlaOp:
 def _bounds(x: XlaOp, item: Any, size: int) -> tuple[int, int, int, bool]:
     """Start, limit and stride of one dimension, and whether the dimension stays."""
     if isinstance(item, builtins.slice):
-        start, limit, step = item.indices(size)
+        try:
+            start, limit, step = item.indices(size)
+        except (TypeError, ValueError):  # bounds that are no integers, or a step of 0
+            raise _index_error(x, f"{told(item)} is no slice that is known now", "sx.dynamic_slice") from None
         if step < 1:
             raise _index_error(x, "a slice's step must be positive", "sx.rev")
         return start, max(start, limit), step, True
     try:
         place = as_index(item)
-    except TypeError:
-        raise _index_error(x, f"{item!r} is no index that is known now", "sx.dynamic_slice or sx.gather") from None
+    except Exception:
+        raise _index_error(x, f"{told(item)} is no index that is known now", "sx.dynamic_slice or sx.gather") from None
     if not -size <= place < size:
-        raise _index_error(x, f"the index {place} is out of a dimension of size {size}")
+        raise _index_error(x, f"the index {told(place)} is out of a dimension of size {size}")
     place %= size
     return place, place + 1, 1, False
 

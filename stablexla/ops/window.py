@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import jaxlib.mlir.ir as ir
 import numpy as np
 
-from stablexla.checking import Operands, Rules, checking
+from stablexla.checking import InitValues, Operand, Operands, Rules, Sizes, checking
 from stablexla.computation import Computation, XlaComputation
+from stablexla.dialects.arguments import told
 from stablexla.dialects.shapes import Shape
 from stablexla.dialects.windows import Window, dilated, same_padding
 from stablexla.op import XlaOp
@@ -19,30 +21,48 @@ from stablexla.ops.registry import operation
 #: "SAME", "VALID", or (low, high) for each dimension.
 Padding = str | Sequence[tuple[int, int]]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _padding_last_of_six(function: Callable[P, R]) -> Callable[P, R]:
+    """Lets `function` take its padding as the last of six arguments; as a keyword, each is what its name says."""
+
+    @wraps(function)
+    def called(*args: P.args, **named: P.kwargs) -> R:
+        if len(args) == 6 and not named:
+            named["padding"] = args[5]
+            return function(*args[:5], **named)  # type: ignore[arg-type]  # mypy keeps args and named as they are
+        return function(*args, **named)
+
+    return called
+
 
 @operation("stablehlo.reduce_window")
+@_padding_last_of_six
 def reduce_window(
     operands: Operands,
-    init_values: Operands,
+    init_values: InitValues,
     computation: Computation,
-    window_dimensions: Sequence[int],
-    window_strides: Sequence[int],
-    base_dilations: Sequence[int] | Padding | None = None,
+    window_dimensions: Sizes,
+    window_strides: Sequence[int] | None,
+    base_dilations: Sequence[int] | None = None,
     window_dilations: Sequence[int] | None = None,
     padding: Padding | None = None,
 ) -> XlaOp:
     """Each window of the operands folded by a computation, all operands at once.
 
     The order in which the elements of a window are combined is not fixed, so the computation should be associative, and
-    the initial values change nothing in it. With six arguments the last is the padding, as the operation semantics
-    calls it; with eight they are in the order of its table.
+    the initial values change nothing in it. With six arguments by their places the last is the padding, as the
+    operation semantics calls it; with eight they are in the order of its table.
 
     Args:
         operands: N arrays of the same dimensions.
-        init_values: N scalars of their element types; they also stand where a window reaches over the edges.
+        init_values: N scalars of their element types, which numbers take; they also stand where a window reaches over
+            the edges.
         computation: takes N values reduced so far and N elements, and returns N values; for N above 1 as a tuple.
         window_dimensions: the size of the window along each dimension.
-        window_strides: how far it moves along each dimension.
+        window_strides: how far it moves along each dimension; None means 1.
         base_dilations: how far apart the operands' elements are set; without it 1.
         window_dilations: how far apart the elements lie that a window takes; without it 1.
         padding: "VALID" for windows that lie inside the operands; "SAME" for as many as there are strides; or
@@ -59,11 +79,9 @@ def reduce_window(
     Source: `ReduceWindow` of XLA's operation semantics; StableHLO `reduce_window`.
 
     >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[4, 6])
-    >>> sx.reduce_window(x, x.builder.constant(-np.inf), sx.max, (2, 3), (2, 3), "VALID")
+    >>> sx.reduce_window(x, -np.inf, sx.max, (2, 3), (2, 3), padding="VALID")
     XlaOp(stablehlo.reduce_window, f32[2,2])
     """
-    if padding is None and window_dilations is None:
-        base_dilations, padding = None, cast("Padding | None", base_dilations)
     window = (window_dimensions, window_strides, base_dilations, window_dilations, padding)
     return _reduce_window("reduce_window", operands, init_values, computation, *window)
 
@@ -71,9 +89,9 @@ def reduce_window(
 @operation("stablehlo.reduce_window")
 def reduce_window_with_general_padding(
     operands: Operands,
-    init_values: Operands,
+    init_values: InitValues,
     computation: Computation,
-    window_dimensions: Sequence[int],
+    window_dimensions: Sizes,
     window_strides: Sequence[int] | None,
     base_dilations: Sequence[int] | None,
     window_dilations: Sequence[int] | None,
@@ -83,7 +101,8 @@ def reduce_window_with_general_padding(
 
     Args:
         operands: N arrays of the same dimensions.
-        init_values: N scalars of their element types; they also stand between and around the operands' elements.
+        init_values: N scalars of their element types, which numbers take; they also stand between and around the
+            operands' elements.
         computation: takes N values reduced so far and N elements, and returns N values; for N above 1 as a tuple.
         window_dimensions: how many elements of each dimension the window takes.
         window_strides: how far it moves along each dimension; None and () mean 1 everywhere, here and below.
@@ -117,7 +136,7 @@ def reduce_window_with_general_padding(
 def _reduce_window(
     name: str,
     operands: Operands,
-    init_values: Operands,
+    init_values: InitValues,
     computation: Computation,
     sizes: Any,
     strides: Any,
@@ -128,7 +147,7 @@ def _reduce_window(
     shown = {"operands": operands, "init_values": init_values, "window_dimensions": sizes, "padding": padding}
     with checking(name, **shown) as rule:
         xs = rule.sequence("operands", operands)
-        inits = rule.sequence("init_values", init_values)
+        inits = rule.init_values("init_values", init_values, xs)
         types = check_reduced(rule, xs, inits, count="C1", dimensions="C2", types="C3", scalars="I2")
         make = _WindowMaker(rule, xs[0].shape)
         make.sizes("C4", "C5", sizes)
@@ -161,16 +180,17 @@ class _WindowMaker:
         """A positive number for each dimension; nothing given means 1."""
         rank = self._shape.rank
         numbers = (1,) * rank if given is None else self._rule.integers(name, given) or (1,) * rank
-        self._rule(count, len(numbers) == rank, f"{name} must have {rank} numbers, one for each dimension, not {given}")
-        self._rule(positive, all(n > 0 for n in numbers), f"{name} must be positive, not {given}")
+        fits = f"{name} must have {rank} numbers, one for each dimension, not {told(numbers)}"
+        self._rule(count, len(numbers) == rank, fits)
+        self._rule(positive, all(n > 0 for n in numbers), f"{name} must be positive, not {told(numbers)}")
         return numbers
 
     def sizes(self, count: str, positive: str, given: Any) -> None:
         """The window's sizes, which must be given."""
         self._rule(count, given is not None, "window_dimensions must be given")
-        given = self._rule.integers("window_dimensions", given)
+        given = self._rule.sizes("window_dimensions", given)
         rank = self._shape.rank
-        self._rule(count, len(given) == rank, f"window_dimensions must have {rank} numbers, not {given}")
+        self._rule(count, len(given) == rank, f"window_dimensions must have {rank} numbers, not {told(given)}")
         self._sizes = self.positive(count, positive, "window_dimensions", given)
 
     def strides(self, count: str, positive: str, given: Any) -> None:
@@ -186,13 +206,12 @@ class _WindowMaker:
         rank, rule = self._shape.rank, self._rule
         hint = '"SAME", "VALID" or a pair (low, high) for each dimension'
         if isinstance(given, str):
-            rule(number, given in ("SAME", "VALID"), f"there is no padding {given!r}", hint)
+            rule(number, given in ("SAME", "VALID"), f"there is no padding {told(given)}", hint)
             return ((0, 0),) * rank if given == "VALID" else self._same_padding()
-        known = isinstance(given, Sequence | np.ndarray)
-        rule(number, known, f"padding must be a word or a sequence of pairs, not {given!r}", hint)
-        rows = [rule.integers(f"padding[{place}]", row) for place, row in enumerate(given)]
+        rule(number, given is not None, "padding must be given", hint)
+        rows = rule.rows("padding", given, number)
         fits = len(rows) == rank and all(len(row) == 2 for row in rows)
-        rule(number, fits, f"padding must have a pair for each of {rank} dimensions, not {given}", hint)
+        rule(number, fits, f"padding must have a pair for each of {rank} dimensions, not {told(rows)}", hint)
         return tuple((row[0], row[1]) for row in rows)
 
     def _same_padding(self) -> tuple[tuple[int, int], ...]:
@@ -213,11 +232,11 @@ def _pairs(padding: Sequence[tuple[int, int]], op: XlaOp) -> ir.Attribute:
 def select_and_scatter(
     operand: XlaOp,
     select: Computation,
-    window_dimensions: Sequence[int],
-    window_strides: Sequence[int],
+    window_dimensions: Sizes,
+    window_strides: Sequence[int] | None,
     padding: Padding,
     source: XlaOp,
-    init_value: XlaOp,
+    init_value: Operand,
     scatter: Computation,
 ) -> XlaOp:
     """One element of each window of `operand` is selected, and an element of `source` combined into its place.
@@ -229,7 +248,7 @@ def select_and_scatter(
         operand: the array that the windows slide over.
         select: takes two elements, the first from the lower index, and returns a pred: whether it is the one.
         window_dimensions: the size of the window along each dimension.
-        window_strides: how far it moves along each dimension.
+        window_strides: how far it moves along each dimension; None means 1.
         padding: "VALID", "SAME", or (low, high) for each dimension.
         source: an element for each window.
         init_value: a scalar.
@@ -264,11 +283,11 @@ def select_and_scatter(
 def select_and_scatter_with_general_padding(
     operand: XlaOp,
     select: Computation,
-    window_dimensions: Sequence[int],
-    window_strides: Sequence[int],
+    window_dimensions: Sizes,
+    window_strides: Sequence[int] | None,
     padding: Sequence[tuple[int, int]],
     source: XlaOp,
-    init_value: XlaOp,
+    init_value: Operand,
     scatter: Computation,
 ) -> XlaOp:
     """`select_and_scatter` with the padding written out.
@@ -304,7 +323,7 @@ def _select_and_scatter(
     strides: Any,
     padding: Any,
     source: XlaOp,
-    init_value: XlaOp,
+    init_value: Operand,
     scatter: Computation,
 ) -> XlaOp:
     shown = {"operand": operand, "source": source, "init_value": init_value, "window_dimensions": sizes}

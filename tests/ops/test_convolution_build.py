@@ -205,7 +205,7 @@ class TestRefusals:
         refused("", dilated(padding="FULL"), X, W)
         refused("C4", dilated(padding=3), X, W)
         refused("C4", dilated(padding=((1, 2, 3), (0, 0))), X, W)
-        refused("", dilated(padding=((1.5, 0), (0, 0))), X, W)
+        refused("C4", dilated(padding=((1.5, 0), (0, 0))), X, W)
         refused("", dilated(window_strides=("a", 1)), X, W)
         refused("", dilated(feature_group_count=1.5), X, W)
         refused("", dilated(dimension_numbers="NHWC"), X, W)

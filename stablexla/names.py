@@ -1,0 +1,50 @@
+"""Where an operation is to be found that was looked for in another place or under another name.
+
+Operations without operands are methods of the builder, as nothing else says in which one they are; most others are
+functions of the package. XLA's C++ names are spelled in capitals.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import stablexla as sx
+
+
+def hint_for_package(name: str) -> str:
+    """What to write in place of `sx.name`: ": try b.iota(...), a method of the builder", or ""."""
+    return _hint(name, {**_methods(), **_functions()})
+
+
+def hint_for_builder(name: str) -> str:
+    """What to write in place of `b.name`."""
+    return _hint(name, {**_functions(), **_methods()})
+
+
+def _hint(name: str, known: Mapping[str, str]) -> str:
+    spelled = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[0-9])(?=[A-Z][a-z])", "_", name).lower()
+    spelled = spelled if not keyword.iskeyword(spelled) else f"{spelled}_"
+    close = [spelled] if spelled in known else difflib.get_close_matches(spelled, known, 1)
+    return f": try {known[close[0]]}" if close else ""
+
+
+def _methods() -> dict[str, str]:
+    found = inspect.getmembers(sx.XlaBuilder, inspect.isfunction)
+    return {name: f"b.{name}({_parameters(f)}) of the builder b" for name, f in found if not name.startswith("_")}
+
+
+def _functions() -> dict[str, str]:
+    found = {name: getattr(sx, name) for name in sx.__all__}
+    return {name: f"sx.{name}({_parameters(f)})" for name, f in found.items() if inspect.isfunction(f)}
+
+
+def _parameters(function: Callable[..., Any]) -> str:
+    """The parameters without defaults, by their names."""
+    given = inspect.signature(function).parameters.values()
+    names = [p.name for p in given if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    return ", ".join(name for name in names if name != "self")
