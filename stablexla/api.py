@@ -150,6 +150,7 @@ from stablexla.ops.elementwise import (
     xor,
     zeta,
 )
+from stablexla.ops.exchanges import all_to_all_tuple, multi_collective_permute, ragged_all_to_all
 from stablexla.ops.fft import fft
 from stablexla.ops.indexing import gather, scatter, torch_gather, torch_index_select
 from stablexla.ops.linear_algebra import cholesky, triangular_solve
@@ -473,8 +474,11 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "all_to_all_tuple",
     "collective_broadcast",
     "collective_permute",
     "cross_replica_sum",
+    "multi_collective_permute",
+    "ragged_all_to_all",
     "reduce_scatter",
 ]
