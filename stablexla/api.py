@@ -55,7 +55,12 @@ from stablexla.ops.convolution import (
     conv_with_general_padding,
 )
 from stablexla.ops.convolution_numbers import ConvDimensionNumbers
-from stablexla.ops.custom_call import custom_call
+from stablexla.ops.custom_call import (
+    custom_call,
+    custom_call_with_computation,
+    custom_call_with_computation_and_layouts,
+    custom_call_with_layout,
+)
 from stablexla.ops.dynamic_size import set_dimension_size
 from stablexla.ops.effects import (
     after_all,
@@ -456,6 +461,9 @@ __all__ = [
     # functions of users
     "check_composite_kernel",
     "custom_call",
+    "custom_call_with_computation",
+    "custom_call_with_computation_and_layouts",
+    "custom_call_with_layout",
     "register_composite_kernel",
     "register_custom_call",
     "unregister_composite_kernel",

@@ -20,6 +20,7 @@ from stablexla.dialects.errors import ShapeError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.dynamic_shapes import dynamic_result, in_steps, needs_steps
 from stablexla.op import XlaOp
+from stablexla.ops.custom_call import Aliasing, CustomCall
 from stablexla.ops.device_pairs import channel_number, checked_pairs
 from stablexla.ops.registry import NUMBER, operation
 from stablexla.source import Locations, user_line
@@ -273,7 +274,7 @@ class XlaBuilder:
         shape: Shape,
         opaque: str | Mapping[str, object] = "",
         has_side_effect: bool = False,
-        output_operand_aliasing: Sequence[tuple[int, int]] = (),
+        output_operand_aliasing: Aliasing = (),
         *,
         api_version: str = "API_VERSION_ORIGINAL",
     ) -> XlaOp:
@@ -282,9 +283,27 @@ class XlaBuilder:
         >>> sx.XlaBuilder("example").custom_call("clock", (), sx.s64[()], has_side_effect=True)
         XlaOp(stablehlo.custom_call, s64[])
         """
-        from stablexla.ops.custom_call import call_in
+        return CustomCall(target_name, opaque, has_side_effect, output_operand_aliasing, api_version).emit(
+            self, "custom_call", args, shape
+        )
 
-        return call_in(self, target_name, args, shape, opaque, has_side_effect, output_operand_aliasing, api_version)
+    def composite_call(
+        self,
+        inputs: Operands,
+        name: str,
+        composite_attributes: str | Mapping[str, object] | None = None,
+        decomposition: Computation | None = None,
+        version: int = 0,
+    ) -> XlaOp:
+        """`sx.composite_call`, also without inputs; a decomposition that takes none must be an `XlaComputation`.
+
+        >>> c = sx.XlaBuilder("seven")
+        >>> sx.XlaBuilder("example").composite_call((), "my.seven", None, c.build(c.constant(7)))
+        XlaOp(stablehlo.composite, s32[])
+        """
+        from stablexla.ops.control import composite_in
+
+        return composite_in(self, inputs, name, composite_attributes, decomposition, version)
 
     # What the operations' functions call.
 
@@ -398,7 +417,7 @@ class XlaBuilder:
         >>> b.call(c.build(c.constant(5)))
         XlaOp(func.call, s32[])
         """
-        with checking("call", args=args or None) as rule:
+        with checking("call", args=args) as rule:
             ops = rule.sequence("args", args)
             for op in ops:
                 rule("", op.builder is self, f"an argument belongs to the builder {op.builder.name!r}")

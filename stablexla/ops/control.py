@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import jaxlib.mlir.ir as ir
 
@@ -13,6 +13,9 @@ from stablexla.computation import Computation, XlaComputation
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.registry import operation
+
+if TYPE_CHECKING:
+    from stablexla.builder import XlaBuilder
 
 
 @operation("stablehlo.while")
@@ -182,6 +185,8 @@ def composite_call(
 ) -> XlaOp:
     """An operation made of others, under a name for which a target may have something better.
 
+    Where there are no inputs, `b.composite_call((), name, ...)` says in which builder.
+
     Args:
         inputs: its operands.
         name: with a namespace, as "my.gelu".
@@ -200,17 +205,32 @@ def composite_call(
     """
     with checking("composite_call", inputs=inputs, name=name) as rule:
         ops = rule.sequence("inputs", inputs)
-        rule("", bool(ops), "there must be an input")
+        rule("", bool(ops), "without inputs there is no builder", "b.composite_call((), name, ...)")
         rule.one_builder(ops)
+    return composite_in(ops[0].builder, ops, name, composite_attributes, decomposition, version)
+
+
+def composite_in(
+    builder: XlaBuilder,
+    inputs: Operands,
+    name: str,
+    composite_attributes: str | Mapping[str, object] | None,
+    decomposition: Computation | None,
+    version: int,
+) -> XlaOp:
+    """`composite_call` in a builder that is known."""
+    with checking("composite_call", inputs=inputs, name=name) as rule:
+        ops = rule.sequence("inputs", inputs)
+        for number, op in enumerate(ops):
+            rule("", op.builder is builder, f"inputs[{number}] belongs to the builder {op.builder.name!r}")
         spelled = isinstance(name, str) and re.fullmatch(r"[A-Za-z]\w*(\.[\w$]+)+", name) is not None
         rule("C1", spelled, f"the name {name!r} must have a namespace", '"my.name"')
-        builder = ops[0].builder
         if decomposition is None:
             rule.broken("", "a decomposition must be given")
         meaning = builder.computation(rule, "decomposition", decomposition, [op.shape for op in ops])
         fits = meaning.parameter_shapes == tuple(op.shape for op in ops)
         rule("C3", fits, f"decomposition {meaning!r} must take the inputs")
-        attributes = _composite_attributes(rule, composite_attributes, ops[0])
+        attributes = _composite_attributes(rule, composite_attributes, builder)
     return builder.emit(
         "stablehlo.composite",
         ops,
@@ -224,8 +244,8 @@ def composite_call(
     )
 
 
-def _composite_attributes(rule: Rules, given: str | Mapping[str, object] | None, like: XlaOp) -> ir.Attribute:
-    context = like.builder.context
+def _composite_attributes(rule: Rules, given: str | Mapping[str, object] | None, builder: XlaBuilder) -> ir.Attribute:
+    context = builder.context
     if isinstance(given, str):
         try:
             parsed = ir.Attribute.parse(given, context)
@@ -233,7 +253,7 @@ def _composite_attributes(rule: Rules, given: str | Mapping[str, object] | None,
             rule.broken("", f"composite_attributes {given!r} do not parse: {error}", '"{axis = 1 : i64}"')
         rule("", isinstance(parsed, ir.DictAttr), f"composite_attributes must be a dictionary, not {given!r}")
         return parsed
-    made = {key: like.builder.attribute(value) for key, value in (given or {}).items()}
+    made = {key: builder.attribute(value) for key, value in (given or {}).items()}
     return ir.DictAttr.get(made, context)
 
 
