@@ -7,6 +7,7 @@ from stablexla.dialects.pins import check_pins
 
 check_pins()
 
+from stablexla.annotations import OpMetadata
 from stablexla.builder import XlaBuilder
 from stablexla.compiler import compile
 from stablexla.composite_kernels import (
@@ -231,6 +232,7 @@ from stablexla.user_pipelines import lowering_rule, lowering_rules, lowers, pipe
 
 __all__ = [
     # builder
+    "OpMetadata",
     "XlaBuilder",
     # computation
     "XlaComputation",
