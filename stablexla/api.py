@@ -181,6 +181,7 @@ from stablexla.ops.shape import (
     slice_in_dim,
     transpose,
 )
+from stablexla.ops.spmd import convert_spmd_full_to_shard_shape, convert_spmd_shard_to_full_shape
 from stablexla.ops.tuples import get_tuple_element, tuple
 from stablexla.ops.window import (
     reduce_window,
@@ -487,6 +488,8 @@ __all__ = [
     "all_to_all_tuple",
     "collective_broadcast",
     "collective_permute",
+    "convert_spmd_full_to_shard_shape",
+    "convert_spmd_shard_to_full_shape",
     "cross_replica_sum",
     "multi_collective_permute",
     "ragged_all_to_all",

@@ -197,3 +197,43 @@ def test_a_registered_function_comes_first(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
     sx.register_custom_call("ragged_all_to_all", lambda x, y, *_, **named: y + 1)
     check(build(ragged, JAX_EXAMPLE[0]), Grid(2), JAX_EXAMPLE, [[f32(1, 1, 1, 1)] * 2], against=[])
+
+
+# ---- by hand between partitions --------------------------------------------------------------------------------------
+
+
+def test_parts_of_a_sharded_program_by_hand() -> None:
+    """Each partition turns its own rows over and adds what the next one has."""
+    text = "{devices=[2,1]<=[2]}"
+    b = sx.XlaBuilder("test")
+    x = b.parameter(0, sx.f32[6, 2])
+    b.set_instruction_sharding(x, text)
+    part = sx.convert_spmd_full_to_shard_shape(sx.neg(x), -1, text)
+    assert part.shape == sx.f32[3, 2]
+    others = sx.collective_permute(part, ((0, 1), (1, 0)), 1)
+    whole = sx.convert_spmd_shard_to_full_shape(sx.rev(part, (0,)) + others, sx.f32[6, 2], -1, text)
+    computation = b.build(whole * 2)
+    a = np.arange(12, dtype=np.float32).reshape(6, 2)
+    first, second = -a[:3], -a[3:]
+    wanted = np.concatenate([first[::-1] + second, second[::-1] + first]) * 2
+    assert (sx.compile(computation, num_partitions=2)(a) == wanted).all()
+
+
+@pytest.mark.parametrize(
+    ("single", "sharding", "message"),
+    [
+        (0, "{devices=[2,1]<=[2]}", "single_dim must be -1"),
+        (-1, "{replicated}", "must be a sharding in tiles"),
+        (-1, 5, "must be a sharding in tiles"),
+        (-1, "{devices=[4,1]<=[4]}", r"must cut \[6, 2\] into equal parts"),
+        (-1, "{devices=[2]<=[2]}", "a number for each dimension"),
+    ],
+)
+def test_refused_parts(single: int, sharding: str, message: str) -> None:
+    x = sx.XlaBuilder("test").parameter(0, sx.f32[6, 2])
+    with pytest.raises(sx.ShapeError, match=message):
+        sx.convert_spmd_full_to_shard_shape(x, single, sharding)
+    with pytest.raises(sx.ShapeError, match=message):
+        sx.convert_spmd_shard_to_full_shape(x, sx.f32[6, 2], single, sharding)
+    with pytest.raises(sx.ShapeError, match="input must be a part"):
+        sx.convert_spmd_shard_to_full_shape(x, sx.f32[6, 2], -1, "{devices=[2,1]<=[2]}")
