@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from operator import index
+from typing import Any
 
 from stablexla.dialects.arguments import integers, items, told
 from stablexla.dialects.element_types import ElementType, element_type
@@ -167,6 +168,33 @@ class Shape:
     def leaf_count(self) -> int:
         """The number of `leaves`."""
         return 1 if self._parts is None else sum(part.leaf_count for part in self._parts)
+
+    def leaf_at(self, path: Iterable[int]) -> int | None:
+        """The place among `leaves` of the array or token at a path into the tuples; None where there is none.
+
+        >>> Shape.parse("(s32[], (f32[2], token))").leaf_at((1, 0))
+        1
+        """
+        shape, place = self, 0
+        for step in path:
+            if not 0 <= step < len(shape.tuple_shapes):
+                return None
+            place += sum(part.leaf_count for part in shape.tuple_shapes[:step])
+            shape = shape.tuple_shapes[step]
+        return None if shape.is_tuple else place
+
+    def nested(self, leaves: Iterable[Any]) -> Any:
+        """Values for the leaves, from left to right, as this shape's tuples hold them.
+
+        >>> Shape.parse("(s32[], (f32[2], token))").nested("abc")
+        ('a', ('b', 'c'))
+        """
+        rest = iter(leaves)
+
+        def build(shape: Shape) -> Any:
+            return tuple(build(part) for part in shape.tuple_shapes) if shape.is_tuple else next(rest)
+
+        return build(self)
 
     def without_tokens(self) -> Shape:
         """The shape without the tokens in its tuples; a token itself is the empty tuple.

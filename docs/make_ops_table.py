@@ -35,6 +35,7 @@ NOT_LOWERED: dict[str, str] = {}
 EMITS_ALSO = {"conditional": "stablehlo.if"}
 # Operations that have no operand and no array as their result.
 NO_TYPES = ("create_token", "partition_id", "replica_id")
+HEADER = runpy.run_path(str(ROOT / "docs/xla_builder_functions.py"))
 TESTS = ("tests/ops", "tests/test_builder.py")
 # Folders of tests that are about one family.
 TESTS_OF = {"collectives": "tests/distributed"}
@@ -167,7 +168,7 @@ def gaps() -> list[str]:
         for section, name, row in sections()
         if row is not None and not is_done(row) and not row.gaps
     ]
-    return stale + unwritten + known + undone
+    return stale + unwritten + known + undone + HEADER["gaps"]()
 
 
 # ---- the page -------------------------------------------------------------------------------------------------------
@@ -189,6 +190,7 @@ def page() -> str:
         "from other producers as well.",
         _stablehlo_table(lowered, found),
         "Without one, so far: " + ", ".join(f"`{n}`" for n in stablehlo_operations() if n not in RULES) + ".",
+        _header(),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -211,6 +213,19 @@ def _specification() -> str:
         f"## XLA's operation semantics\n\nAll sections, in the document's order: {count} of {len(body)} functions are "
         "built, lowered and run by a test, which \N{LARGE GREEN CIRCLE} says.\n\n"
         + _table(["section", "function", "StableHLO", "lowering", "tests", ""], body)
+    )
+
+
+def _header() -> str:
+    """The table of the functions of XLA's builder."""
+    found, source = list(HEADER["functions"]()), HEADER["header"]()["source"]
+    notes = HEADER["PARAMETERS_ABSENT"]
+    body = [[f"`{f.name}`", f.group, f.here or f"absent: {f.reason}", notes.get(f.name, "")] for f in found]
+    here = sum(bool(f.here) for f in found)
+    return (
+        f"## XLA's builder\n\nThe functions of [{source['path']}]({source['repository']}/blob/{source['commit']}/"
+        f"{source['path']}) ([list](../third_party/xla_builder.toml)): {here} of {len(found)} are here.\n\n"
+        + _table(["function", "of", "here", "without"], body)
     )
 
 

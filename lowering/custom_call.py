@@ -9,6 +9,8 @@ import mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.custom_calls import PARTITIONER_NOTES, CustomCallTarget, registered, unknown_target
+from stablexla.dialects.shapes import Shape
+from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.call_attributes import NAMES, ORIGINAL, TYPED_FFI, api_version, keywords_of_call
 from stablexla.lowering.context import LoweringContext, new_token, place_of
 from stablexla.lowering.host import host_call
@@ -16,8 +18,8 @@ from stablexla.lowering.layouts import OPERANDS, RESULTS, Layout, layouts_of, ro
 from stablexla.lowering.registry import Rule, lowers
 from stablexla.lowering.types import is_token
 
-TUPLE = "stablexla.tuple"
-"""On a custom call: its one result is a tuple's, so that C functions get an array of one pointer."""
+ARGUMENTS, RESULT = "stablexla.arguments", "stablexla.result"
+"""On a custom call: the shapes of its arguments and of its result where there are tuples that the types do not show."""
 
 FUNCTION, C, FFI = "function", "c", "ffi"
 """What is called: a Python function, a C function, or a handler of XLA's foreign function interface."""
@@ -71,12 +73,21 @@ def _call_of_target(ctx: LoweringContext, target: CustomCallTarget, operands: Se
             effect=bool(ctx.attributes["has_side_effect"]) if "has_side_effect" in ctx.attributes else False,
             target=target.name,
             keywords=keywords_of_call(ctx),
-            tuple=TUPLE in ctx.attributes or sum(gives) != 1,
+            arguments=_tree(ctx, ARGUMENTS, [side.type for side in arrays], tuple_of_one=True),
+            result=_tree(ctx, RESULT, [side.type for side in results]),
             updates=[i for pair in _aliases(ctx, takes, gives, inputs, outputs) for i in pair],
             shapes=[[str(side.type) for side in sides] for sides in (arrays, results)] if what == FFI else [],
         )
     )
     return [side.leave(next(made)) if is_array else new_token() for side, is_array in zip(outputs, gives, strict=True)]
+
+
+def _tree(ctx: LoweringContext, key: str, types: Sequence[TensorType], *, tuple_of_one: bool = False) -> str:
+    """The shape that holds these arrays, tokens left out: as it is noted, or else a flat tuple, or the only one."""
+    if key in ctx.attributes:
+        return str(Shape.parse(hlo_ir.StringAttr(ctx.attributes[key]).value).without_tokens())
+    shapes = [Shape(t.element.name, t.shape) for t in types]
+    return str(shapes[0] if len(shapes) == 1 and not tuple_of_one else Shape.tuple(shapes))
 
 
 def _convention(ctx: LoweringContext, target: CustomCallTarget) -> str:

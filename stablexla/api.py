@@ -7,6 +7,7 @@ from stablexla.dialects.pins import check_pins
 
 check_pins()
 
+from stablexla.annotations import OpMetadata
 from stablexla.builder import XlaBuilder
 from stablexla.compiler import compile
 from stablexla.composite_kernels import (
@@ -55,7 +56,12 @@ from stablexla.ops.convolution import (
     conv_with_general_padding,
 )
 from stablexla.ops.convolution_numbers import ConvDimensionNumbers
-from stablexla.ops.custom_call import custom_call
+from stablexla.ops.custom_call import (
+    custom_call,
+    custom_call_with_computation,
+    custom_call_with_computation_and_layouts,
+    custom_call_with_layout,
+)
 from stablexla.ops.dynamic_size import set_dimension_size
 from stablexla.ops.effects import (
     after_all,
@@ -150,6 +156,7 @@ from stablexla.ops.elementwise import (
     xor,
     zeta,
 )
+from stablexla.ops.exchanges import all_to_all_tuple, multi_collective_permute, ragged_all_to_all
 from stablexla.ops.fft import fft
 from stablexla.ops.indexing import gather, scatter, torch_gather, torch_index_select
 from stablexla.ops.linear_algebra import cholesky, triangular_solve
@@ -175,6 +182,7 @@ from stablexla.ops.shape import (
     slice_in_dim,
     transpose,
 )
+from stablexla.ops.spmd import convert_spmd_full_to_shard_shape, convert_spmd_shard_to_full_shape
 from stablexla.ops.tuples import get_tuple_element, tuple
 from stablexla.ops.window import (
     reduce_window,
@@ -226,6 +234,7 @@ from stablexla.user_pipelines import lowering_rule, lowering_rules, lowers, pipe
 
 __all__ = [
     # builder
+    "OpMetadata",
     "XlaBuilder",
     # computation
     "XlaComputation",
@@ -459,6 +468,9 @@ __all__ = [
     # functions of users
     "check_composite_kernel",
     "custom_call",
+    "custom_call_with_computation",
+    "custom_call_with_computation_and_layouts",
+    "custom_call_with_layout",
     "register_composite_kernel",
     "register_custom_call",
     "unregister_composite_kernel",
@@ -477,8 +489,13 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "all_to_all_tuple",
     "collective_broadcast",
     "collective_permute",
+    "convert_spmd_full_to_shard_shape",
+    "convert_spmd_shard_to_full_shape",
     "cross_replica_sum",
+    "multi_collective_permute",
+    "ragged_all_to_all",
     "reduce_scatter",
 ]

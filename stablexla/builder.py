@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, NoReturn
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.aliases import Aliases
+from stablexla.annotations import SHARDING, Annotations
 from stablexla.checking import Operands, Packed, Rules, checking
 from stablexla.computation import Computation, FunctionTable, XlaComputation, functions
+from stablexla.constant_parts import drop_unused, is_constant
 from stablexla.constants import as_array, dense_attribute
 from stablexla.dialects.arguments import told
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
@@ -22,11 +25,13 @@ from stablexla.dialects.errors import StablexlaError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.dynamic_shapes import dynamic_result, in_steps, needs_steps
 from stablexla.op import XlaOp
+from stablexla.ops.custom_call import Aliasing, CustomCall
 from stablexla.ops.device_pairs import channel_number, checked_pairs
 from stablexla.ops.registry import NUMBER, operation
 from stablexla.source import Locations, raised_by_user, user_line
 
 _local = threading.local()
+_Attributes = dict[str, ir.Attribute]
 
 
 class _Cache:
@@ -52,7 +57,7 @@ def _cache() -> _Cache:
     return cache
 
 
-class XlaBuilder:
+class XlaBuilder(Annotations, Aliases):
     """Collects the operations of one computation.
 
     >>> b = sx.XlaBuilder("affine")
@@ -67,6 +72,8 @@ class XlaBuilder:
             self.name = rule.text("name", name)
         """The name of the computation and of its module."""
         self._cache = _cache()
+        self.context = self._cache.context
+        """The MLIR context of all that it emits."""
         self._module = ir.Module.create(ir.Location.unknown(self.context))
         self._functions = FunctionTable(self._module)
         no_type = ir.FunctionType.get([], [], self.context)
@@ -86,11 +93,9 @@ class XlaBuilder:
         self._parameters: dict[int, _Parameter] = {}
         self._last: XlaOp | None = None
         self._token: XlaOp | None = None
-
-    @property
-    def context(self) -> ir.Context:
-        """The MLIR context of all that it emits."""
-        return self._cache.context
+        self._parent: XlaBuilder | None = None
+        self._begin_annotations()
+        self._begin_aliases()
 
     def __repr__(self) -> str:
         return f"XlaBuilder({self.name!r})"
@@ -128,6 +133,7 @@ class XlaBuilder:
             rule("", number not in self._parameters, f"there is a parameter {number} already")
         location = self._cache.locations.named(name)
         values = tuple(self._block.add_argument(self._cache.type_of(leaf), location) for leaf in shape.leaves)
+        self._annotate(values)
         op = XlaOp(self, shape, values, "parameter")
         self._parameters[number] = _Parameter(op, name)
         self._last = op
@@ -277,7 +283,7 @@ class XlaBuilder:
         shape: Shape,
         opaque: str | Mapping[str, object] = "",
         has_side_effect: bool = False,
-        output_operand_aliasing: Sequence[tuple[int, int]] = (),
+        output_operand_aliasing: Aliasing = (),
         *,
         api_version: str = "API_VERSION_ORIGINAL",
     ) -> XlaOp:
@@ -286,9 +292,27 @@ class XlaBuilder:
         >>> sx.XlaBuilder("example").custom_call("clock", (), sx.s64[()], has_side_effect=True)
         XlaOp(stablehlo.custom_call, s64[])
         """
-        from stablexla.ops.custom_call import call_in
+        return CustomCall(target_name, opaque, has_side_effect, output_operand_aliasing, api_version).emit(
+            self, "custom_call", args, shape
+        )
 
-        return call_in(self, target_name, args, shape, opaque, has_side_effect, output_operand_aliasing, api_version)
+    def composite_call(
+        self,
+        inputs: Operands,
+        name: str,
+        composite_attributes: str | Mapping[str, object] | None = None,
+        decomposition: Computation | None = None,
+        version: int = 0,
+    ) -> XlaOp:
+        """`sx.composite_call`, also without inputs; a decomposition that takes none must be an `XlaComputation`.
+
+        >>> c = sx.XlaBuilder("seven")
+        >>> sx.XlaBuilder("example").composite_call((), "my.seven", None, c.build(c.constant(7)))
+        XlaOp(stablehlo.composite, s32[])
+        """
+        from stablexla.ops.control import composite_in
+
+        return composite_in(self, inputs, name, composite_attributes, decomposition, version)
 
     # What the operations' functions call.
 
@@ -345,14 +369,16 @@ class XlaBuilder:
             [value for operand in operands for value in operand.values],
             named,
             regions=len(regions),
-            loc=cache.locations.here(),
+            loc=self._location(cache.locations),
             ip=self._end,
         )
         for number, computation in enumerate(regions):
             block = self._fill(made.regions[number], computation)
             if region_arguments:
                 _bind(block, region_arguments[number])
-        return self.wrap(result, tuple(made.results), name)
+        values = tuple(made.results)
+        self._annotate(values)
+        return self.wrap(result, values, name)
 
     def wrap(self, shape: Shape, values: tuple[ir.Value, ...], name: str) -> XlaOp:
         """An op of this builder that stands for values that are there already."""
@@ -438,6 +464,84 @@ class XlaBuilder:
         )
         return computation
 
+    # Parts of it.
+
+    def create_sub_builder(self, computation_name: str) -> XlaBuilder:
+        """A new builder for a computation that this one's operations use, such as the body of a loop.
+
+        Source: `CreateSubBuilder` of XLA's builder.
+
+        >>> b = sx.XlaBuilder("example")
+        >>> sub = b.create_sub_builder("twice")
+        >>> _ = sub.parameter(0, sx.f32[2]) * 2
+        >>> b.call(sub.build_sub_computation(), b.parameter(0, sx.f32[2]))
+        XlaOp(func.call, f32[2])
+        """
+        made = XlaBuilder(computation_name)
+        made._parent = self
+        return made
+
+    def build_sub_computation(self, root: XlaOp | None = None) -> XlaComputation:
+        """`build` of a builder that `create_sub_builder` made, whose parent then has the computation.
+
+        Raises:
+            ShapeError: another builder; as `build`.
+        """
+        with checking("build_sub_computation", root=root) as rule:
+            if self._parent is None:
+                rule.broken("", f"the builder {self.name!r} was not made by create_sub_builder", "b.build(root)")
+        return self._parent.add_sub_computation(self.build(root))
+
+    def add_sub_computation(self, computation: XlaComputation) -> XlaComputation:
+        """Takes a computation in as a private function, and returns it to be used by operations.
+
+        Raises:
+            ShapeError: no computation.
+        """
+        with checking("add_sub_computation", computation=computation) as rule:
+            given = isinstance(computation, XlaComputation)
+            rule("", given, f"computation must be an XlaComputation, not {computation!r}", "sub.build()")
+        self.add_function(computation)
+        return computation
+
+    def is_constant(self, operand: XlaOp) -> bool:
+        """Whether an op's value is known before the program runs.
+
+        It is not where it depends on a parameter, or on an operation with a state: random numbers of the device, data
+        from outside, other devices, custom calls. Nothing is evaluated.
+
+        Raises:
+            ShapeError: another builder's op.
+
+        Source: `IsConstant` of XLA's builder.
+
+        >>> b = sx.XlaBuilder("example")
+        >>> x, five = b.parameter(0, sx.s32[()]), b.constant(2) + 3
+        >>> b.is_constant(five), b.is_constant(five + x)
+        (True, False)
+        """
+        with checking("is_constant", operand=operand) as rule:
+            values = self._own(rule, operand)
+        return is_constant(values, self._module, self._block)
+
+    def build_constant_sub_graph(self, root_op: XlaOp) -> XlaComputation:
+        """The computation, without parameters, of a value that is known before the program runs.
+
+        Raises:
+            ShapeError: it is not known (`is_constant`); another builder's op.
+
+        Source: `BuildConstantSubGraph` of XLA's builder.
+
+        >>> b = sx.XlaBuilder("example")
+        >>> x, five = b.parameter(0, sx.s32[()]), b.constant(2) + 3
+        >>> int(sx.compile(b.build_constant_sub_graph(five))())
+        5
+        """
+        with checking("build_constant_sub_graph", root_op=root_op) as rule:
+            rule("", self.is_constant(root_op), "root_op depends on a parameter, or on an operation with a state")
+        module = self._assemble(root_op, [], only_root=True)
+        return XlaComputation(self.name, module, [], [], root_op.shape)
+
     # Building.
 
     def build(self, root: Packed | None = None) -> XlaComputation:
@@ -464,8 +568,10 @@ class XlaBuilder:
             numbers = sorted(self._parameters)
             missing = sorted(set(range(len(numbers))) - set(numbers))
             rule("", not missing, f"parameter {missing[0] if missing else 0} is missing, there are {numbers}")
-        parameters = [self._parameters[number] for number in numbers]
-        module = self._assemble(root, parameters)
+            parameters = [self._parameters[number] for number in numbers]
+            shapes = {number: self._parameters[number].op.shape for number in numbers}
+            donated = self._donations(rule, shapes, root.shape, self.context)
+        module = self._assemble(root, parameters, donated)
         self._verify(module)
         return XlaComputation(
             self.name,
@@ -475,8 +581,20 @@ class XlaBuilder:
             root.shape,
         )
 
-    def _assemble(self, root: XlaOp, parameters: Sequence[_Parameter]) -> ir.Module:
-        """A new module: copies of the private functions and of main, which returns the root."""
+    def _assemble(
+        self,
+        root: XlaOp,
+        parameters: Sequence[_Parameter],
+        donated: Mapping[tuple[int, int], _Attributes] | None = None,
+        *,
+        only_root: bool = False,
+    ) -> ir.Module:
+        """A new module: copies of the private functions and of main, which returns the root.
+
+        Args:
+            donated: what is said of leaves of parameters, by the parameter and the leaf's place.
+            only_root: without the parameters and operations that the root does not need.
+        """
         here = self._cache.locations.here()
         module = ir.Module.create(here)
         module.operation.attributes["sym_name"] = ir.StringAttr.get(self.name or "module", self.context)
@@ -488,11 +606,20 @@ class XlaBuilder:
         end.erase()
         module.body.append(main)
         block = main.regions[0].blocks[0]
+        if only_root:
+            drop_unused(block)
         _reorder(block, [argument.arg_number for each in parameters for argument in each.op.values])
         results = [value.type for value in root.values]
         kind = ir.FunctionType.get([argument.type for argument in block.arguments], results, self.context)
         main.attributes["function_type"] = ir.TypeAttr.get(kind, self.context)
+        leaves = [(n, i, value) for n, each in enumerate(parameters) for i, value in enumerate(each.op.values)]
+        given = donated or {}
+        _attach(main, "arg_attrs", [self._argument_attributes(v) | given.get((n, i), {}) for n, i, v in leaves])
+        _attach(main, "res_attrs", [self._result_attributes(value) for value in root.values])
         return module
+
+    def _result_attributes(self, value: ir.Value) -> _Attributes:
+        return {name: each for name, each in self._argument_attributes(value).items() if name == SHARDING}
 
     def _verify(self, module: ir.Module) -> None:
         with diagnostics(self.context) as seen:
@@ -521,6 +648,13 @@ class _Parameter:
     def __init__(self, op: XlaOp, name: str) -> None:
         self.op = op
         self.name = name
+
+
+def _attach(function: ir.Operation, name: str, rows: Sequence[_Attributes]) -> None:
+    """The attributes of a function's parameters or results, where there are any."""
+    if any(rows):
+        context = function.context
+        function.attributes[name] = ir.ArrayAttr.get([ir.DictAttr.get(row, context) for row in rows], context)
 
 
 def _told(found: ir.DiagnosticInfo) -> str:

@@ -93,6 +93,9 @@ class XlaComputation:
         return f"XlaComputation({self.name!r}, ({parameters}) -> {self.result_shape})"
 
 
+#: The attribute by which a custom call names functions.
+CALLED = "called_computations"
+
 #: A computation, or a Python function that writes one down.
 Computation = XlaComputation | Callable[..., object]
 
@@ -176,7 +179,7 @@ def _meaning(function: ir.Operation) -> object:
 
 
 # The attributes by which StableHLO's operations name functions.
-_CALLEES = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+_CALLEES = {"func.call": "callee", "stablehlo.composite": "decomposition", "stablehlo.custom_call": CALLED}
 
 
 def rename_calls(function: ir.Operation, renamed: dict[str, str]) -> None:
@@ -184,11 +187,16 @@ def rename_calls(function: ir.Operation, renamed: dict[str, str]) -> None:
     if not renamed:
         return
 
+    def new(name: ir.Attribute) -> ir.Attribute:
+        if isinstance(name, ir.ArrayAttr):
+            return ir.ArrayAttr.get([new(each) for each in name], function.context)
+        old = ir.FlatSymbolRefAttr(name).value
+        return ir.FlatSymbolRefAttr.get(renamed.get(old, old), function.context)
+
     def rename(op: ir.Operation) -> ir.WalkResult:
         attribute = _CALLEES.get(op.name)
-        if attribute is not None:
-            old = ir.FlatSymbolRefAttr(op.attributes[attribute]).value
-            op.attributes[attribute] = ir.FlatSymbolRefAttr.get(renamed.get(old, old), function.context)
+        if attribute is not None and attribute in op.attributes:
+            op.attributes[attribute] = new(op.attributes[attribute])
         return ir.WalkResult.ADVANCE
 
     function.walk(rename)

@@ -76,9 +76,4 @@ class TupleTree:
 
     def result(self, leaves: Sequence[Array]) -> Any:
         """The result in the form of its shape."""
-        rest = iter(leaves)
-
-        def build(shape: Shape) -> Any:
-            return tuple(build(s) for s in shape.tuple_shapes) if shape.is_tuple else next(rest)
-
-        return build(self._result)
+        return self._result.nested(leaves)

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 
+import stablexla as sx
 from tests.loading import load_file
 
 ROOT = Path(__file__).parents[1]
@@ -127,6 +128,41 @@ def test_every_section_of_the_semantics_is_done(table: ModuleType):
 
 def test_the_list_of_operations_is_up_to_date(table: ModuleType):
     assert table.PAGE.read_text() == table.page(), "run python docs/make_ops_table.py"
+
+
+@pytest.fixture(scope="module")
+def header() -> ModuleType:
+    return load_file(ROOT / "docs/xla_builder_functions.py")
+
+
+class TestXlaBuildersFunctions:
+    """Each function of XLA's header is here or absent for a reason."""
+
+    def test_each_has_a_state(self, header: ModuleType):
+        assert header.gaps() == []
+        found = list(header.functions())
+        assert len(found) > 250
+        assert all(bool(f.here) != bool(f.reason) for f in found)
+        assert re.fullmatch(r"[0-9a-f]{40}", header.header()["source"]["commit"])
+
+    def test_names_here_exist(self, header: ModuleType):
+        """In the text of a state: `sx.name`, `b.name`, `op.name`."""
+        b = sx.XlaBuilder("test")
+        places = {"sx": sx, "b": b, "op": b.constant(1)}
+        for function in header.functions():
+            for place, name in re.findall(r"`?\b(sx|b|op)\.(\w+)", function.here):
+                assert hasattr(places[place], name), function
+
+    def test_a_function_without_a_state_is_named(self, header: ModuleType, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.delitem(header.ABSENT, "SetOriginalValue")
+        monkeypatch.setitem(header.ABSENT, "AllToAllTuple", "no")
+        monkeypatch.setitem(header.HERE, "NoSuchFunction", "`b.constant`")
+        assert header.gaps() == [
+            "SetOriginalValue of xla_builder.h: neither here nor absent for a reason",
+            "AllToAllTuple is here as `sx.all_to_all_tuple`; the form that splits its operand is `sx.all_to_all`, and "
+            "has a reason why not",
+            "NoSuchFunction: no function of xla_builder.h",
+        ]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,12 @@ from stablexla.targets.registry import find_target, pipeline_of
 from stablexla.targets.runtime.arguments import fit_at
 
 Array = npt.NDArray[Any]
-IMPORTS = ("stablexla-drop-shardings", "stablexla-refine-shapes", "stablexla-legalize-quantized")
+IMPORTS = (
+    "stablexla-drop-shardings",
+    "stablexla-refine-shapes",
+    "stablexla-expand-ragged-exchanges",
+    "stablexla-legalize-quantized",
+)
 Against = Any
 """An oracle's name, a stage, a `Pipeline`, `CompileOptions` or another `Executable`."""
 

@@ -6,10 +6,11 @@ a program is compiled: `sx.compile(..., num_replicas=, num_partitions=)`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jaxlib.mlir.ir as ir
+import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.checking import Operands, Rules, checking
@@ -20,6 +21,9 @@ from stablexla.ops import elementwise
 from stablexla.ops.device_pairs import PAIRS, Pairs, channel_number, checked_pairs, table_attribute
 from stablexla.ops.effects import DEVICE_TO_DEVICE
 from stablexla.ops.registry import NUMBER, operation
+
+if TYPE_CHECKING:
+    from stablexla.builder import XlaBuilder
 
 #: Lists of the devices that do something together.
 Groups = Sequence[Sequence[int]]
@@ -33,8 +37,12 @@ def all_gather(
     replica_groups: Groups = (),
     channel_id: int | None = None,
     use_global_device_ids: bool = False,
+    *,
+    layout: Sequence[int] | None = None,
 ) -> XlaOp:
     """The operands of all devices of a group, one after another along a dimension, on each of them.
+
+    An array of size 0 along that dimension is not exchanged: StableHLO has no such operation, and the result is known.
 
     Args:
         operand: an array, or several as a tuple or a sequence.
@@ -43,6 +51,8 @@ def all_gather(
         replica_groups: the groups, of replicas; in their order the operands stand in the result.
         channel_id: with one above 0 all partitions of a group's replicas take part.
         use_global_device_ids: the numbers in the groups count replicas and partitions through.
+        layout: the result's dimensions from the fastest on, as XLA would force it; checked, and of no effect here,
+            where arrays between operations are row-major.
 
     Returns:
         As many arrays as there are operands.
@@ -58,19 +68,22 @@ def all_gather(
     XlaOp(stablehlo.all_gather, f32[4])
     """
     with checking("all_gather", operand=operand, all_gather_dim=all_gather_dim, shard_count=shard_count) as rule:
-        xs = _arrays(rule, operand)
+        xs = arrays_of(rule, "operand", operand)
         place = rule.integer("all_gather_dim", all_gather_dim)
         for x in xs:
             rule("C1", 0 <= place < x.shape.rank, f"all_gather_dim: {place} is no dimension of {x.shape}")
-            rule("", x.shape.dimensions[place] > 0, f"dimension {place} must not have size 0: StableHLO refuses that")
-        groups = _groups(rule, "C2", "C4", replica_groups)
+            check_layout(rule, layout, x.shape)
+        groups = checked_groups(rule, "C2", "C4", replica_groups)
         _check_global(rule, "C5", channel_id, use_global_device_ids)
         count = rule.integer("shard_count", shard_count)
         rule("C6", count > 0, "shard_count must be positive")
         _check_count(rule, "C6", groups, count, channel_id, use_global_device_ids)
+    if _has_empty(xs, place):
+        again = lambda x: all_gather(x, place, count, replica_groups, channel_id, use_global_device_ids)  # noqa: E731
+        return _one_by_one(operand, xs, place, again)
     attributes = {
         "all_gather_dim": place,
-        **_group_attributes(xs[0], groups, channel_id),
+        **group_attributes(xs[0], groups, channel_id),
         **_global(xs[0], use_global_device_ids),
     }
     return _emit("stablehlo.all_gather", operand, xs, [_scaled(x.shape, place, count, 1) for x in xs], attributes)
@@ -83,6 +96,8 @@ def all_reduce(
     replica_groups: Groups = (),
     channel_id: int | None = None,
     use_global_device_ids: bool = False,
+    *,
+    shape_with_layout: Shape | None = None,
 ) -> XlaOp:
     """The operands of all devices of a group, folded together by a computation, on each of them.
 
@@ -92,10 +107,12 @@ def all_reduce(
         replica_groups: the groups, of replicas.
         channel_id: with one above 0 all partitions of a group's replicas take part.
         use_global_device_ids: the numbers in the groups count replicas and partitions through.
+        shape_with_layout: the result's shape, as XLA would force its layout; checked, and of no effect here, where
+            arrays between operations are row-major.
 
     Raises:
         ShapeError: (C1) a device twice; (C3) numbers that are not 0 to N - 1; (C4) global numbers without a channel;
-            (C5) a computation of other types.
+            (C5) a computation of other types; a `shape_with_layout` that is not the result's.
 
     Source: `AllReduce` of XLA's operation semantics; StableHLO `all_reduce`.
 
@@ -104,8 +121,11 @@ def all_reduce(
     XlaOp(stablehlo.all_reduce, f32[2])
     """
     with checking("all_reduce", operand=operand, replica_groups=replica_groups) as rule:
-        xs = _arrays(rule, operand)
-        return _all_reduce(rule, operand, xs, computation, replica_groups, channel_id, use_global_device_ids)
+        xs = arrays_of(rule, "operand", operand)
+        return _all_reduce(
+            *(rule, operand, xs, computation, replica_groups),
+            *(channel_id, use_global_device_ids, shape_with_layout),
+        )
 
 
 def _all_reduce(
@@ -116,12 +136,16 @@ def _all_reduce(
     replica_groups: Groups,
     channel_id: int | None = None,
     use_global_device_ids: bool = False,
+    shape_with_layout: Shape | None = None,
 ) -> XlaOp:
-    groups = _groups(rule, "C1", "C3", replica_groups)
+    groups = checked_groups(rule, "C1", "C3", replica_groups)
     _check_global(rule, "C4", channel_id, use_global_device_ids)
     body = _reducer(rule, "C5", xs, computation)
-    attributes = {**_group_attributes(xs[0], groups, channel_id), **_global(xs[0], use_global_device_ids)}
     shapes = [x.shape.with_element_type(body.result_shape.element_type) for x in xs]
+    made = shapes[0] if _is_one(operand) else Shape.tuple(shapes)
+    if shape_with_layout is not None:
+        rule("", rule.shape("shape_with_layout", shape_with_layout) == made, f"shape_with_layout must be {made}")
+    attributes = {**group_attributes(xs[0], groups, channel_id), **_global(xs[0], use_global_device_ids)}
     return _emit("stablehlo.all_reduce", operand, xs, shapes, attributes, [body])
 
 
@@ -138,7 +162,7 @@ def cross_replica_sum(operand: Operands, replica_groups: Groups = ()) -> XlaOp:
     XlaOp(stablehlo.all_reduce, f32[2])
     """
     with checking("cross_replica_sum", operand=operand) as rule:
-        xs = _arrays(rule, operand)
+        xs = arrays_of(rule, "operand", operand)
         for x in xs:
             rule("", x.shape.element_type.kind in NUMBER, f"operand must be of numbers, not {x.shape.element_type}")
         return _all_reduce(rule, operand, xs, elementwise.add, replica_groups)
@@ -146,26 +170,30 @@ def cross_replica_sum(operand: Operands, replica_groups: Groups = ()) -> XlaOp:
 
 @operation("stablehlo.all_to_all")
 def all_to_all(
-    operand: Operands,
+    operand: XlaOp,
     split_dimension: int,
     concat_dimension: int,
     split_count: int,
     replica_groups: Groups = (),
     channel_id: int | None = None,
+    *,
+    layout: Sequence[int] | None = None,
 ) -> XlaOp:
     """Each device splits its operand, sends block i to device i of its group, and joins the blocks that it gets.
 
     Args:
-        operand: an array, or several as a tuple or a sequence.
+        operand: an array; `sx.all_to_all_tuple` sends arrays that are apart already.
         split_dimension: the dimension along which it is split.
         concat_dimension: the one along which the blocks are joined.
         split_count: the number of blocks, and of devices in a group.
         replica_groups: the groups, of replicas, which give the order of the blocks.
         channel_id: with one above 0 the groups are of partitions.
+        layout: as for `all_gather`.
 
     Raises:
-        ShapeError: (C1), (C3) no such dimension; (C2) a size that `split_count` does not divide; (C4) a count below 1;
-            (C5) a device twice; (C7) numbers that are not 0 to N - 1; (C8) groups of another size than `split_count`.
+        ShapeError: a tuple; (C1), (C3) no such dimension; (C2) a size that `split_count` does not divide; (C4) a
+            count below 1; (C5) a device twice; (C7) numbers that are not 0 to N - 1; (C8) groups of another size than
+            `split_count`.
 
     Source: `AllToAll` of XLA's operation semantics; StableHLO `all_to_all`.
 
@@ -174,19 +202,20 @@ def all_to_all(
     XlaOp(stablehlo.all_to_all, f32[16,4])
     """
     with checking("all_to_all", operand=operand) as rule:
-        xs = _arrays(rule, operand)
+        x = rule.op("operand", operand)
+        rule("", x.shape.is_array, f"operand must be an array, not {x.shape}", "sx.all_to_all_tuple(operands)")
         split = rule.integer("split_dimension", split_dimension)
         joined = rule.integer("concat_dimension", concat_dimension)
         count = rule.integer("split_count", split_count)
         rule.operands.update(split_dimension=split, concat_dimension=joined, split_count=count)
         rule("C4", count > 0, "split_count must be positive")
-        for x in xs:
-            rule("C1", 0 <= split < x.shape.rank, f"split_dimension: {split} is no dimension of {x.shape}")
-            rule("C3", 0 <= joined < x.shape.rank, f"concat_dimension: {joined} is no dimension of {x.shape}")
-            size = x.shape.dimensions[split]
-            rule("C2", size % count == 0, f"dimension {split} of size {size} can't be split into {count} equal blocks")
-        _check_channel(rule, channel_id)
-        groups = _groups(rule, "C5", "C7", replica_groups)
+        rule("C1", 0 <= split < x.shape.rank, f"split_dimension: {split} is no dimension of {x.shape}")
+        rule("C3", 0 <= joined < x.shape.rank, f"concat_dimension: {joined} is no dimension of {x.shape}")
+        size = x.shape.dimensions[split]
+        rule("C2", size % count == 0, f"dimension {split} of size {size} can't be split into {count} equal blocks")
+        check_layout(rule, layout, x.shape)
+        check_channel(rule, channel_id)
+        groups = checked_groups(rule, "C5", "C7", replica_groups)
         fits = all(len(group) == count for group in groups)
         rule("C8", fits, f"each of replica_groups must have split_count, {count}, members")
     # StableHLO's verifier divides by the size of a group, also where there is none.
@@ -195,20 +224,23 @@ def all_to_all(
         "split_dimension": split,
         "concat_dimension": joined,
         "split_count": count,
-        **_group_attributes(xs[0], groups, channel_id),
+        **group_attributes(x, groups, channel_id),
     }
-    shapes = [_scaled(_scaled(x.shape, split, 1, count), joined, count, 1) for x in xs]
-    return _emit("stablehlo.all_to_all", operand, xs, shapes, attributes)
+    shape = _scaled(_scaled(x.shape, split, 1, count), joined, count, 1)
+    return x.builder.emit("stablehlo.all_to_all", [x], shape, attributes)
 
 
 @operation("stablehlo.collective_broadcast")
-def collective_broadcast(operand: XlaOp, replica_groups: Groups, channel_id: int | None = None) -> XlaOp:
+def collective_broadcast(operand: Operands, replica_groups: Groups, channel_id: int | None = None) -> XlaOp:
     """The operand of the first device of each group, on all devices of the group; zeros on those of no group.
 
     Args:
-        operand: an array.
+        operand: an array, or several as a tuple or a sequence; each is an operation of its own.
         replica_groups: the groups, of replicas.
         channel_id: with one above 0 the groups are of partitions.
+
+    Returns:
+        As many arrays as there are operands.
 
     Raises:
         ShapeError: (C1) a device twice; (C2) a negative number.
@@ -220,11 +252,12 @@ def collective_broadcast(operand: XlaOp, replica_groups: Groups, channel_id: int
     XlaOp(stablehlo.collective_broadcast, f32[2])
     """
     with checking("collective_broadcast", operand=operand, replica_groups=replica_groups) as rule:
-        x = rule.op("operand", operand)
-        rule.arrays(operand=x)
-        _check_channel(rule, channel_id)
-        groups = _groups(rule, "C1", "C2", replica_groups, all_devices=False)
-    return x.builder.emit("stablehlo.collective_broadcast", [x], x.shape, _group_attributes(x, groups, channel_id))
+        xs = arrays_of(rule, "operand", operand)
+        check_channel(rule, channel_id)
+        groups = checked_groups(rule, "C1", "C2", replica_groups, all_devices=False)
+    attributes = group_attributes(xs[0], groups, channel_id)
+    made = [x.builder.emit("stablehlo.collective_broadcast", [x], x.shape, attributes) for x in xs]
+    return made[0] if _is_one(operand) else as_tuple(made)
 
 
 @operation("stablehlo.collective_permute")
@@ -247,9 +280,14 @@ def collective_permute(operand: XlaOp, source_target_pairs: Pairs, channel_id: i
     """
     with checking("collective_permute", operand=operand, source_target_pairs=source_target_pairs) as rule:
         x = rule.op("operand", operand)
-        rule.arrays(operand=x)
-        _check_channel(rule, channel_id)
+        rule("", x.shape.is_array, f"operand must be an array, not {x.shape}", "sx.multi_collective_permute(operands)")
+        check_channel(rule, channel_id)
         pairs = checked_pairs(rule, source_target_pairs)
+    return permuted(x, pairs, channel_id)
+
+
+def permuted(x: XlaOp, pairs: Sequence[Sequence[int]], channel_id: int | None) -> XlaOp:
+    """`collective_permute` whose rules are kept."""
     attributes = {PAIRS: table_attribute(pairs, 2, x.builder.context), **_channel(x, channel_id)}
     return x.builder.emit("stablehlo.collective_permute", [x], x.shape, attributes)
 
@@ -263,8 +301,12 @@ def reduce_scatter(
     replica_groups: Groups = (),
     channel_id: int | None = None,
     use_global_device_ids: bool = False,
+    *,
+    layout: Sequence[int] | None = None,
 ) -> XlaOp:
     """`all_reduce`, of whose result each device of a group gets one block along a dimension: device i the i-th.
+
+    An array of size 0 along that dimension is not exchanged: StableHLO has no such operation, and the result is known.
 
     Args:
         operand: an array, or several as a tuple or a sequence; each by itself.
@@ -274,6 +316,7 @@ def reduce_scatter(
         replica_groups: the groups, of replicas, which give the order of the blocks.
         channel_id: with one above 0 all partitions of a group's replicas take part.
         use_global_device_ids: the numbers in the groups count replicas and partitions through.
+        layout: as for `all_gather`.
 
     Raises:
         ShapeError: (C1) a size that the group's size does not divide, or groups of another size than `shard_count`;
@@ -287,29 +330,32 @@ def reduce_scatter(
     XlaOp(stablehlo.reduce_scatter, f32[1])
     """
     with checking("reduce_scatter", operand=operand, scatter_dimension=scatter_dimension) as rule:
-        xs = _arrays(rule, operand)
+        xs = arrays_of(rule, "operand", operand)
         place, count = rule.integer("scatter_dimension", scatter_dimension), rule.integer("shard_count", shard_count)
         rule.operands.update(shard_count=count)
         rule("C1", count > 0, "shard_count must be positive")
         for x in xs:
             rule("C2", 0 <= place < x.shape.rank, f"scatter_dimension: {place} is no dimension of {x.shape}")
             size = x.shape.dimensions[place]
-            rule("", size > 0, f"dimension {place} must not have size 0: StableHLO refuses that")
+            check_layout(rule, layout, x.shape)
             rule("C1", size % count == 0, f"dimension {place} of size {size} can't be split into {count} equal blocks")
-        groups = _groups(rule, "C3", "C5", replica_groups)
+        groups = checked_groups(rule, "C3", "C5", replica_groups)
         _check_global(rule, "C6", channel_id, use_global_device_ids)
         _check_count(rule, "C1", groups, count, channel_id, use_global_device_ids)
         bodies = [_reducer(rule, "C7", [x], computation) for x in xs]
     attributes = {
         "scatter_dimension": place,
-        **_group_attributes(xs[0], groups, channel_id),
+        **group_attributes(xs[0], groups, channel_id),
         **_global(xs[0], use_global_device_ids),
     }
     made = []
     for x, body in zip(xs, bodies):
         shape = _scaled(x.shape, place, 1, count).with_element_type(body.result_shape.element_type)
-        made.append(x.builder.emit("stablehlo.reduce_scatter", [x], shape, attributes, [body]))
-    return made[0] if _is_one(operand) else _tuple(made)
+        if x.shape.dimensions[place]:
+            made.append(x.builder.emit("stablehlo.reduce_scatter", [x], shape, attributes, [body]))
+        else:
+            made.append(_empty(x.builder, shape))
+    return made[0] if _is_one(operand) else as_tuple(made)
 
 
 # ---- what they share -------------------------------------------------------------------------------------------------
@@ -319,21 +365,36 @@ def _is_one(operand: Operands) -> bool:
     return isinstance(operand, XlaOp) and operand.shape.is_array
 
 
-def _tuple(ops: Sequence[XlaOp]) -> XlaOp:
+def as_tuple(ops: Sequence[XlaOp], name: str = "") -> XlaOp:
+    """The ops as a tuple under the name of the operation that made them, by default the first one's."""
     values = (value for op in ops for value in op.values)
-    return ops[0].builder.wrap(Shape.tuple(op.shape for op in ops), (*values,), ops[0].name)
+    return ops[0].builder.wrap(Shape.tuple(op.shape for op in ops), (*values,), name or ops[0].name)
 
 
-def _arrays(rule: Rules, operand: Operands) -> list[XlaOp]:
+def arrays_of(rule: Rules, name: str, operand: Operands) -> list[XlaOp]:
     """The arrays of an operand, which may be one, a tuple of some, or a sequence."""
-    given = rule.sequence("operand", operand)
+    given = rule.sequence(name, operand)
     if len(given) == 1 and given[0].shape.is_tuple:
         given = list(given[0])
     rule("", bool(given), "there must be an operand")
     rule.one_builder(given)
     for x in given:
-        rule("", x.shape.is_array, f"operand must be an array or a tuple of arrays, not {x.shape}")
+        rule("", x.shape.is_array, f"{name} must be an array or a tuple of arrays, not {x.shape}")
     return given
+
+
+def _has_empty(xs: Sequence[XlaOp], place: int) -> bool:
+    return any(not x.shape.dimensions[place] for x in xs)
+
+
+def _one_by_one(operand: Operands, xs: Sequence[XlaOp], place: int, make: Callable[[XlaOp], XlaOp]) -> XlaOp:
+    """Each array by itself; those that are empty along a dimension, which stay so, are not exchanged."""
+    made = [make(x) if x.shape.dimensions[place] else _empty(x.builder, x.shape) for x in xs]
+    return made[0] if _is_one(operand) else as_tuple(made)
+
+
+def _empty(builder: XlaBuilder, shape: Shape) -> XlaOp:
+    return builder.constant(np.zeros(shape.dimensions, shape.element_type.dtype))
 
 
 def _emit(
@@ -367,7 +428,7 @@ def _reducer(rule: Rules, number: str, xs: Sequence[XlaOp], given: Computation) 
     return body
 
 
-def _groups(
+def checked_groups(
     rule: Rules, unique: str, in_range: str, given: Groups, *, all_devices: bool = True
 ) -> list[tuple[int, ...]]:
     """The groups; together they have each of N devices once, or, without `all_devices`, some."""
@@ -382,13 +443,21 @@ def _groups(
     return groups
 
 
-def _check_channel(rule: Rules, channel_id: int | None) -> None:
+def check_layout(rule: Rules, layout: Sequence[int] | None, shape: Shape) -> None:
+    """A layout names each dimension of the array once."""
+    if layout is not None:
+        order = rule.integers("layout", layout)
+        rule("", sorted(order) == list(range(shape.rank)), f"layout must name each dimension of {shape} once")
+
+
+def check_channel(rule: Rules, channel_id: int | None) -> None:
+    """A channel's number, where there is one."""
     if channel_id is not None:
         channel_number(rule, "channel_id", channel_id)
 
 
 def _check_global(rule: Rules, number: str, channel_id: int | None, use_global_device_ids: bool) -> None:
-    _check_channel(rule, channel_id)
+    check_channel(rule, channel_id)
     rule.truth("use_global_device_ids", use_global_device_ids)
     holds = not use_global_device_ids or (channel_id is not None and channel_id > 0)
     rule(number, holds, "use_global_device_ids needs a channel_id above 0")
@@ -411,7 +480,8 @@ def _check_count(
         rule(number, fits, f"each of replica_groups must have shard_count, {count}, members")
 
 
-def _group_attributes(x: XlaOp, groups: Sequence[Sequence[int]], channel_id: int | None) -> dict[str, Any]:
+def group_attributes(x: XlaOp, groups: Sequence[Sequence[int]], channel_id: int | None) -> dict[str, Any]:
+    """The groups, and the channel where there is one, as they stand in an operation."""
     width = max((len(group) for group in groups), default=0)
     padded = [[*group, *[-1] * (width - len(group))] for group in groups]
     return {"replica_groups": table_attribute(padded, width, x.builder.context), **_channel(x, channel_id)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import jaxlib.mlir.ir as ir
 
@@ -15,6 +15,9 @@ from stablexla.dialects.shapes import Shape
 from stablexla.interop.nesting import DEEPEST, too_deep
 from stablexla.op import XlaOp
 from stablexla.ops.registry import operation
+
+if TYPE_CHECKING:
+    from stablexla.builder import XlaBuilder
 
 
 @operation("stablehlo.while")
@@ -231,6 +234,8 @@ def composite_call(
 ) -> XlaOp:
     """An operation made of others, under a name for which a target may have something better.
 
+    Where there are no inputs, `b.composite_call((), name, ...)` says in which builder.
+
     Args:
         inputs: its operands.
         name: with a namespace, as "my.gelu".
@@ -249,18 +254,33 @@ def composite_call(
     """
     with checking("composite_call", inputs=inputs, name=name) as rule:
         ops = rule.sequence("inputs", inputs)
-        rule("", bool(ops), "there must be an input")
+        rule("", bool(ops), "without inputs there is no builder", "b.composite_call((), name, ...)")
         rule.one_builder(ops)
+    return composite_in(ops[0].builder, ops, name, composite_attributes, decomposition, version)
+
+
+def composite_in(
+    builder: XlaBuilder,
+    inputs: Operands,
+    name: str,
+    composite_attributes: str | Mapping[str, object] | None,
+    decomposition: Computation | None,
+    version: int,
+) -> XlaOp:
+    """`composite_call` in a builder that is known."""
+    with checking("composite_call", inputs=inputs, name=name) as rule:
+        ops = rule.sequence("inputs", inputs)
+        for number, op in enumerate(ops):
+            rule("", op.builder is builder, f"inputs[{number}] belongs to the builder {op.builder.name!r}")
         spelled = re.fullmatch(r"[A-Za-z]\w*(\.[\w$]+)+", rule.text("name", name, "C1")) is not None
         rule("C1", spelled, f"the name {told(name)} must have a namespace", '"my.name"')
         number = rule.integer("version", version, bits=32)
-        builder = ops[0].builder
         if decomposition is None:
             rule.broken("", "a decomposition must be given")
         meaning = builder.computation(rule, "decomposition", decomposition, [op.shape for op in ops])
         fits = meaning.parameter_shapes == tuple(op.shape for op in ops)
         rule("C3", fits, f"decomposition {meaning!r} must take the inputs")
-        attributes = _composite_attributes(rule, composite_attributes, ops[0])
+        attributes = _composite_attributes(rule, composite_attributes, builder)
     return builder.emit(
         "stablehlo.composite",
         ops,
@@ -274,15 +294,15 @@ def composite_call(
     )
 
 
-def _composite_attributes(rule: Rules, given: str | Mapping[str, object] | None, like: XlaOp) -> ir.Attribute:
+def _composite_attributes(rule: Rules, given: str | Mapping[str, object] | None, builder: XlaBuilder) -> ir.Attribute:
     if not isinstance(given, str):
-        return rule.attributes("composite_attributes", {} if given is None else given, like.builder)
+        return rule.attributes("composite_attributes", {} if given is None else given, builder)
     text = rule.text("composite_attributes", given)
     # MLIR's parser ends the process for these.
     rule("", bool(text), "composite_attributes must not be an empty text", '"{}"')
     rule("", too_deep(text) is None, f"composite_attributes have brackets nested more than {DEEPEST} deep")
     try:
-        parsed = ir.Attribute.parse(text, like.builder.context)
+        parsed = ir.Attribute.parse(text, builder.context)
     except ir.MLIRError as error:
         rule.broken("", f"composite_attributes {told(given)} do not parse: {error}", '"{axis = 1 : i64}"')
     rule("", isinstance(parsed, ir.DictAttr), f"composite_attributes must be a dictionary, not {told(given)}")

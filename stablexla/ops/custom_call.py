@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import TYPE_CHECKING
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.builder import XlaBuilder
 from stablexla.checking import Operands, Rules, checking
+from stablexla.computation import CALLED, XlaComputation
 from stablexla.dialects.arguments import told
+from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.registry import operation
+
+if TYPE_CHECKING:
+    from stablexla.builder import XlaBuilder
 
 API_VERSIONS = (
     "API_VERSION_UNSPECIFIED",
@@ -21,6 +29,15 @@ API_VERSIONS = (
     "API_VERSION_TYPED_FFI",
 )
 
+#: A leaf in nested tuples: the number of an element, or the numbers on the way to it from the outermost tuple on.
+Path = int | Sequence[int]
+#: Pairs of a leaf of the result and one of the arguments.
+Aliasing = Sequence[tuple[Path, Path]]
+#: A shape, or XLA's text of one that says how its arrays lie in memory: "f32[2,3]{0,1}", the fastest dimension first.
+ShapeWithLayout = Shape | str
+
+_ARRAY = re.compile(r"[a-z]\w*\[[^\]]*\](?:\{([^}]*)\})?|\btoken\b")
+
 
 @operation("stablehlo.custom_call")
 def custom_call(
@@ -29,7 +46,7 @@ def custom_call(
     shape: Shape,
     opaque: str | Mapping[str, object] = "",
     has_side_effect: bool = False,
-    output_operand_aliasing: Sequence[tuple[int, int]] = (),
+    output_operand_aliasing: Aliasing = (),
     *,
     api_version: str = "API_VERSION_ORIGINAL",
 ) -> XlaOp:
@@ -39,17 +56,20 @@ def custom_call(
 
     Args:
         target_name: the function's name.
-        args: its arguments: arrays, or tokens, which it does not get.
-        shape: of the result: an array's, or a tuple's.
+        args: its arguments: arrays, tuples, or tokens, which it does not get. A Python function gets a tuple of arrays
+            and tuples for a tuple; a C function the address of a list of addresses; a handler of the typed interface
+            the arrays from left to right.
+        shape: of the result: an array's, or a tuple's, which may hold tuples.
         opaque: a text that a Python function gets as `opaque=`; for API_VERSION_TYPED_FFI a mapping of plain values,
             which it gets by their names.
         has_side_effect: it is called also when nobody uses its result, and in order with others like it. Without, the
             function must compute the same from the same arguments, and may be called more or less often.
         output_operand_aliasing: pairs (result, argument): the result holds the argument's elements when it is called.
+            Each is a number, or inside of tuples the numbers that lead to an array: `((1, 0), 2)`.
         api_version: how it is called, by XLA's name; C functions know API_VERSION_ORIGINAL.
 
     Raises:
-        ShapeError: a tuple among the arguments, a tuple in a tuple as the result; an alias of another type.
+        ShapeError: arguments of different builders; an alias of another type, or of what is no array.
 
     Source: `CustomCall` of XLA's operation semantics; StableHLO `custom_call`.
 
@@ -58,46 +78,214 @@ def custom_call(
     >>> sx.custom_call("myfunc", (x, y), sx.f32[3, 3])
     XlaOp(stablehlo.custom_call, f32[3,3])
     """
-    with checking("custom_call", target_name=target_name, args=args, shape=shape) as rule:
+    call = CustomCall(target_name, opaque, has_side_effect, output_operand_aliasing, api_version)
+    return call.emit(_builder_of("custom_call", args, shape), "custom_call", args, shape)
+
+
+@operation("stablehlo.custom_call")
+def custom_call_with_layout(
+    target_name: str,
+    args: Operands,
+    shape_with_layout: ShapeWithLayout,
+    operand_shapes_with_layout: Sequence[ShapeWithLayout],
+    opaque: str | Mapping[str, object] = "",
+    has_side_effect: bool = False,
+    output_operand_aliasing: Aliasing = (),
+    *,
+    api_version: str = "API_VERSION_ORIGINAL",
+) -> XlaOp:
+    """`custom_call` of a function that asks for its arrays in certain layouts, and gives them so.
+
+    A layout is in XLA's text of a shape: "f32[2,3]{0,1}" says that dimension 0 is the fastest. Without one, and in a
+    `Shape`, an array is row-major. Python functions get and give the same arrays in any layout.
+
+    Args:
+        shape_with_layout: of the result.
+        operand_shapes_with_layout: of each argument; they must be the arguments' shapes.
+
+    Raises:
+        ShapeError: a text that is no shape, a layout that does not name each dimension once, the shape of another
+            argument; as `custom_call`.
+
+    Source: `CustomCallWithLayout` of XLA's builder; StableHLO `custom_call`.
+
+    >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2, 3])
+    >>> sx.custom_call_with_layout("column_major", x, "f32[2]", ["f32[2,3]{0,1}"])
+    XlaOp(stablehlo.custom_call, f32[2])
+    """
+    call = CustomCall(target_name, opaque, has_side_effect, output_operand_aliasing, api_version)
+    call.operand_shapes_with_layout = operand_shapes_with_layout
+    name = "custom_call_with_layout"
+    return call.emit(_builder_of(name, args, shape_with_layout), name, args, shape_with_layout)
+
+
+@operation("stablehlo.custom_call")
+def custom_call_with_computation(
+    target_name: str,
+    args: Operands,
+    computation: XlaComputation,
+    shape: Shape,
+    opaque: str | Mapping[str, object] = "",
+    has_side_effect: bool = False,
+    output_operand_aliasing: Aliasing = (),
+    *,
+    api_version: str = "API_VERSION_ORIGINAL",
+) -> XlaOp:
+    """`custom_call` that applies a computation, which stays a function of the module.
+
+    It is for targets that read it when they are compiled, such as "ApproxTopK", whose comparison it is. A function that
+    a user has registered does not get it.
+
+    Args:
+        computation: of any parameters and result.
+
+    Raises:
+        ShapeError: no computation; as `custom_call`.
+
+    Source: `CustomCallWithComputation` of XLA's builder; StableHLO `custom_call` (`called_computations`).
+
+    >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[4])
+    >>> c = sx.XlaBuilder("larger")
+    >>> larger = c.build(c.parameter(0, sx.f32[()]) > c.parameter(1, sx.f32[()]))
+    >>> sx.custom_call_with_computation("mysort", x, larger, sx.f32[4])
+    XlaOp(stablehlo.custom_call, f32[4])
+    """
+    call = CustomCall(target_name, opaque, has_side_effect, output_operand_aliasing, api_version)
+    call.computation = computation
+    name = "custom_call_with_computation"
+    return call.emit(_builder_of(name, args, shape), name, args, shape)
+
+
+@operation("stablehlo.custom_call")
+def custom_call_with_computation_and_layouts(
+    target_name: str,
+    args: Operands,
+    computation: XlaComputation,
+    shape_with_layout: ShapeWithLayout,
+    operand_shapes_with_layout: Sequence[ShapeWithLayout],
+    opaque: str | Mapping[str, object] = "",
+    has_side_effect: bool = False,
+    output_operand_aliasing: Aliasing = (),
+    *,
+    api_version: str = "API_VERSION_ORIGINAL",
+) -> XlaOp:
+    """`custom_call` with a computation, as in `custom_call_with_computation`, and layouts: `custom_call_with_layout`.
+
+    Raises:
+        ShapeError: as those.
+
+    Source: `CustomCallWithComputationAndLayouts` of XLA's builder; StableHLO `custom_call`.
+
+    >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[4, 2])
+    >>> c = sx.XlaBuilder("larger")
+    >>> larger = c.build(c.parameter(0, sx.f32[()]) > c.parameter(1, sx.f32[()]))
+    >>> sx.custom_call_with_computation_and_layouts("mysort", x, larger, "f32[4,2]{0,1}", ["f32[4,2]{0,1}"])
+    XlaOp(stablehlo.custom_call, f32[4,2])
+    """
+    call = CustomCall(target_name, opaque, has_side_effect, output_operand_aliasing, api_version)
+    call.computation, call.operand_shapes_with_layout = computation, operand_shapes_with_layout
+    name = "custom_call_with_computation_and_layouts"
+    return call.emit(_builder_of(name, args, shape_with_layout), name, args, shape_with_layout)
+
+
+def _builder_of(name: str, args: Operands, shape: object) -> XlaBuilder:
+    with checking(name, args=args, shape=shape) as rule:
         ops = rule.sequence("args", args)
         rule("", bool(ops), "without arguments there is no builder", "b.custom_call(target_name, (), shape)")
         rule.one_builder(ops)
-    return call_in(
-        ops[0].builder, target_name, ops, shape, opaque, has_side_effect, output_operand_aliasing, api_version
-    )
+    return ops[0].builder
 
 
-def call_in(
-    builder: XlaBuilder,
-    target_name: str,
-    args: Operands,
-    shape: Shape,
-    opaque: str | Mapping[str, object],
-    has_side_effect: bool,
-    output_operand_aliasing: Sequence[tuple[int, int]],
-    api_version: str,
-) -> XlaOp:
-    """`custom_call` in a builder that is known."""
-    with checking("custom_call", target_name=target_name, args=args, shape=shape) as rule:
-        rule("", rule.text("target_name", target_name) != "", "target_name must not be empty")
-        ops = rule.sequence("args", args)
-        for number, op in enumerate(ops):
-            rule("", op.builder is builder, f"args[{number}] belongs to the builder {op.builder.name!r}")
-            rule("", not op.shape.is_tuple, f"args[{number}] must be an array or a token, not a tuple")
-        shape = rule.shape("shape", shape)
-        flat = not any(part.is_tuple for part in shape.tuple_shapes)
-        rule("", flat, "shape must be that of an array, or of a tuple of arrays")
-        rule.word("", "api_version", api_version, API_VERSIONS)
-        attributes = {
-            "call_target_name": target_name,
-            "has_side_effect": rule.truth("has_side_effect", has_side_effect),
-            "api_version": builder.i32(API_VERSIONS.index(api_version)),
-            **_opaque(rule, builder, opaque, typed=api_version == API_VERSIONS[-1]),
-            **_aliasing(rule, builder, ops, shape, output_operand_aliasing),
-        }
-        if len(shape.tuple_shapes) == 1:
-            attributes["stablexla.tuple"] = ir.UnitAttr.get(builder.context)
-    return builder.emit("stablehlo.custom_call", ops, shape, attributes)
+@dataclass
+class CustomCall:
+    """What is said of a call beside its arguments and the shape of its result."""
+
+    target_name: str
+    opaque: str | Mapping[str, object]
+    has_side_effect: bool
+    output_operand_aliasing: Aliasing
+    api_version: str
+    computation: XlaComputation | None = None
+    operand_shapes_with_layout: Sequence[ShapeWithLayout] | None = None
+
+    def emit(self, builder: XlaBuilder, operation: str, args: Operands, shape: ShapeWithLayout) -> XlaOp:
+        """The call, checked, as an operation of a builder."""
+        with checking(operation, target_name=self.target_name, args=args, shape=shape) as rule:
+            rule("", rule.text("target_name", self.target_name) != "", "target_name must not be empty")
+            ops = rule.sequence("args", args)
+            for number, op in enumerate(ops):
+                rule("", op.builder is builder, f"args[{number}] belongs to the builder {op.builder.name!r}")
+            layouts, result = self._layouts(rule, builder, ops, shape)
+            rule.word("", "api_version", self.api_version, API_VERSIONS)
+            attributes = {
+                "call_target_name": self.target_name,
+                "has_side_effect": rule.truth("has_side_effect", self.has_side_effect),
+                "api_version": builder.i32(API_VERSIONS.index(self.api_version)),
+                **_opaque(rule, builder, self.opaque, typed=self.api_version == API_VERSIONS[-1]),
+                **_aliasing(rule, builder, ops, result, self.output_operand_aliasing),
+                **_tuples(ops, result),
+                **layouts,
+                **self._called(rule, builder),
+            }
+        return builder.emit("stablehlo.custom_call", ops, result, attributes)
+
+    def _layouts(
+        self, rule: Rules, builder: XlaBuilder, ops: Sequence[XlaOp], shape: ShapeWithLayout
+    ) -> tuple[dict[str, ir.Attribute], Shape]:
+        """The layouts of arguments and results, where the call has any, and the shape of the result."""
+        if self.operand_shapes_with_layout is None:
+            return {}, rule.shape("shape", shape)
+        given = self.operand_shapes_with_layout
+        several = isinstance(given, Iterable) and not isinstance(given, (str, Shape))
+        rule("", several, "operand_shapes_with_layout must be a sequence of shapes", '["f32[2,3]{0,1}"]')
+        read = [_with_layout(rule, f"operand_shapes_with_layout[{i}]", each) for i, each in enumerate(given)]
+        taken = [known for known, _ in read]
+        fits = taken == [op.shape for op in ops]
+        rule("", fits, "operand_shapes_with_layout must be the shapes of the arguments")
+        result, orders = _with_layout(rule, "shape_with_layout", shape)
+        sides = {"operand_layouts": [order for _, each in read for order in each], "result_layouts": orders}
+        return {name: _layouts_attribute(builder, each) for name, each in sides.items()}, result
+
+    def _called(self, rule: Rules, builder: XlaBuilder) -> dict[str, ir.Attribute]:
+        if self.computation is None and "computation" not in rule.operation:
+            return {}
+        given = isinstance(self.computation, XlaComputation)
+        rule("", given, "computation must be an XlaComputation", "sx.XlaBuilder(name).build(root)")
+        assert self.computation is not None
+        name = ir.FlatSymbolRefAttr.get(builder.add_function(self.computation), builder.context)
+        return {CALLED: ir.ArrayAttr.get([name], builder.context)}
+
+
+def _tuples(ops: Sequence[XlaOp], shape: Shape) -> dict[str, str]:
+    """The shapes of arguments and result, where the arrays that stand in the module do not say them."""
+    found = {}
+    if any(op.shape.is_tuple for op in ops):
+        found["stablexla.arguments"] = str(Shape.tuple(op.shape for op in ops))
+    if len(shape.tuple_shapes) == 1 or any(part.is_tuple for part in shape.tuple_shapes):
+        found["stablexla.result"] = str(shape)
+    return found
+
+
+def _with_layout(rule: Rules, name: str, given: object) -> tuple[Shape, list[tuple[int, ...]]]:
+    """A shape, and for each leaf its dimensions from the fastest on."""
+    rule("", isinstance(given, (str, Shape)), f"{name} must be a Shape or XLA's text of one", '"f32[2,3]{0,1}"')
+    try:
+        shape = given if isinstance(given, Shape) else Shape.parse(str(given))
+    except ShapeError as error:
+        rule.broken("", f"{name}: {error.summary}", error.hint)
+    orders = []
+    for leaf, found in zip(shape.leaves, _ARRAY.finditer(str(given)), strict=True):
+        text = (found[1] or "").replace(" ", "")
+        order = tuple(text.split(",")) if text else tuple(map(str, range(leaf.rank)))[::-1]
+        once = sorted(order) == sorted(map(str, range(leaf.rank)))
+        rule("", once, f"{name}: a layout must name each dimension of {leaf} once, and say no more")
+        orders.append(tuple(map(int, order)))
+    return shape, orders
+
+
+def _layouts_attribute(builder: XlaBuilder, orders: Sequence[Sequence[int]]) -> ir.Attribute:
+    each = [f"dense<{list(order) or ''}> : tensor<{len(order)}xindex>" for order in orders]
+    return ir.Attribute.parse(f"[{', '.join(each)}]", builder.context)
 
 
 def _opaque(
@@ -113,22 +301,39 @@ def _opaque(
 
 
 def _aliasing(
-    rule: Rules, builder: XlaBuilder, args: Sequence[XlaOp], shape: Shape, pairs: Sequence[tuple[int, int]]
+    rule: Rules, builder: XlaBuilder, args: Sequence[XlaOp], shape: Shape, pairs: Aliasing
 ) -> dict[str, ir.Attribute]:
     """StableHLO's way of saying it, in which only a tuple's results have a number."""
     aliases = []
-    rows = rule.rows("output_operand_aliasing", pairs)
-    rule("", all(len(row) == 2 for row in rows), "output_operand_aliasing must be pairs (result, argument)")
-    for result, argument in rows:
-        known = 0 <= result < len(shape.leaves) and 0 <= argument < len(args)
-        rule("", known, f"output_operand_aliasing: there is no pair of result {result} and argument {argument}")
-        given, wanted = args[argument].shape, shape.leaves[result]
-        rule("", given == wanted, f"output_operand_aliasing: argument {argument} is {given}, result {result} {wanted}")
-        places = str(result) if len(shape.leaves) > 1 else ""
+    given = Shape.tuple(arg.shape for arg in args)
+    for result, argument in _pairs(rule, pairs):
+        # The only array of a result that is no tuple has the number 0.
+        there = shape.leaf_at(result) if shape.is_tuple else {(): 0, (0,): 0}.get(result)
+        from_ = given.leaf_at(argument)
+        if there is None or from_ is None:
+            said = [each[0] if len(each) == 1 else each for each in (result, argument)]
+            rule.broken("", f"output_operand_aliasing: there is no pair of result {said[0]} and argument {said[1]}")
+        taken, wanted = given.leaves[from_], shape.leaves[there]
+        rule("", taken == wanted, f"output_operand_aliasing: argument {from_} is {taken}, result {there} {wanted}")
+        places = str(there) if len(shape.leaves) > 1 else ""
         aliases.append(
-            f"#stablehlo.output_operand_alias<output_tuple_indices = [{places}], operand_index = {argument}, "
+            f"#stablehlo.output_operand_alias<output_tuple_indices = [{places}], operand_index = {from_}, "
             "operand_tuple_indices = []>"
         )
     if not aliases:
         return {}
     return {"output_operand_aliases": ir.Attribute.parse(f"[{', '.join(aliases)}]", builder.context)}
+
+
+def _pairs(rule: Rules, pairs: Aliasing) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Both leaves of each pair by the numbers that lead to them."""
+    try:
+        return [(_path(result), _path(argument)) for result, argument in pairs]
+    except (TypeError, ValueError):
+        rule.broken(
+            "", f"output_operand_aliasing must be pairs of numbers or sequences of numbers, not {pairs!r}", "[(0, 0)]"
+        )
+
+
+def _path(given: Path) -> tuple[int, ...]:
+    return tuple(map(index, given)) if isinstance(given, Sequence) else (index(given),)

@@ -7,11 +7,13 @@ of what the host has to do; the module has the list of these.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import mlir.ir as ir
 from mlir.dialects import arith, func, llvm
 
 from stablexla.dialects.custom_calls import C_FUNCTION
+from stablexla.dialects.shapes import Shape
 from stablexla.lowering.host import HOST
 from stablexla.lowering.kernels import CONFIG
 from stablexla.targets.cpu.emitters import emitter
@@ -29,12 +31,12 @@ def emit_host(kernel: Kernel, target: CpuTarget) -> Emitted:
     """One work item, so that it runs on the thread that called the program."""
     made, arguments = kernel.declare()
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
-        inputs, outputs = table_of(arguments.inputs), table_of(arguments.results)
         if kernel.config["call"] == "c":
-            if not kernel.config["tuple"]:
-                outputs = pointer_to(arguments.results[0])
-            _call(kernel, C_FUNCTION + kernel.config["target"], [outputs, inputs])
+            sides = (("result", arguments.results), ("arguments", arguments.inputs))
+            addresses = [_address(Shape.parse(kernel.config[key]).nested(buffers)) for key, buffers in sides]
+            _call(kernel, C_FUNCTION + kernel.config["target"], addresses)
         else:
+            inputs, outputs = table_of(arguments.inputs), table_of(arguments.results)
             number = arith.ConstantOp(ir.IntegerType.get_signless(64), _number(kernel)).result
             _call(kernel, CALL_HOST, [number, outputs, inputs])
         func.ReturnOp([])
@@ -47,14 +49,19 @@ def _call(kernel: Kernel, name: str, arguments: Sequence[ir.Value]) -> None:
     func.CallOp([], callee, list(arguments))
 
 
-def table_of(buffers: Sequence[ir.Value]) -> ir.Value:
-    """The address of a list of the buffers' addresses, on the stack."""
+def _address(value: Any) -> ir.Value:
+    """The address of a buffer, or of a list of addresses where a tuple has one of buffers and tuples."""
+    return table_of(value) if isinstance(value, tuple) else pointer_to(value)
+
+
+def table_of(buffers: Sequence[Any]) -> ir.Value:
+    """The address of a list of the buffers' addresses, on the stack; those of tuples are again such lists."""
     pointer = pointer_type()
     count = arith.ConstantOp(ir.IntegerType.get_signless(64), max(1, len(buffers))).result
     table = llvm.alloca(pointer, count, pointer)
     for i, buffer in enumerate(buffers):
         slot = llvm.getelementptr(pointer, table, [], [i], pointer, None)
-        llvm.store(pointer_to(buffer), slot)
+        llvm.store(_address(buffer), slot)
     return table
 
 

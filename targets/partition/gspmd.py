@@ -14,7 +14,7 @@ from jaxlib.mlir.dialects import sdy
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.operations import erase
 from stablexla.targets.meshes import call_target
-from stablexla.targets.partition.annotations import shape_of
+from stablexla.targets.partition.annotations import SHARDING, shape_of
 from stablexla.targets.partition.axes import Axis, Sharding, coordinates_of, fitting, primes, split_axis, whole
 
 KEY = "mhlo.sharding"
@@ -22,6 +22,7 @@ BEFORE = "stablexla.before"
 """On the way into a region of parts: how the array lies that they are parts of."""
 FULL_TO_SHARD, SHARD_TO_FULL = "SPMDFullToShardShape", "SPMDShardToFullShape"
 MESH = "gspmd"
+_EACH = re.compile(r"\{[^{}]*\}")
 _TILES = re.compile(r"devices=\[([\d,]*)\](?:<=\[([\d,]*)\](?:T\(([\d,]*)\))?|([\d,]+))?")
 
 
@@ -75,7 +76,7 @@ def _order(tiles: re.Match[str], sizes: Sequence[int]) -> list[int]:
 
 
 def as_shardy(module: hlo_ir.Module, devices: int) -> None:
-    """Writes what stands in texts on parameters, results and constraints as attributes of Shardy, for one mesh.
+    """Writes what stands in texts on parameters, results, operations and constraints as Shardy's, for one mesh.
 
     Its axes have prime sizes. What cannot be said with them is left out, and lies whole then.
     """
@@ -94,13 +95,15 @@ def as_shardy(module: hlo_ir.Module, devices: int) -> None:
         notes: list[Any] = []
 
         def note(op: Any) -> hlo_ir.WalkResult:
-            if op.name == "stablehlo.custom_call" and KEY in op.attributes:
+            if KEY in op.attributes:
                 notes.append(op.operation)
             return hlo_ir.WalkResult.ADVANCE
 
         module.operation.walk(note)
         for op in notes:
-            if call_target(op) == "Sharding":
+            if op.name != "stablehlo.custom_call":
+                _annotate_results(op, known, devices)
+            elif call_target(op) == "Sharding":
                 _constrain(op, known, devices)
 
 
@@ -128,6 +131,18 @@ def _annotate(function: Any, known: dict[Axis, str], devices: int) -> None:
                 named["sdy.sharding"] = _attribute(text, each.shape, known, devices)
             rows.append(hlo_ir.DictAttr.get(named))
         function.attributes[key] = hlo_ir.ArrayAttr.get(rows)
+
+
+def _annotate_results(op: Any, known: dict[Axis, str], devices: int) -> None:
+    """What the text on an operation says of each of its results: of one, or "{{...}, {...}}" of several."""
+    text = str(hlo_ir.StringAttr(op.attributes[KEY]).value)
+    each = _EACH.findall(text[1:-1]) if text.startswith("{{") else [text] * len(op.results)
+    shapes = [shape_of(r.type) for r in op.results]
+    told = [_TILES.search(t) is not None or "replicated" in t for t in each]
+    if not shapes or None in shapes or len(each) != len(shapes) or not all(told):
+        return
+    values = [_attribute(t, shape or (), known, devices) for t, shape in zip(each, shapes, strict=True)]
+    op.attributes[SHARDING] = sdy.TensorShardingPerValueAttr.get(values)
 
 
 def _constrain(op: Any, known: dict[Axis, str], devices: int) -> None:

@@ -5,7 +5,7 @@ The native runtime calls a handler with two tuples of arrays: what is given, rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -111,7 +111,11 @@ class Host:
         function = find_custom_call(call["target"]).function
         if function is None:
             raise CompileError(f"custom_call: {call['target']!r} has become a C function since it was lowered")
-        return _calling(function, _keywords(call), f"custom call {call['target']!r}", outputs)
+        place = f"custom call {call['target']!r}"
+        given, made = (Shape.parse(call[key]) for key in ("arguments", "result"))
+        if any(part.is_tuple for part in (*given.tuple_shapes, *made.tuple_shapes)):
+            function = partial(_on_tuples, function, given, made, place)
+        return _calling(function, _keywords(call), place, outputs)
 
     def _ffi(self, call: Call, outputs: list[ArraySpec]) -> Any:
         """A handler of XLA's foreign function interface, which the runtime calls without Python."""
@@ -204,6 +208,29 @@ def _calling(function: Callable[..., Any], keywords: dict[str, Any], place: str,
             np.copyto(target, fit_at(result, spec, f"{which} of {place}"))
 
     return call
+
+
+def _on_tuples(
+    function: Callable[..., Any], given: Shape, result: Shape, place: str, *arrays: Any, **keywords: Any
+) -> tuple[Any, ...]:
+    """Calls a function that takes and gives tuples of tuples, on arrays and for arrays."""
+    return tuple(_leaves(function(*given.nested(arrays), **keywords), result, f"the result of {place}"))
+
+
+def _leaves(value: Any, shape: Shape, which: str) -> Iterator[Any]:
+    """The arrays in what a function returned, from left to right."""
+    if not shape.is_tuple:
+        yield value
+        return
+    count = len(shape.tuple_shapes)
+    if not isinstance(value, (tuple, list)) or len(value) != count:
+        raise ExecutionError(f"{which} must be a tuple of {count}, {shape}, but it is {_told(value)}")
+    for number, (part, inner) in enumerate(zip(value, shape.tuple_shapes, strict=True)):
+        yield from _leaves(part, inner, f"element {number} of {which}")
+
+
+def _told(value: object) -> str:
+    return f"a tuple of {len(value)}" if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
 
 
 def _keywords(call: Call) -> dict[str, Any]:

@@ -165,6 +165,40 @@ def all_to_all(
     return _complete(results)
 
 
+def all_to_all_tuple(
+    grid: Grid, operands: Sequence[Values], groups: Groups = (), channel_id: int = 0
+) -> list[list[np.ndarray]]:
+    """XLA's AllToAllTuple: operand i goes to the i-th of the group, where it is the result of the sender's place."""
+    results = [_nothing(grid) for _ in operands]
+    for group in exchange_groups(grid, groups, channel_id):
+        for i, sender in enumerate(group):
+            for j, receiver in enumerate(group):
+                results[i][grid.number(receiver)] = operands[j][grid.number(sender)]
+    return [_complete(r) for r in results]
+
+
+def ragged_all_to_all(
+    grid: Grid,
+    operand: Values,
+    output: Values,
+    input_offsets: Values,
+    send_sizes: Values,
+    output_offsets: Values,
+    groups: Groups = (),
+    channel_id: int = 0,
+) -> list[np.ndarray]:
+    """As the documentation of jax.lax.ragged_all_to_all says it: pieces one after another, from each sender."""
+    results = [x.copy() for x in output]
+    for group in exchange_groups(grid, groups, channel_id):
+        for sender in map(grid.number, group):
+            each = len(send_sizes[sender]) // len(group)
+            for i, size in enumerate(map(int, send_sizes[sender])):
+                begin, place = int(input_offsets[sender][i]), int(output_offsets[sender][i])
+                target = results[grid.number(group[i // each])]
+                target[place : place + size] = operand[sender][begin : begin + size]
+    return results
+
+
 def collective_permute(grid: Grid, operand: Values, pairs: Groups, channel_id: int = 0) -> list[np.ndarray]:
     """Section collective_permute: zeros for who receives nothing."""
     results = [np.zeros_like(x) for x in operand]

@@ -134,6 +134,19 @@ def _messages(b: sx.XlaBuilder, x: sx.XlaOp) -> list[sx.XlaOp]:
     return [first, second]
 
 
+def _pieces(b: sx.XlaBuilder, x: sx.XlaOp) -> list[sx.XlaOp]:
+    """Exchanges of arrays that are apart, and of pieces whose sizes differ by the device."""
+    number = sx.convert_element_type(b.replica_id(), "s32")
+    begins, sizes = sx.broadcast(number, (4,)), b.constant([2, 0, 2, 1])
+    places = sx.broadcast(number * 2, (4,))
+    output = sx.concatenate([x, x], 0) * 0.5
+    return [
+        *sx.all_to_all_tuple([x, x + 1.0, x * 2.0, -x], [(2, 0, 3, 1)]),
+        *sx.multi_collective_permute([x, x > 0.0], [(0, 3), (3, 1)]),
+        sx.ragged_all_to_all(x, begins, sizes, output, places, sizes),
+    ]
+
+
 PROGRAMS = {
     program.name: program
     for program in (
@@ -144,6 +157,7 @@ PROGRAMS = {
         Program("uneven", 6, 1, sx.f32[3, 5], _uneven),
         Program("large", 4, 1, sx.f32[LARGE], _large),
         Program("loop", 4, 1, sx.f32[5], _loop),
+        Program("pieces", 4, 1, sx.f32[5, 3], _pieces),
         Program("messages", 4, 1, sx.f32[7], _messages),
     )
 }

@@ -162,6 +162,44 @@ def all_to_all(w: Writer) -> None:
     )
 
 
+def ragged_all_to_all(w: Writer) -> None:
+    """Pieces of random sizes. Each device writes into rows of its own of every output, so that none overlap."""
+    channel, among = _exchange(w)
+    rows = _rows(w, among, equal=True)
+    groups = model.exchange_groups(w.grid, rows, channel)
+    x = w.pick(lambda v: len(v.shape) > 0 and 0 < size_of(v) < 500)
+    if x is None or not w.together([[w.grid.number(p) for p in group] for group in groups]) or not w.ours():
+        return
+    count, room = len(rows[0]), x.shape[0]
+    sizes = [w.random.randint(0, room) for _ in range(count)]
+    begins = [w.random.randint(0, room - n) for n in sizes]
+    out = (among * room, *x.shape[1:])
+    kind = f"tensor<{count}xi32>"
+    n, m = w.number("partition" if channel else "replica"), w.constant(room, (), "i32")
+    scaled = w.local(f"stablehlo.multiply {n.name}, {m.name} : tensor<i32>", [n, m], (), "i32", np.multiply)
+    text = f"stablehlo.broadcast_in_dim {scaled.name}, dims = [] : (tensor<i32>) -> {kind}"
+    place = w.local(text, [scaled], (count,), "i32", lambda a: np.full(count, a))
+    begin, size, target = w.name(), w.name(), w.constant(1, out, x.element)
+    w.line(f"{begin} = stablehlo.constant dense<{begins}> : {kind}")
+    w.line(f"{size} = stablehlo.constant dense<{sizes}> : {kind}")
+    config = f"replica_groups = {_groups_text(rows)}" + (f", channel_id = {channel} : i64" if channel else "")
+    types = ", ".join([x.type, target.type, *[kind] * 4])
+    text = (
+        f"stablehlo.custom_call @ragged_all_to_all({x.name}, {target.name}, {begin}, {size}, {place.name}, {size}) "
+        f"{{api_version = 4 : i32, backend_config = {{{config}}}}} : ({types}) -> {target.type}"
+    )
+
+    def function(given: list[np.ndarray]) -> list[np.ndarray]:
+        numbers = [(p if channel else r) * room for r, p in w.grid.processes]
+        every = [np.array(values) for values in (begins, sizes)]
+        places = [np.full(count, n) for n in numbers]
+        ones = [np.ones(out, a.dtype) for a in given]
+        same = [[v] * w.grid.size for v in every]
+        return model.ragged_all_to_all(w.grid, given, ones, same[0], same[1], places, rows, channel)
+
+    w.joint(text, [x], out, x.element, function)
+
+
 def _pairs(w: Writer, among: int) -> list[list[int]]:
     count = w.random.randint(0, among)
     targets = w.random.sample(range(among), count)

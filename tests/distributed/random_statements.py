@@ -14,6 +14,7 @@ from tests.distributed.random_collectives import (
     collective_broadcast,
     collective_permute,
     message,
+    ragged_all_to_all,
     reduce_scatter,
 )
 from tests.distributed.random_writer import Dims, Program, Step, Value, Writer, evaluate, keep, size_of, tensor
@@ -217,6 +218,7 @@ def _rounds(
 STATEMENTS: dict[Callable[[Writer], None], float] = {
     binary: 4, choose: 1, scale_by_number: 3, transpose: 1, reshape: 2, total: 1, matmul: 1,
     all_gather: 2, all_reduce: 3, reduce_scatter: 2, all_to_all: 2, collective_permute: 2, collective_broadcast: 0.5,
+    ragged_all_to_all: 0.5,
     message: 0.7, branch: 1, loop: 1,
 }  # fmt: skip
 

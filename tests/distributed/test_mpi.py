@@ -15,7 +15,7 @@ from tests.distributed.mpi_programs import PROGRAMS, TYPES
 
 pytestmark = needs_mpi
 
-FOUR = [f"every_{name}" for name in TYPES] + ["modes", "partitions", "large", "loop", "messages"]
+FOUR = [f"every_{name}" for name in TYPES] + ["modes", "partitions", "pieces", "large", "loop", "messages"]
 SPREAD = [(2, ["pair"]), (4, FOUR), (2, FOUR), (3, ["uneven"])]
 
 

@@ -166,13 +166,13 @@ def test_several_operands() -> None:
 
     def program(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp, z: sx.XlaOp) -> list[sx.XlaOp]:
         made = [sx.all_reduce(sx.tuple((x, y)), sx.add), sx.all_gather(sx.tuple((x, z)), 0, 2)]
-        made += [sx.all_to_all(sx.tuple((x, y, z)), 0, 1, 2), sx.reduce_scatter(sx.tuple((x, y)), sx.add, 0, 2)]
+        made += [sx.reduce_scatter(sx.tuple((x, y)), sx.add, 0, 2), sx.multi_collective_permute((x, z), ((1, 0),))]
         return [part for parts in made for part in parts]
 
     expected = [model.all_reduce(grid, a, np.add) for a in (x, y)]
     expected += [model.all_gather(grid, a, 0) for a in (x, z)]
-    expected += [model.all_to_all(grid, a, 0, 1, 2) for a in (x, y, z)]
     expected += [model.reduce_scatter(grid, a, np.add, 0) for a in (x, y)]
+    expected += [model.collective_permute(grid, a, ((1, 0),)) for a in (x, z)]
     run(program, grid, x, y, z, expected=expected, against=[])
 
 

@@ -35,6 +35,9 @@ SAME: dict[str, Make] = {
     "collective_permute": lambda b, x: sx.collective_permute(x, ((0, 0),)),
     "reduce_scatter": lambda b, x: sx.reduce_scatter(x, sx.max, 0, 1, ALONE),
     "reduce_scatter of all": lambda b, x: sx.reduce_scatter(x, sx.max, 1, 1),
+    "multi_collective_permute": lambda b, x: sx.multi_collective_permute((x,), ((0, 0),)),
+    "all_to_all_tuple": lambda b, x: sx.all_to_all_tuple((x,), ALONE),
+    "all_to_all_tuple of all": lambda b, x: sx.all_to_all_tuple((x,), layout=(0, 1)),
 }
 
 
@@ -89,11 +92,38 @@ def test_several_operands() -> None:
 
     def program(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp) -> list[sx.XlaOp]:
         pair = sx.tuple((x, y))
-        made = [sx.all_reduce((x, y), sx.add), sx.all_gather(pair, 0, 1), sx.all_to_all(pair, 0, 0, 1)]
+        made = [sx.all_reduce((x, y), sx.add), sx.all_gather(pair, 0, 1), sx.collective_broadcast(pair, ALONE)]
+        made.append(sx.multi_collective_permute(pair, ((0, 0),)))
         return [part for both in (*made, sx.reduce_scatter(pair, sx.add, 0, 1)) for part in both]
 
-    # XLA:CPU wants as many operands as `split_count`, here 1, and so cannot be asked.
-    run(program, x, y, against=[], expected=[x, y] * 4)
+    # XLA:CPU has no collective_broadcast.
+    run(program, x, y, against=[], expected=[x, y] * 5)
+
+
+@pytest.mark.parametrize("name", ["f32", "bf16", "s4", "pred", "c64"])
+def test_along_a_dimension_of_size_0(name: str) -> None:
+    """StableHLO refuses both; there is nothing to exchange."""
+    x, y = sample(name, 0).reshape(3, 0, 2), sample(name, 6).reshape(3, 2, 1)
+
+    def program(b: sx.XlaBuilder, x: sx.XlaOp, y: sx.XlaOp) -> list[sx.XlaOp]:
+        first = lambda a, c: a  # noqa: E731
+        made = [sx.all_gather(x, 1, 1), sx.reduce_scatter(x, first, 1, 1)]
+        both = [sx.all_gather((x, y), 1, 1), sx.reduce_scatter((x, y), first, 1, 1)]
+        return [*made, *(part for pair in both for part in pair)]
+
+    run(program, x, y, against=[], expected=[x, x, x, y, x, y])
+
+
+def test_ragged_all_to_all() -> None:
+    """Of one device: pieces move within its own array. The rows that nothing is sent to stay."""
+    x, y = np.arange(8, dtype=np.float32).reshape(4, 2), -np.ones((6, 2), np.float32)
+    begins, sizes, places = (np.array(v, np.int64) for v in ([2, 0, 3], [2, 1, 0], [1, 5, 0]))
+    wanted = y.copy()
+    wanted[1:3], wanted[5] = x[2:4], x[0]
+    run(
+        lambda b, x, y, begins, sizes, places: sx.ragged_all_to_all(x, begins, sizes, y, places, sizes),
+        x, y, begins, sizes, places, against=[], expected=[wanted],
+    )  # fmt: skip
 
 
 def test_collective_broadcast() -> None:
@@ -135,6 +165,7 @@ def test_text_of_older_and_newer_operations() -> None:
         (lambda b, x: sx.all_to_all(x, 0, 1, 2), "replica_groups names device 1"),
         (lambda b, x: sx.collective_permute(x, ((0, 1), (1, 0))), "source_target_pairs names device 1"),
         (lambda b, x: sx.collective_broadcast(x, ((1, 0),)), "replica_groups names device 1"),
+        (lambda b, x: sx.all_to_all_tuple((x, x)), "replica_groups names device 1"),
     ],
 )
 def test_programs_for_several_devices_are_refused_on_one(make: Make, message: str) -> None:

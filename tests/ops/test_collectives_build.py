@@ -107,8 +107,15 @@ class TestForms:
         assert shape_of(lambda x: sx.reduce_scatter(x, _widening(), 0, 4), X) == "f64[1,16]"
 
     def test_dimensions_of_size_0(self):
-        for make in (lambda x: sx.all_gather(x, 0, 1), lambda x: sx.reduce_scatter(x, sx.add, 0, 1)):
-            assert "dimension 0 must not have size 0" in str(refused("", make, sx.f32[0, 3]))
+        """StableHLO has no such gathers and scatters: nothing is emitted but their results, and the rules hold."""
+        for make in (lambda x: sx.all_gather(x, 0, 2), lambda x: sx.reduce_scatter(x, sx.add, 0, 2)):
+            text = str(build(make, sx.f32[0, 3]))
+            assert "all_gather" not in text
+            assert "reduce_scatter" not in text
+            assert "dense<> : tensor<0x3xf32>" in text
+        refused("C6", lambda x: sx.all_gather(x, 0, 3, ((0, 1),)), sx.f32[0, 3])
+        refused("C3", lambda x: sx.reduce_scatter(x, sx.add, 0, 2, TWICE), sx.f32[0, 3])
+        assert shape_of(lambda x: sx.all_gather((x, x), 0, 2), sx.f32[0, 3]) == "(f32[0,3], f32[0,3])"
         assert shape_of(lambda x: sx.all_to_all(x, 0, 1, 2), sx.f32[0, 3]) == "f32[0,6]"
 
     def test_operands(self):
@@ -187,13 +194,121 @@ class TestAllToAll:
     def test_all_to_all_c8(self):
         refused("C8", lambda x: sx.all_to_all(x, 0, 0, 4, ((0, 1),)), X)
 
+    def test_of_a_tuple(self):
+        """XLA's AllToAll takes an array; its AllToAllTuple means something else than StableHLO's variadic form."""
+        for make in (lambda x: sx.all_to_all(sx.tuple((x, x)), 0, 0, 2), lambda x: sx.all_to_all((x, x), 0, 0, 2)):
+            refused("", make, X)
+        assert "all_to_all_tuple" in str(refused("", lambda x: sx.all_to_all(sx.tuple((x, x)), 0, 0, 2), X))
+
+
+class TestAllToAllTuple:
+    def test_shapes(self):
+        assert shape_of(lambda x: sx.all_to_all_tuple((x, x + 1)), X) == "(f32[4,16], f32[4,16])"
+        refused("", lambda x: sx.all_to_all_tuple((x, sx.slice_in_dim(x, 0, 2, 1, 0))), X)
+        refused("", lambda x: sx.all_to_all_tuple((x, sx.convert_element_type(x, "f64"))), X)
+        refused("", lambda x: sx.all_to_all_tuple(()), X)
+        refused("", lambda x: sx.all_to_all_tuple(((x, x),)), X)
+
+    def test_all_to_all_tuple_c5(self):
+        refused("C5", lambda x: sx.all_to_all_tuple((x, x), TWICE), X)
+
+    def test_all_to_all_tuple_c7(self):
+        refused("C7", lambda x: sx.all_to_all_tuple((x, x), TOO_FAR), X)
+
+    def test_all_to_all_tuple_c8(self):
+        refused("C8", lambda x: sx.all_to_all_tuple((x, x), ((0, 1, 2),)), X)
+
+
+class TestRaggedAllToAll:
+    I = sx.s32[2]  # noqa: E741
+
+    def make(self, *shapes, groups=(), channel=None):
+        order = lambda x, y, *v: sx.ragged_all_to_all(x, v[0], v[1], y, *v[2:], groups, channel)  # noqa: E731
+        return order, shapes
+
+    def test_text(self):
+        order, shapes = self.make(sx.f32[3, 5], sx.f32[7, 5], *[self.I] * 4, groups=((1, 0),), channel=3)
+        made = build(order, *shapes)
+        assert str(made.result_shape) == "f32[7,5]"
+        config = "backend_config = {channel_id = 3 : i64, replica_groups = dense<[[1, 0]]> : tensor<1x2xi64>}"
+        assert config in str(made)
+
+    @pytest.mark.parametrize(
+        ("shapes", "groups", "message"),
+        [
+            ((sx.f32[()], sx.f32[3], I, I, I, I), (), "must be arrays of rank 1 or more"),
+            ((sx.f32[3], sx.f64[3], I, I, I, I), (), "must have one element type"),
+            ((sx.f32[3, 2], sx.f32[3, 3], I, I, I, I), (), "the same dimensions but the first"),
+            ((sx.f32[3], sx.f32[3], I, sx.s32[3], I, I), (), "send_sizes must be like input_offsets"),
+            ((sx.f32[3], sx.f32[3], I, I, sx.f32[2], I), (), "output_offsets must be a vector of integers"),
+            ((sx.f32[3], sx.f32[3], I, I, I, sx.s32[2, 1]), (), "recv_sizes must be a vector of integers"),
+            ((sx.f32[3], sx.f32[3], *[sx.s32[0]] * 4), (), "a piece for each device"),
+            ((sx.f32[3], sx.f32[3], *[sx.s32[3]] * 4), ((0, 1),), "can't be shared evenly"),
+            ((sx.f32[3], sx.f32[3], I, I, I, I), ((0, 1), (2,)), "must have one size"),
+        ],
+    )
+    def test_refusals(self, shapes, groups, message):
+        order, shapes = self.make(*shapes, groups=groups)
+        assert message in str(refused("", order, *shapes))
+
+    def test_ragged_all_to_all_c5_and_c7(self):
+        for rule, groups in (("C5", TWICE), ("C7", TOO_FAR)):
+            order, shapes = self.make(sx.f32[3], sx.f32[3], *[self.I] * 4, groups=groups)
+            refused(rule, order, *shapes)
+
+
+class TestLayouts:
+    """XLA forces the result's layout; here it is checked, and the text is the same."""
+
+    def test_they_say_nothing(self):
+        forms = [
+            (lambda x, **k: sx.all_gather(x, 0, 2, **k), {"layout": (0, 1)}),
+            (lambda x, **k: sx.all_reduce(x, sx.add, **k), {"shape_with_layout": X}),
+            (lambda x, **k: sx.reduce_scatter(x, sx.add, 0, 2, **k), {"layout": [1, 0]}),
+            (lambda x, **k: sx.all_to_all(x, 0, 0, 2, **k), {"layout": (0, 1)}),
+            (lambda x, **k: sx.all_to_all_tuple((x, x), **k), {"layout": (0, 1)}),
+        ]
+        for make, given in forms:
+            assert str(build(lambda x, m=make: m(x), X)) == str(build(lambda x, m=make, g=given: m(x, **g), X))
+
+    @pytest.mark.parametrize("layout", [(0,), (0, 0), (1, 2), 5, "01"])
+    def test_wrong_ones(self, layout):
+        refused("", lambda x: sx.all_gather(x, 0, 2, layout=layout), X)
+        refused("", lambda x: sx.reduce_scatter(x, sx.add, 0, 2, layout=layout), X)
+        refused("", lambda x: sx.all_to_all(x, 0, 0, 2, layout=layout), X)
+        refused("", lambda x: sx.all_to_all_tuple((x, x), layout=layout), X)
+
+    def test_wrong_shapes(self):
+        refused("", lambda x: sx.all_reduce(x, sx.add, shape_with_layout=sx.f32[16, 4]), X)
+        refused("", lambda x: sx.all_reduce((x, x), sx.add, shape_with_layout=X), X)
+
 
 class TestCollectiveBroadcast:
+    def test_of_several(self):
+        made = build(lambda x: sx.collective_broadcast((x, x > 0), ((1, 0),)), X)
+        assert str(made.result_shape) == "(f32[4,16], pred[4,16])"
+        assert str(made).count("collective_broadcast") == 2
+
     def test_collective_broadcast_c1(self):
         refused("C1", lambda x: sx.collective_broadcast(x, TWICE), X)
 
     def test_collective_broadcast_c2(self):
         refused("C2", lambda x: sx.collective_broadcast(x, NEGATIVE), X)
+
+
+class TestMultiCollectivePermute:
+    def test_of_several(self):
+        made = build(lambda x: sx.multi_collective_permute((x, x > 0), ((1, 0),)), X)
+        assert str(made.result_shape) == "(f32[4,16], pred[4,16])"
+        assert str(made).count("collective_permute") == 2
+        assert "multi_collective_permute" in str(refused("", lambda x: sx.collective_permute(sx.tuple((x, x)), ()), X))
+
+    @pytest.mark.parametrize(
+        ("rule", "pairs"),
+        [("C1", ((0, 1, 2),)), ("C2", ((0, 1), (0, 2))), ("C3", ((0, 1), (2, 1))), ("C4", ((0, -1),))],
+    )
+    def test_multi_collective_permute_c1_to_c4(self, rule, pairs):
+        refused(rule, lambda x: sx.multi_collective_permute((x, x), pairs), X)
 
 
 class TestCollectivePermute:

@@ -199,6 +199,18 @@ class TestCompositeCall:
         make = lambda x: list(sx.composite_call(x, "my.pair", None, lambda a: (a + 1, a > 0)))  # noqa: E731
         assert evaluate(make, np.int32(7)) == [8, True]
 
+    def test_without_inputs(self):
+        c = sx.XlaBuilder("seven")
+        seven = c.build(c.constant(7))
+        b = sx.XlaBuilder("test")
+        made = b.build(b.composite_call((), "my.seven", {"n": 7}, seven) + 1)
+        assert 'stablehlo.composite "my.seven"' in str(made)
+        assert sx.compile(made)() == 8
+        missing = lambda x: sx.composite_call((), "my.seven", None, seven)  # noqa: E731
+        assert "b.composite_call((), name, ...)" in str(refused("", missing, sx.f32[2]))
+        other = lambda x: sx.XlaBuilder("other").composite_call(x, "my.neg", None, sx.neg)  # noqa: E731
+        assert "inputs[0] belongs to the builder 'test'" in str(refused("", other, sx.f32[2]))
+
     @pytest.mark.parametrize("name", ["swish", "", ".swish", "my.", "1my.swish", None, "my swish.x"])
     def test_composite_call_c1(self, name):
         refused("C1", lambda x: sx.composite_call(x, name, None, swish), sx.f32[2])

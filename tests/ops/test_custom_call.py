@@ -284,6 +284,135 @@ def test_notes_to_partitioners_do_nothing() -> None:
     assert_same(run(X4), X4)
 
 
+# ---- tuples, layouts, computations -----------------------------------------------------------------------------------
+
+NESTED = sx.Shape.parse("(f32[4], (s32[], (f32[2,2])))")
+
+
+def test_python_functions_take_and_give_tuples_of_tuples() -> None:
+    seen = []
+
+    def mix(given: Any, x: np.ndarray) -> Any:
+        first, (count, (square,)) = given
+        seen.append((first.shape, count.shape, square.shape))
+        return first + x, [count + 1, (square * 2,)]
+
+    sx.register_custom_call("mix", mix)
+    arguments = (X4, (np.int32(3), (np.ones((2, 2), np.float32),)))
+    run = executable(lambda p, x: sx.custom_call("mix", (p, x), NESTED), NESTED, sx.f32[4])
+    first, (count, (square,)) = run(arguments, X4)
+    assert_same(first, X4 * 2)
+    assert count == 4
+    assert_same(square, np.full((2, 2), 2, np.float32))
+    assert seen == [((4,), (), (2, 2))]
+
+
+def test_c_functions_get_lists_of_addresses_for_tuples() -> None:
+    """Of the arguments' tuples and of the result's, each again a list in the one around it."""
+
+    @TARGET
+    def mix(out: Any, operands: Any) -> None:
+        lists = ctypes.POINTER(ctypes.c_void_p)
+        given, wanted = ctypes.cast(operands[0], lists), ctypes.cast(out, lists)
+        inner, results = ctypes.cast(given[1], lists), ctypes.cast(wanted[1], lists)
+        square = floats(ctypes.cast(inner[1], lists)[0], 2, 2)
+        floats(wanted[0], 4)[:] = floats(given[0], 4) + floats(operands[1], 4)
+        ctypes.cast(results[0], ctypes.POINTER(ctypes.c_int32))[0] = 7
+        floats(ctypes.cast(results[1], lists)[0], 2, 2)[:] = square * 2
+
+    sx.register_custom_call("mix", mix)
+    arguments = (X4, (np.int32(3), (np.ones((2, 2), np.float32),)))
+    run = executable(lambda p, x: sx.custom_call("mix", (p, x), NESTED), NESTED, sx.f32[4])
+    first, (count, (square,)) = run(arguments, X4)
+    assert_same(first, X4 * 2)
+    assert count == 7
+    assert_same(square, np.full((2, 2), 2, np.float32))
+
+
+def test_aliases_and_tokens_inside_of_tuples() -> None:
+    shape = sx.Shape.parse("(token, (f32[4], (f32[4])))")
+    sx.register_custom_call("second", lambda pair: (((pair[0], (pair[0] + pair[1][0],)),),))
+
+    def program(x: sx.XlaOp, y: sx.XlaOp) -> sx.XlaOp:
+        pair = sx.tuple((x.builder.create_token(), x, sx.tuple((y,))))
+        made = sx.custom_call(
+            "second", (pair,), sx.Shape.tuple((shape,)), output_operand_aliasing=[((0, 1, 0), (0, 1))]
+        )
+        return made[0][1]
+
+    first, (second,) = executable(program, sx.f32[4], sx.f32[4])(X4, X4 + 1)
+    assert_same(first, X4)
+    assert_same(second, X4 * 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda x: x, "the result of custom call 'f' must be a tuple of 2, .*, but it is a ndarray"),
+        (lambda x: (x, x, x), "but it is a tuple of 3"),
+        (lambda x: (x, (x, x)), r"element 1 of the result of custom call 'f' must be a tuple of 1, \(f32\[4\]\)"),
+        (lambda x: (x, (x[:2],)), r"result 1 of custom call 'f' takes float32\[4\]"),
+    ],
+)
+def test_wrong_tuples(made: Callable[[np.ndarray], object], message: str) -> None:
+    sx.register_custom_call("f", made)
+    run = executable(lambda x: sx.custom_call("f", x, sx.Shape.parse("(f32[4], (f32[4]))")), sx.f32[4])
+    with pytest.raises(sx.ExecutionError, match=message):
+        run(X4)
+
+
+def test_layouts_of_the_builder() -> None:
+    """A C function that copies memory: between two layouts it transposes; a Python function sees none of it."""
+
+    @TARGET
+    def copy(out: Any, operands: Any) -> None:
+        floats(out, 6)[:] = floats(operands[0], 6)
+
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for operand, result, wanted in (
+        ("f32[2,3]{0,1}", "f32[3,2]", x.T),
+        ("f32[2,3]{1,0}", "f32[3,2]{0,1}", x.T),
+        ("f32[2,3]{0,1}", "f32[2,3]{0,1}", x),
+        ("f32[2,3]", "f32[3,2]", x.reshape(3, 2)),
+    ):
+        make = lambda x, o=operand, r=result: sx.custom_call_with_layout("copy", x, r, [o])  # noqa: E731
+        sx.register_custom_call("copy", copy)
+        assert_same(executable(make, sx.f32[2, 3])(x), np.ascontiguousarray(wanted))
+        if "3,2" in result:
+            sx.register_custom_call("copy", lambda x: np.ascontiguousarray(x.T))
+            assert_same(executable(make, sx.f32[2, 3])(x), np.ascontiguousarray(x.T))
+
+
+def test_computations_of_the_builder() -> None:
+    """A comparison, which says to the target of that name which elements are best."""
+    x = np.random.default_rng(0).standard_normal((3, 20)).astype(np.float32)
+    shape = sx.Shape.tuple((sx.f32[3, 4], sx.s32[3, 4]))
+    for compare, order in ((sx.gt, np.argsort(-x, 1)), (sx.lt, np.argsort(x, 1))):
+        c = sx.XlaBuilder("compare")
+        a, b, *_ = (c.parameter(i, s) for i, s in enumerate([sx.f32[()], sx.f32[()], sx.s32[()], sx.s32[()]]))
+        larger = c.build(compare(a, b))
+
+        def program(x: sx.XlaOp, larger: sx.XlaComputation = larger) -> sx.XlaOp:
+            worst, zero = x.builder.constant(0.0), x.builder.constant(0)
+            config = {"reduction_dim": 1, "top_k": 4, "recall_target": 0.9}
+            args = (x, x.builder.iota(sx.s32[3, 20], 1), worst, zero)
+            return sx.custom_call_with_computation(
+                "ApproxTopK", args, larger, shape, config, api_version="API_VERSION_TYPED_FFI"
+            )
+
+        values, places = executable(program, sx.f32[3, 20])(x)
+        assert_same(places, order[:, :4].astype(np.int32))
+        assert_same(values, np.take_along_axis(x, order[:, :4], 1))
+
+
+def test_a_registered_function_does_not_get_the_computation() -> None:
+    sx.register_custom_call("twice", lambda x: x * 2)
+    c = sx.XlaBuilder("one")
+    one = c.build(c.constant(1))
+    make = lambda x: sx.custom_call_with_computation_and_layouts("twice", x, one, "f32[4]{0}", ["f32[4]{0}"])  # noqa: E731
+    assert_same(executable(make, sx.f32[4])(X4), X4 * 2)
+
+
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
