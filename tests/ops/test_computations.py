@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.contexts import stablehlo_context
+from stablexla.targets.computations.expand import expand_computations
 from tests.oracles import xla
 from tests.programs import check
 
@@ -134,6 +137,28 @@ def every_operation(function: Work) -> tuple[sx.XlaComputation, list[Any]]:
     ]
     rng = np.random.default_rng(0)
     return b.build(sx.tuple(results)), [rng.integers(-3, 9, s).astype(np.float32) for s in ((4, 3), (5,))]
+
+
+@work
+def moved(c: sx.XlaOp) -> sx.XlaOp:
+    grid = sx.transpose(sx.reshape(sx.pad(sx.broadcast(c, (3,)), c * 2, ((1, 2, 1),)), (2, 4)), (1, 0))
+    return sx.rev(grid - 1, (0, 1))[2, 1] + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "scalars"),
+    [("broadcast_and_index", True), ("iota", True), ("concatenate", True), ("moved", True), ("sort", False)],
+)
+def test_picked_elements_leave_scalars(name: str, scalars: bool) -> None:
+    """A computation that does no more with arrays than to pick elements is one on scalars, and no loop."""
+    b = sx.XlaBuilder("picked")
+    program = b.build(sx.map((b.parameter(0, sx.f32[4]),), WORKS[name]))
+    module = hlo_ir.Module.parse(str(program), stablehlo_context())
+    with module.context:
+        expand_computations(module)
+    assert module.operation.verify()
+    assert ("stablehlo.map" in str(module)) == scalars
+    assert ("stablehlo.while" in str(module)) != scalars
 
 
 # XLA:CPU ends the process on some of them: it runs the same program without the detour.
