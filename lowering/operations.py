@@ -95,7 +95,7 @@ def erase(op: Any) -> None:
         CompileError: an operation elsewhere uses a value of it, or one that is made inside it; it stays.
     """
     op = op.operation
-    for value in _made_by(op):
+    for value in _seen_outside(op):
         for use in value.uses:
             if not _is_inside(use.owner.operation, op):
                 user, place = use.owner.operation.name, str(op.location)
@@ -103,14 +103,17 @@ def erase(op: Any) -> None:
     op.erase()
 
 
-def _made_by(op: Any) -> Iterator[Any]:
-    """The results of an operation, and all values inside it."""
+def _seen_outside(op: Any) -> Iterator[Any]:
+    """The results of an operation, and what is inside it and no function: the verifier keeps others out of those."""
     yield from op.results
     for region in op.regions:
         for block in region.blocks:
             yield from block.arguments
-            for view in block.operations:
-                yield from _made_by(view.operation)
+            for view in block.operations if op.name not in _ISOLATED else ():
+                yield from _seen_outside(view.operation)
+
+
+_ISOLATED = ("func.func", "gpu.func", "gpu.module", "llvm.func")
 
 
 def _is_inside(op: Any, holder: Any) -> bool:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
+import numpy as np
 
-from stablexla.dialects.device_groups import BrokenRule, GroupRules, Groups, grid_of, mode_of, resolve_groups
-from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.device_groups import BrokenRule, Grid, GroupRules, Groups, grid_of, mode_of, resolve_groups
 from stablexla.lowering.bounded_values import emit, tensor
-from stablexla.lowering.context import place_of
 from stablexla.lowering.device_attributes import channel_of, table_of
 from stablexla.lowering.operations import erase
 from stablexla.targets.computations.element_loops import (
@@ -19,29 +19,33 @@ from stablexla.targets.computations.element_loops import (
     add,
     apply,
     arithmetic,
+    below,
     blank,
     converted,
     element,
+    index,
     line,
     loop,
     replaced,
     reshape,
+    where,
 )
 from stablexla.targets.computations.registry import expands
 
 # Who takes part.
 MEMBERS = ("replica_groups", "channel_handle", "use_global_device_ids")
+NO_RULES = GroupRules("", "", "")
 
 
 @expands("stablehlo.all_reduce")
 def all_reduce(op: Any) -> Values | None:
     """The operands of all are gathered, and folded in the group's order."""
-    groups = _groups(op)
-    if groups is None:
+    members = _members(op)
+    if members is None:
         return None
     copies = [op, *(op.clone().operation for _ in op.results[1:])]  # an operand each, with its own computation
     made = [
-        _gathered_and_folded(copy, operand, result, len(groups[0]))
+        _gathered_and_folded(copy, operand, result, members)
         for copy, operand, result in zip(copies, op.operands, op.results, strict=True)
     ]
     for copy in copies[1:]:
@@ -52,11 +56,11 @@ def all_reduce(op: Any) -> Values | None:
 @expands("stablehlo.reduce_scatter")
 def reduce_scatter(op: Any) -> Values | None:
     """All devices have the whole result; a computation that keeps one of two equal elements gives out its blocks."""
-    groups = _groups(op)
-    if groups is None:
+    members = _members(op)
+    if members is None:
         return None
     (operand,), (result,) = op.operands, op.results
-    whole = _gathered_and_folded(op, operand, result, len(groups[0]))
+    whole = _gathered_and_folded(op, operand, result, members)
     attributes = {name: op.attributes[name] for name in op.attributes}
     made = hlo_ir.Operation.create(
         "stablehlo.reduce_scatter", results=[result.type], operands=[whole], attributes=attributes, regions=1
@@ -68,45 +72,116 @@ def reduce_scatter(op: Any) -> Values | None:
     return list(made.results)
 
 
-def _gathered_and_folded(op: Any, operand: Any, result: Any, members: int) -> Any:
+def _gathered_and_folded(op: Any, operand: Any, result: Any, members: _Members) -> Any:
     """An operand's elements of all members, folded by the computation of `op`."""
     x = converted(operand, result.type.element_type)
     shape, size = list(x.type.shape), prod(x.type.shape)
-    attributes = {name: op.attributes[name] for name in MEMBERS if name in op.attributes}
-    attributes["all_gather_dim"] = hlo_ir.IntegerAttr.get(hlo_ir.IntegerType.get_signless(64), 0)
-    rows = emit("stablehlo.all_gather", [reshape(x, [1, *shape])], [tensor(x.type, [members, *shape])], attributes)
-    elements = line(rows)
+    rows = emit(
+        "stablehlo.all_gather",
+        [reshape(x, [1, *shape])],
+        [tensor(x.type, [members.gathered, *shape])],
+        members.attributes(op),
+    )
+    elements, find = line(rows), members.rows()
 
     def turn(number: Any, made: Values) -> Values:
-        def more(member: Any, totals: Values) -> Values:
-            at = add(number, arithmetic("multiply", add(member, 1), size))
-            return apply(op.regions[0], [*totals, element(elements, at)])
+        def at(member: Any) -> Any:
+            row, takes_part = find(member)
+            return element(elements, add(number, arithmetic("multiply", row, size))), takes_part
 
-        (total,) = loop(members - 1, [element(elements, number)], more)
+        def more(step: Any, totals: Values) -> Values:
+            value, takes_part = at(add(step, 1))
+            if takes_part is None:
+                return apply(op.regions[0], [*totals, value])
+            return where(takes_part, lambda: apply(op.regions[0], [*totals, value]), totals)
+
+        (total,) = loop(members.most - 1, [at(index(0))[0]], more)
         return [replaced(made[0], number, total)]
 
     (made,) = loop(size, [blank(x.type)], turn)
     return reshape(made, shape)
 
 
-def _groups(op: Any) -> Groups | None:
-    """The groups as numbers of devices; None where the computation is not applied, or the groups break a rule.
+@dataclass(frozen=True)
+class _Members:
+    """Whose elements each device folds.
 
-    Raises:
-        UnsupportedError: groups of several sizes.
+    Attributes:
+        grid: the devices.
+        groups: of devices that fold together.
+        counted: how many there are of what the operation's table of groups counts.
+        everyone: the groups of all of these.
     """
+
+    grid: Grid
+    groups: Groups
+    counted: int
+    everyone: Groups
+
+    @property
+    def even(self) -> bool:
+        """Whether all groups are of one size, so that no more than their members' elements need be gathered."""
+        return len({len(group) for group in self.groups}) == 1
+
+    @property
+    def most(self) -> int:
+        """The size of the largest group."""
+        return max(map(len, self.groups))
+
+    @property
+    def gathered(self) -> int:
+        """How many devices' elements each one has."""
+        return len((self.groups if self.even else self.everyone)[0])
+
+    def attributes(self, op: Any) -> dict[str, Any]:
+        """The attributes of the operation that gathers."""
+        found = {name: op.attributes[name] for name in MEMBERS if name in op.attributes}
+        if not self.even:
+            found["replica_groups"] = hlo_ir.DenseElementsAttr.get(np.arange(self.counted)[None])
+        return found | {"all_gather_dim": hlo_ir.IntegerAttr.get(hlo_ir.IntegerType.get_signless(64), 0)}
+
+    def rows(self) -> Any:
+        """What gives, for the number of a member, its row among those gathered, and whether there is such a member;
+        None where there always is."""
+        if self.even:
+            return lambda member: (member, None)
+        places = {d: [self._place(m) for m in group] for group in self.groups for d in group}
+        padded = [(places[d] + [0] * self.most)[: self.most] for d in range(self.grid.size)]
+        table, sizes = (_constant(n) for n in (np.ravel(padded), [len(places[d]) for d in range(self.grid.size)]))
+        replica, partition = (converted(_number(name), table.type.element_type) for name in ("replica", "partition"))
+        device = add(arithmetic("multiply", replica, self.grid.partitions), partition)
+        size = element(sizes, device)
+
+        def find(member: Any) -> tuple[Any, Any]:
+            return element(table, add(arithmetic("multiply", device, self.most), member)), below(member, size)
+
+        return find
+
+    def _place(self, device: int) -> int:
+        return next(group.index(device) for group in self.everyone if device in group)
+
+
+def _number(what: str) -> Any:
+    type_ = hlo_ir.RankedTensorType.get([], hlo_ir.IntegerType.get_unsigned(32))
+    return emit(f"stablehlo.{what}_id", [], [type_])
+
+
+def _constant(numbers: Sequence[int]) -> Any:
+    value = hlo_ir.DenseElementsAttr.get(np.asarray(numbers, np.int64))
+    return emit("stablehlo.constant", [], [value.type], {"value": value})
+
+
+def _members(op: Any) -> _Members | None:
+    """Who takes part; None where the computation is not applied, or where the lowering will say what is wrong."""
     module = op
     while module.parent is not None:
         module = module.parent.operation
-    grid, flag = grid_of(module), "use_global_device_ids" in op.attributes
+    grid, mode = grid_of(module), mode_of(channel_of(op.attributes), "use_global_device_ids" in op.attributes)
     try:
         table: Sequence[Sequence[int]] = table_of(op.attributes, "replica_groups")
-        groups = resolve_groups(table, mode_of(channel_of(op.attributes), flag), grid, GroupRules("", "", ""))
-    except (BrokenRule, TypeError, ValueError):  # the lowering says what is wrong
+        groups = resolve_groups(table, mode, grid, NO_RULES)
+    except (BrokenRule, TypeError, ValueError):
         return None
     if grid.size == 1 or all(len(group) == 1 for group in groups):
         return None
-    if len({len(group) for group in groups}) > 1:
-        what = "groups of several sizes whose computation holds arrays"
-        raise UnsupportedError(what + place_of(op.location), operation=op.name)
-    return groups
+    return _Members(grid, groups, mode.limit(grid), resolve_groups([], mode, grid, NO_RULES))

@@ -135,9 +135,10 @@ def where(condition: Any, this: Callable[[], Sequence[Any]], that: Sequence[Any]
     """The values that `this` writes where the condition holds, which is not run elsewhere; else `that`."""
     types = [value.type for value in that]
     made = hlo_ir.Operation.create("stablehlo.if", results=types, operands=[condition], regions=2)
-    for region, values in zip(made.regions, (this, lambda: that), strict=True):
-        with _block(region, []):
-            _return(list(values()))
+    with _block(made.regions[0], []):
+        _return(this())
+    with _block(made.regions[1], []):
+        _return(that)
     return list(made.results)
 
 
@@ -153,7 +154,7 @@ def apply(region: Any, values: Sequence[Any]) -> Values:
     *operations, terminator = (view.operation for view in block.operations)
     for op in operations:
         if point.ref_operation is None:
-            point.block.append(op)  # type: ignore[no-untyped-call]
+            point.block.append(op)
         else:
             op.move_before(point.ref_operation)
     return list(terminator.operands)

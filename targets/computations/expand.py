@@ -15,6 +15,7 @@ from stablexla.dialects.rules import rule_for
 from stablexla.lowering.operations import erase
 from stablexla.targets.computations import collectives, folds, scattering, sorting  # noqa: F401  (they register)
 from stablexla.targets.computations.registry import EXPANSIONS
+from stablexla.targets.computations.scalars import pick_elements
 from stablexla.targets.passes import module_pass
 
 # What is no arithmetic, though it may be on scalars alone.
@@ -30,7 +31,10 @@ def expand_computations(module: hlo_ir.Module) -> None:
     """Inner operations come first: an outer one moves them, or drops them where it never applies its computation."""
     for op in [op for op in _operations(module.operation) if op.name in EXPANSIONS]:
         if rule_for(op) is None and _needs_loops(op):
-            _expand(op)
+            for region in op.regions:
+                pick_elements(region)
+            if _needs_loops(op):
+                _expand(op)
 
 
 def _expand(op: Any) -> None:

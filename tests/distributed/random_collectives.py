@@ -77,11 +77,25 @@ REDUCERS: dict[str, tuple[Callable[..., Any], float]] = {
 
 
 def _region(w: Writer, element: str, name: str) -> str:
+    """A computation of two elements, at times by a detour over arrays."""
     scalar = tensor((), element)
     a, b, c = w.name(), w.name(), w.name()
+    detours = [_detour(w, v, element) if w.chance(0.1) else (v, "") for v in (a, b)]
+    (x, first), (y, second) = detours
     return (
-        f"({{\n^bb0({a}: {scalar}, {b}: {scalar}):\n{c} = stablehlo.{name} {a}, {b} : {scalar}\n"
+        f"({{\n^bb0({a}: {scalar}, {b}: {scalar}):\n{first}{second}{c} = stablehlo.{name} {x}, {y} : {scalar}\n"
         f"stablehlo.return {c} : {scalar}\n}})"
+    )
+
+
+def _detour(w: Writer, value: str, element: str) -> tuple[str, str]:
+    """The name of the same scalar, picked from an array of it, and the operations that make it."""
+    scalar, three, one = (tensor(shape, element) for shape in ((), (3,), (1,)))
+    array, part, made = w.name(), w.name(), w.name()
+    return made, (
+        f"{array} = stablehlo.broadcast_in_dim {value}, dims = [] : ({scalar}) -> {three}\n"
+        f"{part} = stablehlo.slice {array} [1:2] : ({three}) -> {one}\n"
+        f"{made} = stablehlo.reshape {part} : ({one}) -> {scalar}\n"
     )
 
 

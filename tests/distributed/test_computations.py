@@ -18,8 +18,13 @@ def total(a: sx.XlaOp, c: sx.XlaOp) -> sx.XlaOp:
 
 @pytest.mark.parametrize(
     ("grid", "groups", "members"),
-    [(Grid(2, 1), ((0, 1),), (0, 1)), (Grid(4, 1), ((0, 2), (1, 3)), (0, 2)), (Grid(2, 2), ((0, 1),), (0, 2))],
-    ids=["all", "pairs", "replicas of each partition"],
+    [
+        (Grid(2, 1), ((0, 1),), (0, 1)),
+        (Grid(4, 1), ((0, 2), (1, 3)), (0, 2)),
+        (Grid(2, 2), ((0, 1),), (0, 2)),
+        (Grid(4, 1), ((2, 0, 3), (1,)), (0, 2, 3)),
+    ],
+    ids=["all", "pairs", "replicas of each partition", "groups of several sizes"],
 )
 def test_all_reduce(grid: Grid, groups: Any, members: tuple[int, ...]) -> None:
     x = numbered(grid, (2, 3))
@@ -40,13 +45,6 @@ def test_reduce_scatter() -> None:
     results = check(build(lambda b, x: sx.reduce_scatter(x, total, 1, 2), [x[0]]), grid, [[v] for v in x], against=[])
     for device, (found,) in enumerate(results):
         np.testing.assert_array_equal(found, (x[0] + x[1])[:, 2 * device : 2 * device + 2])
-
-
-def test_groups_of_several_sizes() -> None:
-    program = build(lambda b, x: sx.all_reduce(x, total, ((0, 2), (1,))), [np.float32(1)])
-    with pytest.raises(sx.UnsupportedError, match="groups of several sizes whose computation holds arrays") as error:
-        sx.compile(program, num_replicas=3)
-    assert "test_computations.py" in str(error.value)
 
 
 def test_one_device_applies_nothing() -> None:

@@ -10,11 +10,13 @@ import pytest
 
 from tests.fuzz.check import Checker, Plan
 from tests.fuzz.generate import draw
-from tests.fuzz.program import Program
+from tests.fuzz.program import Program, Statement
 from tests.fuzz.shrink import Shrinker
 from tests.fuzz.workers import Failure, Workers
 
 PROGRAMS, BATCH = 100, 10
+# Operations that apply a computation to elements.
+APPLYING = ("map", "reduce", "reduce_window", "scatter", "select_and_scatter", "sort")
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +40,28 @@ def test_equal_numbers_give_equal_programs() -> None:
     assert all(a.tobytes() == b.tobytes() for a, b in zip(first.arguments, second.arguments, strict=True))
 
 
+def _has_arrays(statement: Statement) -> bool:
+    """Whether the computation that an operation applies holds an array."""
+    return "broadcast_in_dim" in statement.operations
+
+
 def test_programs_hold_what_they_should() -> None:
-    """Of every kind something: operations, element types, ranks, arrays without elements, loops in loops."""
+    """Of every kind something: operations, element types, ranks, arrays without elements, computations with arrays."""
     operations: Counter[str] = Counter()
     elements: Counter[str] = Counter()
     ranks: Counter[int] = Counter()
-    sizes = []
+    sizes, holding_arrays = [], Counter[str]()
     for seed in range(200):
         program = draw(seed).program
         sizes.append(program.size)
         operations.update(name for s in program.statements for name in s.operations)
+        holding_arrays.update(s.operation for s in program.statements if s.operation in APPLYING and _has_arrays(s))
         elements.update(v.element for v in program.values.values())
         ranks.update(len(v.shape) for v in program.values.values())
         ranks[-1] += any(0 in v.shape for v in program.values.values())
     assert len(operations) > 60
     assert len(elements) >= 18
+    assert all(holding_arrays[name] for name in APPLYING)
     assert all(ranks[rank] > 20 for rank in (-1, 0, 1, 2, 3, 4, 6))
     assert np.percentile(sizes, 10) >= 5
     assert np.percentile(sizes, 75) <= 80

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.contexts import stablehlo_context
+from stablexla.targets.computations.expand import expand_computations
 from tests.oracles import xla
 from tests.programs import check
 
@@ -136,6 +139,28 @@ def every_operation(function: Work) -> tuple[sx.XlaComputation, list[Any]]:
     return b.build(sx.tuple(results)), [rng.integers(-3, 9, s).astype(np.float32) for s in ((4, 3), (5,))]
 
 
+@work
+def moved(c: sx.XlaOp) -> sx.XlaOp:
+    grid = sx.transpose(sx.reshape(sx.pad(sx.broadcast(c, (3,)), c * 2, ((1, 2, 1),)), (2, 4)), (1, 0))
+    return sx.rev(grid - 1, (0, 1))[2, 1] + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "scalars"),
+    [("broadcast_and_index", True), ("iota", True), ("concatenate", True), ("moved", True), ("sort", False)],
+)
+def test_picked_elements_leave_scalars(name: str, scalars: bool) -> None:
+    """A computation that does no more with arrays than to pick elements is one on scalars, and no loop."""
+    b = sx.XlaBuilder("picked")
+    program = b.build(sx.map((b.parameter(0, sx.f32[4]),), WORKS[name]))
+    module = hlo_ir.Module.parse(str(program), stablehlo_context())
+    with module.context:
+        expand_computations(module)
+    assert module.operation.verify()
+    assert ("stablehlo.map" in str(module)) == scalars
+    assert ("stablehlo.while" in str(module)) != scalars
+
+
 # XLA:CPU ends the process on some of them: it runs the same program without the detour.
 NOT_IN_THE_INTERPRETER = ("triangular_solve", "fourier_transform")
 
@@ -178,3 +203,75 @@ def test_random_bits() -> None:
     b = sx.XlaBuilder("random")
     one = b.build(drawn(b.parameter(0, sx.f32[()])))
     np.testing.assert_array_equal(mapped, [sx.compile(one)(v) for v in x])
+
+
+def test_a_program_of_jax() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    def program(x: Any) -> Any:
+        total = jax.lax.reduce(x, np.float32(0), lambda a, c: a + jnp.broadcast_to(c, (2,))[0], (0,))
+        middle = lambda a, c: a + jnp.sort(jnp.stack([c + 1, c, c - 1]))[1]  # noqa: E731
+        return total, jax.lax.reduce_window(x, np.float32(0), middle, (2,), (1,), "VALID")
+
+    x = np.arange(4, dtype=np.float32)
+    total, pairs = sx.compile(jax.jit(program).lower(x).as_text())(x)
+    assert total == 6
+    np.testing.assert_array_equal(pairs, [1, 3, 5])
+
+
+def edges(b: sx.XlaBuilder, c: Work) -> list[sx.XlaOp]:
+    """Operations that apply their computation never, once, or in a wider type."""
+    one, none = b.parameter(0, sx.f32[()]), b.parameter(1, sx.f32[0, 3])
+    narrow = b.parameter(2, sx.bf16[6])
+    wide = b.constant(1.0)
+    return [
+        sx.map((one,), lambda a: c(a)),
+        sx.map((none,), lambda a: c(a)),
+        sx.reduce(one, wide, lambda p, q: p + c(q), ()),
+        sx.reduce(none, wide, lambda p, q: p + c(q), (0,)),
+        sx.reduce(none, wide, lambda p, q: p + c(q), (1,)),
+        sx.reduce_window(none, wide, lambda p, q: p + c(q), (1, 2), (1, 1), ((0, 0), (0, 0))),
+        sx.sort(none, lambda p, q: c(p) < q, 0),
+        sx.sort(sx.reshape(one, (1,)), lambda p, q: c(p) < q, 0),
+        sx.sort(sx.convert_element_type(narrow, "f32"), lambda p, q: c(p) < q, 0),
+    ]
+
+
+def test_edges() -> None:
+    args = [np.float32(3), np.zeros((0, 3), np.float32), np.array([3, -1, 2, 2, 0, -1], "bfloat16")]
+    texts = []
+    for function in (WORKS["sort"], lambda c: c):
+        b = sx.XlaBuilder("edges")
+        texts.append(str(b.build(sx.tuple(edges(b, function)))))
+    check(texts[0], args, against=["interpreter"], expected=sx.compile(texts[1]).execute(args))
+
+
+WIDER = """func.func @main(%x: tensor<6xbf16>, %start: tensor<bf16>) -> (tensor<2xf32>, tensor<5xf32>) {
+  %rows = stablehlo.reshape %x : (tensor<6xbf16>) -> tensor<2x3xbf16>
+  %0 = "stablehlo.reduce"(%rows, %start) ({
+  ^bb0(%a: tensor<f32>, %c: tensor<f32>):
+    %s = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<2xf32>
+    %one = stablehlo.slice %s [1:2] : (tensor<2xf32>) -> tensor<1xf32>
+    %d = stablehlo.reshape %one : (tensor<1xf32>) -> tensor<f32>
+    %t = stablehlo.add %a, %d : tensor<f32>
+    stablehlo.return %t : tensor<f32>
+  }) {dimensions = array<i64: 1>} : (tensor<2x3xbf16>, tensor<bf16>) -> tensor<2xf32>
+  %1 = "stablehlo.reduce_window"(%x, %start) ({
+  ^bb0(%a: tensor<f32>, %c: tensor<f32>):
+    %s = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<2xf32>
+    %one = stablehlo.slice %s [1:2] : (tensor<2xf32>) -> tensor<1xf32>
+    %d = stablehlo.reshape %one : (tensor<1xf32>) -> tensor<f32>
+    %t = stablehlo.add %a, %d : tensor<f32>
+    stablehlo.return %t : tensor<f32>
+  }) {window_dimensions = array<i64: 2>} : (tensor<6xbf16>, tensor<bf16>) -> tensor<5xf32>
+  return %0, %1 : tensor<2xf32>, tensor<5xf32>
+}"""
+
+
+def test_totals_in_a_wider_type() -> None:
+    """256 and 1 are 257 in f32 alone."""
+    x = np.array([256, 1, 1, 1, 256, 1], "bfloat16")
+    totals, pairs = sx.compile(WIDER).execute([x, x.dtype.type(0)])
+    np.testing.assert_array_equal(totals, np.float32([258, 258]))
+    np.testing.assert_array_equal(pairs, np.float32([257, 2, 2, 257, 257]))

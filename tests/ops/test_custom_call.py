@@ -432,13 +432,16 @@ def test_nothing_known() -> None:
         executable(lambda x: sx.custom_call("f", x, sx.f32[4]), sx.f32[4])
 
 
-def test_inside_a_reducer_is_not_there_yet() -> None:
-    sx.register_custom_call("f", lambda a, c: a + c)
-    with pytest.raises(sx.UnsupportedError, match="inside the computation of another operation"):
-        executable(
-            lambda x: sx.reduce(x, x.builder.constant(0.0), lambda a, c: sx.custom_call("f", (a, c), sx.f32[()]), (0,)),
-            sx.f32[4],
-        )
+def test_inside_a_reducer() -> None:
+    """It is called for each element, in their order."""
+    calls: list[float] = []
+    sx.register_custom_call("f", lambda a, c: calls.append(float(c)) or a + c)
+    folded = executable(
+        lambda x: sx.reduce(x, x.builder.constant(0.0), lambda a, c: sx.custom_call("f", (a, c), sx.f32[()]), (0,)),
+        sx.f32[4],
+    )
+    assert folded(np.float32([1, 2, 4, 8])) == 15
+    assert calls == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize(
