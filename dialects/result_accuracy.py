@@ -53,7 +53,8 @@ class ResultAccuracy:
         if self.mode != "TOLERANCE":
             return ""
         units = _UNIT_OF_SQRT if name == "sqrt" and not element.is_complex else _UNITS.get(element.name, 1)
-        epsilon = float(ml_dtypes.finfo(element.part.dtype).eps)
+        finfo: Any = ml_dtypes.finfo  # it has no types
+        epsilon = float(finfo(element.part.dtype).eps)
         bound = units * epsilon
         if max(self.rtol, self.ulps * epsilon) >= bound:
             return ""

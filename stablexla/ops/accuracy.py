@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from typing import Any
 
 import jaxlib.mlir.ir as ir
 
@@ -28,9 +28,10 @@ def checked_accuracy(rule: Rules, given: Accuracy, x: XlaOp, name: str) -> ir.At
         rule("", given in ("DEFAULT", "HIGHEST"), f"result_accuracy must be {spelled}, not {given!r}")
         return ResultAccuracy(mode=given).attribute(x.builder.context)
     rule("", isinstance(given, ResultAccuracy), f"result_accuracy must be {spelled}", "sx.ResultAccuracy(ulps=4)")
-    numbers = (given.atol, given.rtol, given.ulps)
-    fits = all(isinstance(number, Real) and number >= 0 for number in numbers) and isinstance(given.ulps, int)
-    rule("", fits, "atol, rtol and ulps must not be negative, and ulps an integer")
+    numbers: tuple[Any, ...] = (given.atol, given.rtol, given.ulps)
+    fits = all(isinstance(number, float | int) and number >= 0 for number in numbers) and isinstance(numbers[2], int)
+    rule("", fits, "atol, rtol and ulps must be numbers from 0 on, and ulps an integer")
+    rule("", given.ulps < 2**63, "ulps must be below 2^63")
     modes = ("TOLERANCE", "DEFAULT", "HIGHEST")
     rule("", given.mode in modes, f"the mode must be {' or '.join(modes)}, not {given.mode!r}")
     some = "must be above 0" if given.mode == "TOLERANCE" else f"must be 0 in the mode {given.mode}"

@@ -178,7 +178,6 @@ def mhlo_dynamic_broadcast_in_dim(
     return _with_sizes(spread, _dynamic_entries(sizes, output_shape))
 
 
-
 def _check_result(rule: Rules, x: XlaOp, sizes: XlaOp, shape: Shape, name: str, of_sizes: str, number: str) -> None:
     """An array's shape of the operand's element type, and an array with a size for each of its dimensions."""
     rule.arrays(operand=x, **{of_sizes: sizes})
@@ -257,7 +256,7 @@ def _with_sizes(x: XlaOp, sizes: dict[int, XlaOp]) -> XlaOp:
     return x
 
 
-def _sizes(rule: Rules, x: XlaOp, given: Sequence[XlaOp | int]) -> list[XlaOp]:
+def _sizes(rule: Rules, x: XlaOp, given: Any) -> list[XlaOp]:
     """C2: s32 scalars; integers become constants."""
     rule("C2", not isinstance(given, XlaOp) and isinstance(given, Sequence), "dim_sizes must be a sequence of sizes")
     found = [
@@ -270,7 +269,7 @@ def _sizes(rule: Rules, x: XlaOp, given: Sequence[XlaOp | int]) -> list[XlaOp]:
     return found
 
 
-def _flags(rule: Rules, given: Sequence[bool]) -> list[bool]:
+def _flags(rule: Rules, given: Any) -> list[bool]:
     fits = isinstance(given, Sequence) and all(isinstance(flag, bool) for flag in given)
     rule("", fits, f"dims_are_dynamic must be a sequence of truth values, not {given!r}")
     return list(given)

@@ -9,7 +9,7 @@ from stablexla.checking import Rules, checking
 from stablexla.dialects.element_types import ElementType
 from stablexla.op import XlaOp
 from stablexla.ops import elementwise
-from stablexla.ops.contraction import DotDimensionNumbers, Precision, dot_general
+from stablexla.ops.contraction import DotDimensionNumbers, Precision, _dot
 from stablexla.ops.conversion import convert_element_type
 from stablexla.ops.registry import operation
 from stablexla.ops.shape import broadcast_in_dim, transpose
@@ -30,8 +30,11 @@ class RaggedDotDimensionNumbers:
     rhs_group_dimensions: Iterable[int] = field(default=())
 
     def __post_init__(self) -> None:
-        for name in ("lhs_ragged_dimensions", "rhs_group_dimensions"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        with checking("RaggedDotDimensionNumbers") as rule:
+            known = isinstance(self.dot_dimension_numbers, DotDimensionNumbers)
+            rule("", known, "dot_dimension_numbers must be DotDimensionNumbers")
+            for name in ("lhs_ragged_dimensions", "rhs_group_dimensions"):
+                object.__setattr__(self, name, rule.integers(name, getattr(self, name)))
 
 
 @operation("stablehlo.dot_general", family="contraction")
@@ -98,20 +101,19 @@ def ragged_dot(
             lhs_contracting = (0, *lhs_contracting)
             rhs_contracting = (*dimension_numbers.rhs_group_dimensions, *rhs_contracting)
     made = DotDimensionNumbers(lhs_contracting, rhs_contracting, lhs_batch, rhs_batch)
-    return dot_general(x, y, made, precision_config, preferred_element_type)
+    return _dot("ragged_dot", x, y, made, precision_config, preferred_element_type)
 
 
 def _check_numbers(rule: Rules, x: XlaOp, y: XlaOp, given: RaggedDotDimensionNumbers) -> tuple[int, tuple[int, ...]]:
     """The ragged dimension of `lhs`, and the dimensions that group sizes may be given for one by one."""
     numbers = given.dot_dimension_numbers
-    rule("", isinstance(numbers, DotDimensionNumbers), "dot_dimension_numbers must be DotDimensionNumbers")
     batch = rule.integers("lhs_batch_dimensions", numbers.lhs_batch_dimensions)
     contracting = rule.integers("lhs_contracting_dimensions", numbers.lhs_contracting_dimensions)
-    dimensions = rule.integers("lhs_ragged_dimensions", given.lhs_ragged_dimensions)
+    dimensions = tuple(given.lhs_ragged_dimensions)
     rule("", len(dimensions) == 1, f"lhs_ragged_dimensions must name one dimension, not {len(dimensions)}")
     ragged = dimensions[0]
     rule("", 0 <= ragged < x.shape.rank, f"lhs_ragged_dimensions: {ragged} is no dimension of lhs")
-    groups = rule.integers("rhs_group_dimensions", given.rhs_group_dimensions)
+    groups = tuple(given.rhs_group_dimensions)
     others = (*rule.integers("rhs_batch_dimensions", numbers.rhs_batch_dimensions),)
     others += rule.integers("rhs_contracting_dimensions", numbers.rhs_contracting_dimensions)
     for place in groups:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stablexla.checking import Rules, checking
 from stablexla.dialects.element_types import ElementType
 from stablexla.op import XlaOp
-from stablexla.ops.contraction import DotDimensionNumbers, Precision, dot_general
+from stablexla.ops.contraction import DotDimensionNumbers, Precision, _dot
 from stablexla.ops.control import composite_call
 from stablexla.ops.conversion import convert_element_type
 from stablexla.ops.registry import FLOAT, operation
@@ -60,7 +60,7 @@ def scaled_dot(
         _check_scale(rule, "rhs", y, t, of_rhs)
 
     def product(x: XlaOp, y: XlaOp, s: XlaOp, t: XlaOp) -> XlaOp:
-        return dot_general(_scaled(x, s), _scaled(y, t), numbers, precision_config, preferred_element_type)
+        return _dot("scaled_dot", _scaled(x, s), _scaled(y, t), numbers, precision_config, preferred_element_type)
 
     return composite_call((x, y, s, t), "xla.scaled_dot", {}, product)
 
