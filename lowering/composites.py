@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
-from mlir.dialects import math
+from mlir.dialects import arith, math
 
 from stablexla.dialects.composites import composite_kernel, kernel_of, name_and_version
 from stablexla.dialects.element_types import ElementType
@@ -21,7 +21,9 @@ from stablexla.lowering.generic import elementwise
 from stablexla.lowering.host import host_call
 from stablexla.lowering.math_expansion import erf_inv
 from stablexla.lowering.registry import lowers
-from stablexla.lowering.storage import narrow, widen
+from stablexla.lowering.scalars import cmpf, cmpi
+from stablexla.lowering.storage import constant, from_storage, narrow, to_storage, widen
+from stablexla.lowering.types import value_type
 
 # They enter what they have in the tables of complex_math.
 COMPLEX = (complex_functions, complex_inverse)
@@ -84,6 +86,58 @@ def _elementary(ctx: LoweringContext, name: str, x: ir.Value) -> list[ir.Value]:
         return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: of_complex(v, element))
     function = FUNCTIONS[name]
     return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: narrow(function(widen(v, element)), element))
+
+
+def _is_below_16_bits(element: ElementType) -> bool:
+    return element.is_float and element.bits < 16
+
+
+@composite_kernel("chlo.next_after", accepts=_is_below_16_bits)
+def next_after(ctx: LoweringContext, x: ir.Value, y: ir.Value) -> list[ir.Value]:
+    """The neighbour of each element toward another, by its bits.
+
+    MLIR's legalization takes each type for one of IEEE-754: it reads 6 bits as an integer that StableHLO does not have,
+    and knows neither types without a negative zero nor the one without a sign.
+    """
+    element = ctx.result.element
+    step = _step_unsigned if element.name.endswith("fnu") else _step_signed
+    no_negative_zero = element.name.endswith("fnuz")
+
+    def body(v: ir.Value, w: ir.Value) -> ir.Value:
+        from_, to = _bits(v, element), _bits(w, element)
+        x, y = widen(v, element), widen(w, element)
+        moved = step(x, y, from_, to, 1 << (element.bits - 1))
+        if no_negative_zero:
+            is_zero = cmpi("eq", moved, constant(moved.type, 1 << (element.bits - 1)))
+            moved = arith.select(is_zero, constant(moved.type, 0), moved)
+        value = _from_bits(arith.select(cmpf("OEQ", x, y), to, moved), element)
+        return arith.select(cmpf("UNO", x, y), narrow(arith.addf(x, y), element), value)
+
+    return elementwise([x, y], ctx.operand_types, ctx.result_types, body)
+
+
+def _step_signed(x: ir.Value, y: ir.Value, from_: ir.Value, to: ir.Value, sign: int) -> ir.Value:
+    """The bits of x's neighbour toward y: magnitudes follow one another as the integers do; zero has two neighbours."""
+    one, zero = constant(from_.type, 1), constant(x.type, 0)
+    away = cmpi("eq", cmpf("OGT", y, x), cmpf("OGT", x, zero))
+    stepped = arith.select(away, arith.addi(from_, one), arith.subi(from_, one))
+    smallest = arith.ori(arith.andi(to, constant(to.type, sign)), one)
+    return arith.select(cmpf("OEQ", x, zero), smallest, stepped)
+
+
+def _step_unsigned(x: ir.Value, y: ir.Value, from_: ir.Value, to: ir.Value, sign: int) -> ir.Value:
+    """The same where all numbers are positive."""
+    one = constant(from_.type, 1)
+    return arith.select(cmpf("OGT", y, x), arith.addi(from_, one), arith.subi(from_, one))
+
+
+def _bits(value: ir.Value, element: ElementType) -> ir.Value:
+    stored = to_storage(value, element)
+    return stored if element.bits < 8 else arith.bitcast(ir.IntegerType.get_signless(8), stored)
+
+
+def _from_bits(bits: ir.Value, element: ElementType) -> ir.Value:
+    return from_storage(bits, element) if element.bits < 8 else arith.bitcast(value_type(element), bits)
 
 
 def _older_name(name: str, ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:

@@ -31,6 +31,7 @@ from stablexla.dialects.errors import (
     VerificationError,
 )
 from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
+from stablexla.dialects.result_accuracy import ResultAccuracy
 from stablexla.executable import Executable
 from stablexla.interop.arrays import to_dlpack
 from stablexla.interop.load import load
@@ -61,6 +62,13 @@ from stablexla.ops.custom_call import (
     custom_call_with_computation,
     custom_call_with_computation_and_layouts,
     custom_call_with_layout,
+)
+from stablexla.ops.dynamic_reshape import (
+    dynamic_reshape,
+    mhlo_dynamic_broadcast_in_dim,
+    mhlo_dynamic_reshape,
+    remove_dynamic_dimension,
+    reshape_with_inferred_dimension,
 )
 from stablexla.ops.dynamic_size import set_dimension_size
 from stablexla.ops.effects import (
@@ -126,6 +134,7 @@ from stablexla.ops.elementwise import (
     max,
     min,
     mul,
+    mulhi,
     ne,
     ne_total_order,
     neg,
@@ -163,14 +172,18 @@ from stablexla.ops.linear_algebra import cholesky, triangular_solve
 from stablexla.ops.normalization import batch_norm_grad, batch_norm_inference, batch_norm_training
 from stablexla.ops.order import sort, top_k
 from stablexla.ops.padding import PaddingConfig, PaddingConfigDimension
+from stablexla.ops.ragged_dot import RaggedDotDimensionNumbers, ragged_dot
 from stablexla.ops.random import rng_bit_generator, rng_normal, rng_uniform
 from stablexla.ops.reduction import map, reduce, reduce_all
+from stablexla.ops.scaled_dot import scaled_dot
+from stablexla.ops.scan import scan
 from stablexla.ops.shape import (
     broadcast,
     broadcast_in_dim,
     collapse,
     concat_in_dim,
     concatenate,
+    copy,
     dynamic_slice,
     dynamic_update_slice,
     get_dimension_size,
@@ -183,6 +196,7 @@ from stablexla.ops.shape import (
     transpose,
 )
 from stablexla.ops.spmd import convert_spmd_full_to_shard_shape, convert_spmd_shard_to_full_shape
+from stablexla.ops.stochastic_convert import stochastic_convert_type
 from stablexla.ops.tuples import get_tuple_element, tuple
 from stablexla.ops.window import (
     reduce_window,
@@ -257,6 +271,7 @@ __all__ = [
     "UnsupportedError",
     "VerificationError",
     # ops.elementwise
+    "ResultAccuracy",
     "abs",
     "acos",
     "acosh",
@@ -308,6 +323,7 @@ __all__ = [
     "max",
     "min",
     "mul",
+    "mulhi",
     "ne",
     "ne_total_order",
     "neg",
@@ -341,6 +357,7 @@ __all__ = [
     "bitcast_convert_type",
     "convert_element_type",
     "reduce_precision",
+    "stochastic_convert_type",
     # ops.padding
     "PaddingConfig",
     "PaddingConfigDimension",
@@ -350,9 +367,15 @@ __all__ = [
     "collapse",
     "concat_in_dim",
     "concatenate",
+    "copy",
     "dynamic_slice",
     "dynamic_update_slice",
     "get_dimension_size",
+    "dynamic_reshape",
+    "mhlo_dynamic_broadcast_in_dim",
+    "mhlo_dynamic_reshape",
+    "remove_dynamic_dimension",
+    "reshape_with_inferred_dimension",
     "set_dimension_size",
     "pad",
     "pad_in_dim",
@@ -372,6 +395,9 @@ __all__ = [
     "DotDimensionNumbers",
     "dot",
     "dot_general",
+    "RaggedDotDimensionNumbers",
+    "ragged_dot",
+    "scaled_dot",
     # ops.convolution
     "ConvDimensionNumbers",
     "conv",
@@ -395,6 +421,7 @@ __all__ = [
     "map",
     "reduce",
     "reduce_all",
+    "scan",
     # ops.window
     "reduce_window",
     "reduce_window_with_general_padding",

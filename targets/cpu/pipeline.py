@@ -8,6 +8,7 @@ from stablexla.targets import (  # noqa: F401  (they register passes)
     channel_order,
     find_scans,
     inlining,
+    legalize_chlo,
     lowering_passes,
     ruled,
     transform,
@@ -38,10 +39,10 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
         Step(
             "stablehlo",
             "stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,stablexla-refine-shapes,"
-            f"stablexla-expand-ragged-exchanges,stablexla-legalize-quantized,stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},"
+            "stablexla-expand-ragged-exchanges,stablexla-legalize-quantized,stablexla-expand-bounded,"
+            f"stablehlo-wrap-in-composite{{op-names={WHOLE}}},"
             "stablexla-keep-ruled,stablexla-decompose-composites,stablexla-inline-calls,stablexla-order-channels,"
-            "func.func(chlo-legalize-to-stablehlo),cse,stablexla-find-scans,"
-            "stablexla-expand-computations",
+            "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-expand-computations",
         ),
         Step("tensor", f"{LOWER},canonicalize,cse", TENSOR),
         Step(
