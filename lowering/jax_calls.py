@@ -80,6 +80,15 @@ def _wants_largest(ctx: LoweringContext) -> bool:
     return comparisons == ["GT"]
 
 
+@operation_call("TopK")
+def top_k(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """As XLA writes top_k: the best elements along the last dimension, by what its computation compares."""
+    if not has_keys(ctx.operand_types[0].element):
+        raise ctx.unsupported("TopK of this element type")
+    largest = "called_computations" not in ctx.attributes or _wants_largest(ctx)
+    return best(ctx, x, ctx.operand_types[0], ctx.result_types, largest=largest)
+
+
 # ---- linear algebra --------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,18 @@ from stablexla.targets import (  # noqa: F401  (they register passes)
 from stablexla.targets.cpu import assign, attention_find, emit, mpi_dialect, packed_constants, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
-from stablexla.targets.imports import bounds, mesh_groups, quantized, shapes, shardings  # noqa: F401
+from stablexla.targets.imports import (  # noqa: F401
+    bounds,
+    chlo_scan,
+    einsum,
+    mesh_groups,
+    quantized,
+    random_states,
+    reachable,
+    shapes,
+    shardings,
+    static_results,
+)
 from stablexla.targets.kernels import group, hoist, outline, prepare, turn  # noqa: F401
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.partition import sharded  # noqa: F401
@@ -36,8 +47,8 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     steps = [
         Step(
             "stablehlo",
-            "stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,stablexla-refine-shapes,"
-            f"stablexla-legalize-quantized,stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},"
+            "stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,"
+            f"stablexla-refine-shapes,stablexla-replace-imported,stablexla-legalize-quantized,stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},"
             "stablexla-keep-ruled,stablexla-decompose-composites,stablexla-inline-calls,stablexla-order-channels,"
             "func.func(chlo-legalize-to-stablehlo),cse,stablexla-find-scans",
         ),
