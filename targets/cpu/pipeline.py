@@ -17,6 +17,7 @@ from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.imports import (  # noqa: F401
     bounds,
+    chlo_rest,
     chlo_scan,
     einsum,
     mesh_groups,

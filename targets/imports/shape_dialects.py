@@ -125,6 +125,12 @@ def _select(op: Any, operands: list[Any]) -> list[Any]:
     return [emit("stablehlo.select", operands, [operands[1].type])]
 
 
+def _require(op: Any, operands: list[Any]) -> list[Any]:
+    """An assertion; nothing asks for the witness."""
+    _assert(op, operands)
+    return [None]
+
+
 def _assert(op: Any, operands: list[Any]) -> list[Any]:
     attributes = {
         "call_target_name": ir.StringAttr.get(TARGET),
@@ -234,6 +240,7 @@ RULES: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
     **{f"arith.{name}": _compute for name in _ARITHMETIC},
     **{f"shape.{name}": _same for name in ("from_extent_tensor", "index_to_size", "size_to_index", "to_extent_tensor")},
     **{f"shape.{name}": _witness for name in ("assuming_all", "const_witness", "cstr_broadcastable", "cstr_eq")},
+    "shape.cstr_require": _require,
     "arith.cmpi": _compare,
     "arith.constant": _constant,
     "arith.select": _select,

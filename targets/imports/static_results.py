@@ -13,6 +13,28 @@ from stablexla.targets.imports.replacements import is_static, replaces
 from stablexla.targets.imports.shape_values import constant_of
 
 
+@replaces("stablehlo.dynamic_broadcast_in_dim")
+def dynamic_broadcast_in_dim(op: Any) -> list[Any] | None:
+    """The shape is that of the result."""
+    if not is_static(op):
+        return None
+    return [broadcast(op.operands[0], op.results[0].type.shape, list(op.attributes["broadcast_dimensions"]))]
+
+
+@replaces("stablehlo.dynamic_iota")
+def dynamic_iota(op: Any) -> list[Any] | None:
+    """The shape is that of the result."""
+    if not is_static(op):
+        return None
+    return [emit("stablehlo.iota", [], [op.results[0].type], {"iota_dimension": op.attributes["iota_dimension"]})]
+
+
+@replaces("stablehlo.dynamic_reshape")
+def dynamic_reshape(op: Any) -> list[Any] | None:
+    """The shape is that of the result."""
+    return [emit("stablehlo.reshape", [op.operands[0]], [op.results[0].type])] if is_static(op) else None
+
+
 @replaces("stablehlo.real_dynamic_slice")
 def real_dynamic_slice(op: Any) -> list[Any] | None:
     """A dynamic slice where strides are constant; elsewhere the elements are taken by their numbers."""
