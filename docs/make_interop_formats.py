@@ -5,6 +5,7 @@ Every line is tried: a program is written in the form or for the version, recogn
 
 from __future__ import annotations
 
+import runpy
 import sys
 from collections.abc import Iterator
 from importlib import metadata
@@ -74,11 +75,13 @@ holds.
 REST = """
 Text is UTF-8; comments and a byte order mark before it do no harm. Text and bytecode may be of StableHLO, CHLO, VHLO,
 MHLO, Shardy, func and the other dialects that jaxlib's MLIR has. HLO is what XLA reads before its optimisations; what
-these leave, such as fusions, has no StableHLO.
+these leave, such as fusions, has no StableHLO. Tuples are taken apart, and branches between the blocks of a function
+(`cf.br`, `cf.cond_br`, `cf.switch`) become loops and conditionals.
 
 Bytes of unknown origin are read in a process of their own ([decision 0008](decisions/0008-reading-bytes.md)); those
 that you trust are read in place by `sx.load(data, trusted=True)`. When a module has no function `main`, another one is
-run by `sx.load(program, entry="name")`.
+run by `sx.load(program, entry="name")`, `sx.compile(program, entry="name")`, and `--entry=name` of the tools. Of the
+other functions only those that it calls matter.
 
 ## Versions of StableHLO
 
@@ -159,6 +162,8 @@ def page() -> str:
         + "\n".join(row for _, row in versions)
         + "\n"
         + BYTECODE.format(newest=NEWEST, total=total)
+        + "\n"
+        + runpy.run_path(str(PAGE.with_name("dialect_operations.py")))["section"]()
     )
 
 

@@ -82,7 +82,9 @@ def number(type_: Any, spelled: str) -> Any:
     if str(element) == "i1":
         text = "true" if text == "1" else "false"
     elif isinstance(element, ir.ComplexType):
-        text = f"({spelled}.0, {'-0.0' if spelled == '-0' else '0.0'})"
+        part = ir.RankedTensorType.get([], element.element_type)  # the bindings read no complex constants from texts
+        parts = [number(part, spelled), number(part, spelled if spelled == "-0" else "0")]
+        return emit("stablehlo.complex", parts, [tensor(type_, [])])
     elif not isinstance(element, ir.IntegerType):
         text = f"{spelled}.0"
     return constant(tensor(type_, []), text)

@@ -36,8 +36,13 @@ class Part:
 
 
 def is_plain(ctx: LoweringContext, accumulator: ElementType) -> bool:
-    """Whether there is no algorithm, or one that says what is done anyway: the operands' types, one product."""
-    if "algorithm" not in ctx.attributes:
+    """Whether there is no algorithm, or one that says what is done anyway: the operands' types, one product.
+
+    Algorithms are about floats; products of integers are exact, whatever one says, as in XLA.
+    """
+    if "algorithm" not in ctx.attributes or not any(
+        t.element.is_float or t.element.is_complex for t in ctx.operand_types
+    ):
         return True
     algorithm = DotAlgorithm.read(ctx.attributes["algorithm"])
     own = tuple(t.element.mlir for t in ctx.operand_types)
@@ -89,6 +94,12 @@ def _components(
     ):
         raise ctx.unsupported(f"an algorithm that makes {precision} of {own.element.mlir}")
     type_ = TensorType(target, own.shape)
+    if own.element == target:
+        return [(value, own)]  # all further ones are 0
+    if own.element.bits < 32:
+        wide, narrow = TensorType(BY_NAME["f32"], own.shape), own.element
+        (value,) = elementwise([value], [own], [wide], lambda v: convert_value(v, narrow, wide.element))
+        own = wide
 
     def rounded(x: ir.Value) -> ir.Value:
         return reduce_value(x, IEEE["f32"], TF32) if precision == "tf32" else convert_value(x, own.element, target)

@@ -1,4 +1,4 @@
-"""Lowering of custom calls that JAX makes besides those of LAPACK: approximate top-k, and linear algebra as on TPUs.
+"""Lowering of custom calls that JAX makes besides those of LAPACK: top-k, assertions, and linear algebra as on TPUs.
 
 The latter come in programs that were exported for another platform; LAPACK computes the same.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
@@ -20,6 +21,7 @@ from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.custom_call import operation_call
 from stablexla.lowering.effects import zeros
 from stablexla.lowering.generic import elementwise
+from stablexla.lowering.host import host_call
 from stablexla.lowering.kernels import kernel
 from stablexla.lowering.lapack import ELEMENTS, call_routine
 from stablexla.lowering.lapack_routines import ROUTINES
@@ -31,6 +33,7 @@ from stablexla.lowering.storage import constant
 from stablexla.lowering.types import TensorType
 
 S32 = BY_NAME["s32"]
+SHAPE_ASSERTION = "shape_assertion"
 
 
 @operation_call("AllocateBuffer")
@@ -78,6 +81,32 @@ def _wants_largest(ctx: LoweringContext) -> bool:
     if comparisons not in (["GT"], ["LT"]):
         raise ctx.unsupported("ApproxTopK compares by GT or LT")
     return comparisons == ["GT"]
+
+
+@operation_call("TopK")
+def top_k(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """As XLA writes top_k: the best elements along the last dimension, by what its computation compares."""
+    if not has_keys(ctx.operand_types[0].element):
+        raise ctx.unsupported("TopK of this element type")
+    largest = "called_computations" not in ctx.attributes or _wants_largest(ctx)
+    return best(ctx, x, ctx.operand_types[0], ctx.result_types, largest=largest)
+
+
+# ---- assertions ------------------------------------------------------------------------------------------------------
+
+
+@operation_call(SHAPE_ASSERTION)
+def shape_assertion(ctx: LoweringContext, *values: ir.Value) -> list[ir.Value]:
+    """An assertion whose condition is known only when the program runs: the host checks it and raises its error."""
+    host_call(ctx, "assertion", values, ctx.operand_types, [], effect=True, text=text_of(ctx.attributes))
+    return []
+
+
+def text_of(attributes: Any) -> str:
+    """What an assertion says when it does not hold."""
+    if "error_message" not in attributes:
+        return "a shape assertion does not hold"
+    return str(hlo_ir.StringAttr(attributes["error_message"]).value)
 
 
 # ---- linear algebra --------------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ def compile_cached(
     compile_now: Callable[[], Executable],
     folder: Path,
     program: Program,
+    entry: str,
     target: str,
     num_replicas: int | None,
     num_partitions: int | None,
@@ -96,14 +97,14 @@ def compile_cached(
     places = hashlib.sha256(data).hexdigest()
     if isinstance(program, (XlaComputation, ir.Module)):
         data = _without_locations(program)
-    how = [target, num_replicas, num_partitions, str(pipeline), _option_texts(options)]
+    how = [entry, target, num_replicas, num_partitions, str(pipeline), _option_texts(options)]
     path = folder / f"{_digest([kind, _functions(data), how, *_surroundings()], data)}{SUFFIX}"
     found = _read(path, places)
     if found is not None:
         counts.hits += 1
         if isinstance(program, (XlaComputation, ir.Module)):
             with contexts_of_their_own() if is_big(program) else nullcontext():
-                source = load(program)  # with its own locations
+                source = load(program, entry=entry)  # with its own locations
                 found._source = with_counts(source, (found.num_replicas, found.num_partitions))
     else:
         counts.misses += 1

@@ -20,6 +20,7 @@ from stablexla.dialects.arguments import told
 from stablexla.dialects.contexts import contexts_of_their_own
 from stablexla.dialects.errors import CompileError
 from stablexla.executable import Executable
+from stablexla.interop.entry import MAIN
 from stablexla.interop.load import Program, load
 from stablexla.targets.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.dump import KnobWatcher
@@ -38,6 +39,7 @@ BIG = 8 << 20
 def compile(
     program: Program,
     *,
+    entry: str = MAIN,
     target: str = "cpu",
     num_replicas: int | None = None,
     num_partitions: int | None = None,
@@ -52,6 +54,7 @@ def compile(
         program: what `sx.load` takes: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO
             portable artifact or an HLO proto (`bytes`); a `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`,
             which is left as it is.
+        entry: the function of the module to run, which may be any of its functions.
         target: what to compile for: "cpu", "gpu", or another GPU that `sx.targets.gpu(...)` spells.
         num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.
         num_partitions: how many partitions each has; the module's `mhlo.num_partitions`, or 1, when not given. Replicas
@@ -61,7 +64,8 @@ def compile(
 
     Raises:
         ParseError: the program is no module.
-        VerificationError: it is one that breaks a rule of its dialects, or has no function `main`.
+        VerificationError: it is one that breaks a rule of its dialects, or has no function `entry`; the error
+            lists the functions that there are.
         UnsupportedError: something in it cannot be done yet; the error names the operation.
         CompileError: a step of the pipeline failed, or there is no such target or pass.
 
@@ -78,28 +82,34 @@ def compile(
         raise CompileError(f"options must be CompileOptions, not {told(options)}")
     folder = options.cache or knobs.cache
     if not folder:
-        return _compile_now(program, target, num_replicas, num_partitions, options)
+        return _compile_now(program, entry, target, num_replicas, num_partitions, options)
     from stablexla.cache import compile_cached
 
-    given = (program, target, num_replicas, num_partitions, options)
+    given = (program, entry, target, num_replicas, num_partitions, options)
     return compile_cached(lambda: _compile_now(*given), Path(folder), *given)
 
 
 def _compile_now(
-    program: Program, target: str, num_replicas: int | None, num_partitions: int | None, options: CompileOptions
+    program: Program,
+    entry: str,
+    target: str,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    options: CompileOptions,
 ) -> Executable:
     """`compile` without the cache."""
     if not options.isolated:
-        return compile_watched(program, target, num_replicas, num_partitions, options)
+        return compile_watched(program, entry, target, num_replicas, num_partitions, options)
     from stablexla.isolation.compiling import compile_isolated
 
-    executable = compile_isolated(program, target, num_replicas, num_partitions, options)
+    executable = compile_isolated(program, entry, target, num_replicas, num_partitions, options)
     executable._compile_options = options
     return executable
 
 
 def compile_watched(
     program: Program,
+    entry: str,
     target: str,
     num_replicas: int | None,
     num_partitions: int | None,
@@ -108,18 +118,19 @@ def compile_watched(
 ) -> Executable:
     """`compile` in this process; `watcher` is made for the run of the pipeline, and told of it."""
     with contexts_of_their_own() if is_big(program) else nullcontext():
-        return _compile(program, find_target(target), num_replicas, num_partitions, options, watcher)
+        return _compile(program, entry, find_target(target), num_replicas, num_partitions, options, watcher)
 
 
 def _compile(
     program: Program,
+    entry: str,
     target: Target,
     num_replicas: int | None,
     num_partitions: int | None,
     options: CompileOptions,
     watch: type[KnobWatcher],
 ) -> Executable:
-    source = load(program)
+    source = load(program, entry=entry)
     counts = counts_of(source, num_replicas, num_partitions)
     source = with_counts(source, counts)
     pipeline = pipeline_of(target, options)
@@ -136,7 +147,7 @@ def _compile(
     sharded = _partitioned(known, counts)
     prepared = sharded.module if sharded is not None and known is source else source
     signature = signature_of(known if sharded is None else sharded.module)
-    if isinstance(program, XlaComputation):
+    if isinstance(program, XlaComputation) and entry == MAIN:
         signature = replace(signature, parameter_names=leaf_names(program))
     watcher = watch(signature.name, pipeline, source)
     lowered = run_pipeline(copy_of(prepared), pipeline, watcher=watcher, again=lambda: copy_of(prepared))
@@ -152,7 +163,7 @@ def _compile(
         target=target.name,
         num_replicas=counts[0],
         num_partitions=counts[1],
-        computation=program if isinstance(program, XlaComputation) else None,
+        computation=program if isinstance(program, XlaComputation) and entry == MAIN else None,
         options=options,
         shardings=None if sharded is None else (sharded.inputs, sharded.outputs),
     )

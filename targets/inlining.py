@@ -100,7 +100,7 @@ def inline_calls(module: hlo_ir.Module) -> None:
         if "called_computations" in op.attributes:
             called |= {hlo_ir.FlatSymbolRefAttr(name).value for name in op.attributes["called_computations"]}
     for name, function in functions.items():
-        if name not in called and _is_private(function):
+        if name not in called and ("main" in functions or _is_private(function)):
             erase(function)
 
 

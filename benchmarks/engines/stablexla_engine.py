@@ -27,7 +27,7 @@ class _Prepared:
     compile_seconds = None
 
     def __init__(self, text: str) -> None:
-        self._executable = compile_watched(text, "cpu", None, None, sx.CompileOptions(), _Timed)
+        self._executable = compile_watched(text, "main", "cpu", None, None, sx.CompileOptions(), _Timed)
         self.stages = _Timed.last
 
     def bind(self, arguments: Sequence[Array]) -> None:

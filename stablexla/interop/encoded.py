@@ -21,7 +21,6 @@ from stablexla.interop.reader_process import NO_STABLEHLO, Kind
 from stablexla.interop.resources import inline_resources
 from stablexla.interop.text import excerpt
 from stablexla.interop.too_new import check_header, check_operations, is_newer, of_another_version
-from stablexla.interop.tuples import flatten_tuples
 from stablexla.targets.messages import messages_of
 
 _LOOKED_THROUGH = 32 << 20
@@ -149,7 +148,7 @@ def _load_hlo(data: bytes, form: Format, file: str, trusted: bool) -> ir.Module:
     if form is Format.HLO_PROTO:
         kind, data = "hlo", protobuf.find_hlo_module(data) or data
     try:
-        return flatten_tuples(_read(kind, data, file, trusted))
+        return _read(kind, data, file, trusted)
     except reader.Refused as refused:
         raise _hlo_refused(_first(refused.messages), data, form, file) from None
 

@@ -17,6 +17,7 @@ import jaxlib.mlir.ir as ir
 from stablexla.computation import XlaComputation
 from stablexla.dialects.errors import ParseError
 from stablexla.interop import bytecode
+from stablexla.interop.branches import structure_branches
 from stablexla.interop.encoded import load_encoded, load_mhlo
 from stablexla.interop.entry import with_entry
 from stablexla.interop.formats import Format, decode, recognise
@@ -70,7 +71,7 @@ def _load(program: Program, trusted: bool) -> ir.Module:
     if isinstance(program, (bytes, bytearray, memoryview)):
         return load_bytes(bytes(program), _BYTES, trusted=trusted)
     if isinstance(program, ir.Module):
-        return _copy(program)
+        return _in_our_form(_copy(program))
     hint = "an XlaComputation, MLIR or HLO text (str), bytecode (bytes), a pathlib.Path, or a jaxlib.mlir.ir.Module"
     if type(program).__module__.split(".")[0] == "jax":
         hint = "jit, from_lowered or from_exported of stablexla.interop.jax"
@@ -95,7 +96,7 @@ def load_bytes(data: bytes, file: str = _BYTES, *, trusted: bool = False) -> ir.
     form = recognise(data)
     if form in (Format.TEXT, Format.HLO_TEXT):
         return _load_text(decode(data, file), file, trusted)
-    return load_encoded(data, form, file, trusted=trusted)
+    return _in_our_form(load_encoded(data, form, file, trusted=trusted))
 
 
 def _load_text(text: str, file: str, trusted: bool) -> ir.Module:
@@ -103,7 +104,7 @@ def _load_text(text: str, file: str, trusted: bool) -> ir.Module:
     if not text.strip():
         raise ParseError("is empty", file=file)
     if recognise(text[:65536].encode(errors="replace")) is Format.HLO_TEXT:
-        return load_encoded(text.encode(errors="replace"), Format.HLO_TEXT, file, trusted=trusted)
+        return _in_our_form(load_encoded(text.encode(errors="replace"), Format.HLO_TEXT, file, trusted=trusted))
     return _parsed(lambda: parse_text(text, file), text, file, trusted)
 
 
@@ -113,14 +114,19 @@ def _parsed(parse: Callable[[], ir.Module], text: str, file: str, trusted: bool)
         module = to_stablehlo(parse())
         if MARK in text:
             inline_resources(module, file)
-        return flatten_tuples(module) if "tuple<" in text else module
+        return _in_our_form(module)
     except ParseError as error:
         if "mhlo." not in text or not _OF_A_DIALECT.search(str(error)):
             raise
-    return load_mhlo(text, file, trusted=trusted)
+    return _in_our_form(load_mhlo(text, file, trusted=trusted))
 
 
 def _copy(module: ir.Module) -> ir.Module:
     """The module in this thread's context: it may come from another one, and is not ours to change."""
     copy: ir.Module = copy_of(module, here=True)
     return copy
+
+
+def _in_our_form(module: ir.Module) -> ir.Module:
+    """Without tuples as values, and without branches between blocks."""
+    return structure_branches(flatten_tuples(module))

@@ -87,6 +87,7 @@ def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], byt
     with knobs.scoped(**_knobs(values["knobs"]), cache=None):  # that is the business of the other process
         executable = compile_watched(
             _program(values["program"], request.data),
+            entry=values["entry"],
             target=values["target"],
             num_replicas=values["num_replicas"],
             num_partitions=values["num_partitions"],

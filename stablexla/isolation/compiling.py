@@ -30,7 +30,12 @@ from stablexla.targets.runtime import container
 
 
 def compile_isolated(
-    program: Program, target: str, num_replicas: int | None, num_partitions: int | None, options: CompileOptions
+    program: Program,
+    entry: str,
+    target: str,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    options: CompileOptions,
 ) -> Executable:
     """As `sx.compile`, with everything that reads or changes the program in another process.
 
@@ -43,6 +48,7 @@ def compile_isolated(
     pipeline = pipeline_of(found, options)
     request = {
         "program": kind,
+        "entry": entry,
         "target": found.name,
         "num_replicas": num_replicas,
         "num_partitions": num_partitions,

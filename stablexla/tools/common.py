@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stablexla.dialects.errors import ParseError, StablexlaError
+from stablexla.interop.entry import MAIN
 from stablexla.targets.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
 from stablexla.targets.registry import TARGETS
 
@@ -28,6 +29,12 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--isolated", action="store_true", help="in another process, whose crash is an error here")
     group.add_argument("--time-limit", type=seconds, metavar="S", help="seconds that this process may take")
     group.add_argument("--cache", type=Path, metavar="DIR", help="a folder in which compiled programs are kept")
+
+
+def add_entry_option(parser: argparse.ArgumentParser) -> None:
+    """The option that says which function of a module is run."""
+    help_ = "the function of the program to run; it becomes main (default: main)"
+    parser.add_argument("--entry", metavar="NAME", default=MAIN, help=help_)
 
 
 def target(text: str) -> str:

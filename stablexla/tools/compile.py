@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 from stablexla.ahead_of_time import SUFFIXES, compile_library
+from stablexla.interop.entry import with_entry
 from stablexla.interop.load import load_bytes
 from stablexla.targets.cpu.toolchain import archive
 from stablexla.tools.apart import run_apart
-from stablexla.tools.common import add_compile_options, compile_options, read_input, run_tool
+from stablexla.tools.common import add_compile_options, add_entry_option, compile_options, read_input, run_tool
 from stablexla.tools.compile_gpu import SUFFIXES as KERNELS
 from stablexla.tools.compile_gpu import write_kernels
 
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("file", nargs="?", help="MLIR text, bytecode or a portable artifact; - is standard input")
+    add_entry_option(parser)
     add("-o", "--output", type=Path, metavar="FILE", help=f"the file to make: {', '.join(SUFFIXES)}")
     add("--emit", choices=sorted(SUFFIXES.values()), help="what to make (default: by the name of the output)")
     add("--header", type=Path, metavar="FILE", help="write the C header to this file")
@@ -85,7 +87,7 @@ def _run(given: argparse.Namespace) -> int:
         return write_kernels(given)
     data, file = read_input(given.file)
     made = compile_library(
-        load_bytes(data, file),
+        with_entry(load_bytes(data, file), given.entry),
         given.output,
         form=given.emit,
         header_file=given.header,

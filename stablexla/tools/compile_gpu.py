@@ -20,7 +20,7 @@ def write_kernels(given: argparse.Namespace) -> int:
         CompileError: there is no ptxas for a cubin, or it does not know the chip; and as `sx.compile`.
     """
     data, file = read_input(given.file)
-    executable = compile(load_bytes(data, file), target=given.target, options=compile_options(given))
+    executable = compile(load_bytes(data, file), entry=given.entry, target=given.target, options=compile_options(given))
     ptx = executable.ir("ptx")
     if given.output.suffix == ".ptx":
         given.output.write_text(ptx + "\n")

@@ -15,6 +15,7 @@ from typing import Any
 from stablexla.dialects.contexts import Diagnostic, listening, stablehlo_context, upstream_context
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.rules import LoweringRule
+from stablexla.interop.entry import MAIN, with_entry
 from stablexla.targets.driver import check_pipeline, copy_of, run_pipeline
 from stablexla.targets.dump import Header
 from stablexla.targets.imports.shapes import refining_step
@@ -58,6 +59,8 @@ class Job:
         listens = self._given.verify_diagnostics is not None
         with self._timed("Parser"):
             module = part.read_plainly(side) if listens else part.read(side)
+            if side == "stablehlo":
+                module = with_entry(module, self._given.entry)
         source = copy_of(module)
         watcher = OptWatcher(self._given, Path(part.file).stem, pipeline, source, self._times)
         # A run that is repeated to find the pass that failed would say everything twice.
@@ -136,6 +139,8 @@ class Job:
             command = f"stablexla-opt {shlex.quote(file)} --stage={stage}"
             if self._given.target != "cpu":
                 command += f" --target={self._given.target}"
+            if self._given.entry != MAIN:
+                command += f" --entry={shlex.quote(self._given.entry)}"
             if self._given.refine_arguments:
                 command += f" --refine-arguments={shlex.quote(self._given.refine_arguments)}"
             text = f"{Header(stage, command)}\n{text}"

@@ -19,7 +19,7 @@ from stablexla.targets.driver import parse_passes, sides_of_pass
 from stablexla.targets.passes import PASSES, PREFIX
 from stablexla.targets.pipeline import Element
 from stablexla.targets.standard_error import captured_stderr
-from stablexla.tools.common import add_compile_options
+from stablexla.tools.common import add_compile_options, add_entry_option
 
 SEPARATOR = "// -----"
 EXAMPLES = """
@@ -117,6 +117,7 @@ def _add_reading(made: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add("--context", choices=("stablehlo", "upstream"), help="which MLIR reads the file (default: by its operations)")
     add("--allow-unregistered-dialect", action="store_true", help="take operations that no dialect has")
+    add_entry_option(made)
     add("--split-input-file", metavar="LINE", help=f"parts between such lines are files of their own ({SEPARATOR})")
     add("-o", dest="output", metavar="FILE", default="-", help="where to write (default: standard output)")
     add("--emit-bytecode", action="store_true", help="write MLIR bytecode")

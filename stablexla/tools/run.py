@@ -19,13 +19,14 @@ from stablexla.compiler import compile
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import ExecutionError
 from stablexla.executable import Executable
+from stablexla.interop.entry import with_entry
 from stablexla.interop.load import load, load_bytes
 from stablexla.lowering.types import TensorType
 from stablexla.targets.knobs import knobs
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.signature import Signature, signature_of
 from stablexla.tools.apart import APART, run_apart
-from stablexla.tools.common import add_compile_options, compile_options, count, read_input, run_tool
+from stablexla.tools.common import add_compile_options, add_entry_option, compile_options, count, read_input, run_tool
 from stablexla.tools.comparing import HELP, add_compare_options, compare, read_pipeline
 from stablexla.tools.explaining import add_explain_options, explain, profile
 from stablexla.tools.inputs import FORMS
@@ -46,6 +47,7 @@ examples:
   stablexla-run model.mlir                                  random inputs; a line for each result
   stablexla-run model.mlir --input x.npy --input 0.5 --print
   stablexla-run model.mlir --input random:7 --output-dir out
+  stablexla-run model.mlir --entry=predict                  another function of the module than main
   stablexla-run model.mlir --shapes 8x3,8                   for tensor<?x3xf32> and tensor<?xf32>
   stablexla-run model.mlir --time 100                       how long a call takes
   stablexla-run model.mlir --compare=interpreter            the first operation that StableHLO's interpreter does not
@@ -70,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("file", help="MLIR text, bytecode or a portable artifact; - is standard input")
+    add_entry_option(parser)
     add("--input", action="append", default=[], metavar="SPEC", help="an input; see below")
     add("--inputs", type=Path, metavar="FILE", help="all inputs: an .npz with one array for each parameter, in order")
     add("--shapes", metavar="LIST", help="a shape for each parameter whose type leaves extents open: 2x3,5")
@@ -154,6 +157,7 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
         load_python(script)
     from_input = read_input("-") if arguments.file == "-" else None
     module = load_bytes(*from_input) if from_input else load(Path(arguments.file))
+    module = with_entry(module, arguments.entry)
     if arguments.launcher and not arguments.launched:
         return launch(module, from_input[0] if from_input else None, given, arguments)
     module = known_shapes(module, arguments)

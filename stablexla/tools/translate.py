@@ -21,7 +21,7 @@ from stablexla.interop.information import Information, inform
 from stablexla.interop.load import load, load_bytes
 from stablexla.interop.versions import CURRENT, MINIMUM, resolve
 from stablexla.interop.written import FORMS, write
-from stablexla.tools.common import FAILED, USAGE, read_input, run_tool
+from stablexla.tools.common import FAILED, USAGE, add_entry_option, read_input, run_tool
 
 EXAMPLES = f"""
 forms (--to, or by the ending of -o FILE):
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", dest="output", metavar="FILE", default="-", help="where to write (default: standard output)")
     add("--info", action="store_true", help="tell what the file holds instead")
     add("--json", action="store_true", help="with --info, as JSON")
-    add("--entry", metavar="NAME", default="main", help="the function that becomes main")
+    add_entry_option(parser)
     artifact = parser.add_argument_group("artifacts and bytecode")
     artifact.add_argument("--target-version", metavar="VERSION", help="the oldest StableHLO to read it; see below")
     artifact.add_argument("--bytecode-version", type=int, metavar="N", help="of MLIR's encoding (default: the newest)")

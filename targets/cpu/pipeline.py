@@ -17,7 +17,20 @@ from stablexla.targets.computations import expand  # noqa: F401
 from stablexla.targets.cpu import assign, attention_find, emit, mpi_dialect, packed_constants, timing  # noqa: F401
 from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
-from stablexla.targets.imports import bounds, mesh_groups, quantized, ragged_exchanges, shapes, shardings  # noqa: F401
+from stablexla.targets.imports import (  # noqa: F401
+    bounds,
+    chlo_rest,
+    chlo_scan,
+    einsum,
+    mesh_groups,
+    quantized,
+    ragged_exchanges,
+    random_states,
+    reachable,
+    shapes,
+    shardings,
+    static_results,
+)
 from stablexla.targets.kernels import group, hoist, outline, prepare, turn  # noqa: F401
 from stablexla.targets.options import CompileOptions
 from stablexla.targets.partition import sharded  # noqa: F401
@@ -38,9 +51,9 @@ def cpu_pipeline(options: CompileOptions = CompileOptions()) -> Pipeline:  # noq
     steps = [
         Step(
             "stablehlo",
-            "stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,stablexla-refine-shapes,"
-            "stablexla-expand-ragged-exchanges,stablexla-legalize-quantized,stablexla-expand-bounded,"
-            f"stablehlo-wrap-in-composite{{op-names={WHOLE}}},"
+            "stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,"
+            "stablexla-refine-shapes,stablexla-replace-imported,stablexla-expand-ragged-exchanges,"
+            f"stablexla-legalize-quantized,stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={WHOLE}}},"
             "stablexla-keep-ruled,stablexla-decompose-composites,stablexla-inline-calls,stablexla-order-channels,"
             "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-expand-computations",
         ),

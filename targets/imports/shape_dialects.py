@@ -21,7 +21,7 @@ from stablexla.targets.imports.shape_assertions import TARGET
 from stablexla.targets.imports.shape_calls import replace_value
 from stablexla.targets.imports.shape_values import constant_of
 
-PREFIXES = ("shape.", "tensor.", "arith.", "cf.assert")
+PREFIXES = ("shape.", "tensor.", "arith.", "scf.", "ub.", "cf.assert")
 _CASTS = ("extsi", "extui", "index_cast", "index_castui", "trunci")
 _ARITHMETIC = {
     "addi": "add",
@@ -48,7 +48,7 @@ def shapes_to_stablehlo(module: ir.Module) -> None:
     """
     found = _foreign(module)
     for op in found:
-        rule = _RULES.get(op.name)
+        rule = RULES.get(op.name)
         if rule is None:
             raise UnsupportedError(f"it is not known here{place_of(op.location)}", operation=op.name)
         with op.location, ir.InsertionPoint(op):
@@ -78,7 +78,7 @@ def _integer(type_: Any) -> Any:
     return ir.IntegerType.get_signless(64) if str(type_) == "index" else type_
 
 
-def _array(type_: Any) -> Any:
+def array_of(type_: Any) -> Any:
     """The array type for a type of these dialects."""
     if isinstance(type_, ir.RankedTensorType):
         return ir.RankedTensorType.get(list(type_.shape), _integer(type_.element_type))
@@ -95,7 +95,7 @@ def _constant(op: Any, operands: list[Any]) -> list[Any]:
     value, type_ = op.attributes["value"], op.results[0].type
     if isinstance(type_, ir.RankedTensorType) and str(type_.element_type) != "index":
         return [emit("stablehlo.constant", [], [type_], {"value": value})]
-    array = _array(type_)
+    array = array_of(type_)
     text = str(value).rsplit(":", 1)[0].strip().removeprefix("dense<").removesuffix(">")
     return [emit("stablehlo.constant", [], [array], {"value": ir.Attribute.parse(f"dense<{text}> : {array}")})]
 
@@ -105,7 +105,7 @@ def _const_shape(op: Any, operands: list[Any]) -> list[Any]:
 
 
 def _cast(op: Any, operands: list[Any]) -> list[Any]:
-    to = _array(op.results[0].type)
+    to = array_of(op.results[0].type)
     same = operands[0].type == to
     return operands if same else [emit("stablehlo.convert", operands, [to])]
 
@@ -124,6 +124,12 @@ def _compare(op: Any, operands: list[Any]) -> list[Any]:
 
 def _select(op: Any, operands: list[Any]) -> list[Any]:
     return [emit("stablehlo.select", operands, [operands[1].type])]
+
+
+def _require(op: Any, operands: list[Any]) -> list[Any]:
+    """An assertion; nothing asks for the witness."""
+    _assert(op, operands)
+    return [None]
 
 
 def _assert(op: Any, operands: list[Any]) -> list[Any]:
@@ -168,7 +174,7 @@ def _row(scalars: Sequence[Any]) -> Any:
 
 
 def _from_elements(op: Any, operands: list[Any]) -> list[Any]:
-    row, type_ = _row(operands), _array(op.results[0].type)
+    row, type_ = _row(operands), array_of(op.results[0].type)
     return [row if row.type == type_ else emit("stablehlo.reshape", [row], [type_])]
 
 
@@ -230,11 +236,12 @@ def _end(op: Any, operands: list[Any]) -> list[Any]:
     return []
 
 
-_RULES: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
+RULES: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
     **{f"arith.{name}": _cast for name in _CASTS},
     **{f"arith.{name}": _compute for name in _ARITHMETIC},
     **{f"shape.{name}": _same for name in ("from_extent_tensor", "index_to_size", "size_to_index", "to_extent_tensor")},
     **{f"shape.{name}": _witness for name in ("assuming_all", "const_witness", "cstr_broadcastable", "cstr_eq")},
+    "shape.cstr_require": _require,
     "arith.cmpi": _compare,
     "arith.constant": _constant,
     "arith.select": _select,

@@ -19,7 +19,7 @@ from stablexla.dialects.dynamic_sizes import extents_of, is_unknown
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.lowering.context import place_of
 from stablexla.targets.driver import parse_passes
-from stablexla.targets.imports import shardings  # noqa: F401  (a pass of it is in the step)
+from stablexla.targets.imports import reachable, shardings, structured  # noqa: F401  (they register)
 from stablexla.targets.imports.shape_assertions import check_shape_assertions
 from stablexla.targets.imports.shape_calls import replace_dynamic_calls
 from stablexla.targets.imports.shape_dialects import PREFIXES, shapes_to_stablehlo
@@ -130,7 +130,9 @@ def refine_shapes(module: ir.Module) -> None:
 def refining_step(types: str) -> Step:
     """The step for parameters of these types, as the pass takes them."""
     types = types.replace(" ", "")
-    return Step(SHAPES, f"{REFINE}{{types={types}}},stablexla-drop-shardings,stablexla-refine-shapes")
+    return Step(
+        SHAPES, f"{REFINE}{{types={types}}},stablexla-drop-unreachable,stablexla-drop-shardings,stablexla-refine-shapes"
+    )
 
 
 def _check_parameters(module: ir.Module) -> None:

@@ -17,6 +17,7 @@ from stablexla.dialects.errors import CompileError, ExecutionError
 from stablexla.dialects.shapes import Shape
 from stablexla.targets.runtime._runtime import ArraySpec
 from stablexla.targets.runtime.arguments import fit_at
+from stablexla.targets.runtime.assertions import check
 from stablexla.targets.runtime.host_devices import DeviceQueues, current_device, is_stopped, naming_device
 from stablexla.targets.runtime.queues import CHANNELS, Item, ItemQueue, text_of
 
@@ -117,6 +118,10 @@ class Host:
             function = partial(_on_tuples, function, given, made, place)
         return _calling(function, _keywords(call), place, outputs)
 
+    def _assertion(self, call: Call, outputs: list[ArraySpec]) -> Handler:
+        """An assertion of the program's."""
+        return lambda given, _: check(call["text"], given)
+
     def _ffi(self, call: Call, outputs: list[ArraySpec]) -> Any:
         """A handler of XLA's foreign function interface, which the runtime calls without Python."""
         from stablexla.targets.runtime.ffi import ffi_call  # few programs have any
@@ -185,6 +190,7 @@ class Host:
 
 HANDLERS: dict[str, Callable[[Host, Call, list[ArraySpec]], Handler]] = {
     "function": Host._function,
+    "assertion": Host._assertion,
     "ffi": Host._ffi,
     "composite": Host._composite,
     "infeed": Host._infeed_handler,

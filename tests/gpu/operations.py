@@ -134,7 +134,7 @@ def compiled(name: str) -> Compiled:
     with warnings.catch_warnings(), _known_target("myfunc"):
         warnings.simplefilter("ignore", UserWarning)  # those that name what runs on the host
         options = sx.CompileOptions()
-        compile_watched(program_of(name), f"gpu:{CHIP}", REPLICAS.get(name, 1), None, options, _Noting)
+        compile_watched(program_of(name), "main", f"gpu:{CHIP}", REPLICAS.get(name, 1), None, options, _Noting)
     return noted.pop()
 
 

@@ -125,7 +125,7 @@ class TestNames:
 class TestFunctions:
     def test_none_is_main(self) -> None:
         text = f"func.func @f{BODY}\nfunc.func @g{BODY}"
-        with pytest.raises(VerificationError, match=r'no function @main; it has @f, @g\n +try: sx\.load.*entry="f"'):
+        with pytest.raises(VerificationError, match=r'no function @main; it has @f, @g\n +try: sx\.compile.*entry="f"'):
             sx.compile(text)
         doubles(sx.load(text, entry="g"))  # type: ignore[arg-type]
 

@@ -1,0 +1,27 @@
+"""Shape assertions: their texts, and the check of those whose condition is known only when a program runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from stablexla.dialects.errors import ExecutionError
+
+_PLACE = re.compile(r"\{(\d+)(?:[,:][^{}]*)?\}")
+
+
+def assertion_text(text: str, numbers: Sequence[int]) -> str:
+    """The text of an assertion with its places filled.
+
+    >>> assertion_text("expected b >= 2, but b = {0}", [1])
+    'expected b >= 2, but b = 1'
+    """
+    return _PLACE.sub(lambda m: str(numbers[int(m[1])]) if int(m[1]) < len(numbers) else m[0], text)
+
+
+def check(text: str, values: Sequence[Any]) -> None:
+    """Raises ExecutionError with the text, filled with all but the first value, unless the first value is true."""
+    holds, *numbers = [int(v.reshape(-1)[0]) for v in values]
+    if not holds:
+        raise ExecutionError(assertion_text(text, numbers))
