@@ -66,15 +66,24 @@ def _read_mhlo(data: bytes, context: Any) -> Any:
     from jaxlib import _jax
     from jaxlib.mlir.dialects import mhlo
 
+    from stablexla.dialects.mhlo import rewrite_mhlo
+
     mhlo.register_mhlo_dialect(context)
     module = ir.Module.parse(data, context)
+    rewrite_mhlo(module)
     left = _operations_of(module, "mhlo.")
     if not left:
         return module
     try:
-        return ir.Module.parse(_jax.mlir.mhlo_to_stablehlo(data), context)
+        return ir.Module.parse(_jax.mlir.mhlo_to_stablehlo(_bytecode(module)), context)
     except Exception as error:
         raise ValueError(f"{NO_STABLEHLO}{', '.join(sorted(left))}") from error
+
+
+def _bytecode(module: Any) -> bytes:
+    out = BytesIO()
+    module.operation.write_bytecode(out)
+    return out.getvalue()
 
 
 def _operations_of(module: Any, prefix: str) -> set[str]:
