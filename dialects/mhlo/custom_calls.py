@@ -1,14 +1,15 @@
-"""Custom calls that XLA's passes leave in HLO, and whose targets XLA's runtime has itself."""
+"""Custom calls that XLA's passes leave in HLO, and opcodes of HLO that come as custom calls named `hlo.<opcode>`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jaxlib.mlir.ir as ir
-from jaxlib.mlir.dialects import chlo
+from jaxlib.mlir.dialects import chlo, stablehlo
 
-from stablexla.dialects.mhlo.registry import Rule, rewrites
+from stablexla.dialects.mhlo.registry import Rule, array, convert, reshape, rewrites
 
 TARGETS: dict[str, Rule] = {}
 
@@ -68,3 +69,60 @@ def _arguments_behind(value: Any) -> set[int]:
     if isinstance(value.owner, ir.Block):
         return {ir.BlockArgument(value).arg_number}
     return {number for operand in value.owner.operation.operands for number in _arguments_behind(operand)}
+
+
+@_target("hlo.mulhi")
+def mulhi(op: Any) -> Sequence[Any]:
+    """The upper half of a product of integers."""
+    return [chlo.mulhi(*op.operands)]
+
+
+@_target("hlo.scaled-dot")
+def scaled_dot(op: Any) -> Sequence[Any] | None:
+    """A product of blocks that have a scale each: operands, then the scales of both; in f32, where each is exact."""
+    left, right, left_scale, right_scale = op.operands
+    if not (_fits(left, left_scale) and _fits(right, right_scale)):
+        return None
+    config = json.loads(ir.StringAttr(op.attributes["backend_config"]).value)
+    numbers = stablehlo.DotDimensionNumbers.get(
+        lhs_contracting_dimensions=config[0],
+        rhs_contracting_dimensions=config[1],
+        lhs_batching_dimensions=config[2],
+        rhs_batching_dimensions=config[3],
+    )
+    type_ = op.results[0].type
+    product = stablehlo.dot_general(
+        array(type_.shape, ir.F32Type.get()), _scaled(left, left_scale), _scaled(right, right_scale), numbers
+    )
+    return [convert(product, type_.element_type)]
+
+
+def _fits(x: Any, scale: Any) -> bool:
+    """Whether there is a scale for each of some equal blocks, or one for all."""
+    counts, sizes = scale.type.shape, x.type.shape
+    return not counts or (
+        len(counts) == len(sizes) and all(n and not s % n for s, n in zip(sizes, counts, strict=True))
+    )
+
+
+def _scaled(x: Any, scale: Any) -> Any:
+    """Elements times the scales of their blocks; a scalar stands for no scales."""
+    x, scale = convert(x, ir.F32Type.get()), convert(scale, ir.F32Type.get())
+    if not scale.type.rank:
+        return x
+    pairs = zip(x.type.shape, scale.type.shape, strict=True)
+    blocks = [extent for size, count in pairs for extent in (count, size // count)]
+    type_ = array(blocks, scale.type.element_type)
+    repeated = stablehlo.broadcast_in_dim(type_, scale, list(range(0, len(blocks), 2)))
+    return stablehlo.multiply(x, reshape(repeated, x.type.shape))
+
+
+@_target("SliceToDynamic")
+def slice_to_dynamic(op: Any) -> Sequence[Any]:
+    """An array whose dimensions get their sizes at run time."""
+    value, *sizes = op.operands
+    type_ = op.results[0].type
+    for dimension, size in enumerate(sizes):
+        if type_.is_dynamic_dim(dimension):
+            value = stablehlo.set_dimension_size(value, size, dimension)
+    return [value] if value.type == type_ else [stablehlo.convert(type_, value)]

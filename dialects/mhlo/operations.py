@@ -19,16 +19,14 @@ def all_to_all_of_several(op: Any) -> Sequence[Any] | None:
     operands = list(op.operands)
     if "split_dimension" in op.attributes:
         return None  # of one array
-    shape, element = list(operands[0].type.shape), operands[0].type.element_type
+    shape = list(operands[0].type.shape)
     rows = [reshape(x, [1, *shape]) for x in operands]
     sent = stablehlo.concatenate(rows, 0)
     received = stablehlo.all_to_all(
         [sent], 0, 0, len(rows), op.attributes["replica_groups"], channel_handle=_channel(op)
     )
     steps, whole = [1] * (len(shape) + 1), [*shape]
-    pieces = [
-        stablehlo.slice(received, [i, *[0] * len(shape)], [i + 1, *whole], steps) for i in range(len(rows))
-    ]
+    pieces = [stablehlo.slice(received, [i, *[0] * len(shape)], [i + 1, *whole], steps) for i in range(len(rows))]
     return [reshape(piece, shape) for piece in pieces]
 
 
@@ -88,7 +86,7 @@ def stochastic_convert(op: Any) -> Sequence[Any] | None:
         x = convert(x, ir.F32Type.get())  # which holds the limits of all integers, and is exact
     magnitude = stablehlo.abs(x)
     whole = stablehlo.floor(magnitude)
-    scale = _splat(2.0 ** random.type.element_type.width, x.type)
+    scale = _splat(2.0**random.type.element_type.width, x.type)
     fraction = stablehlo.multiply(stablehlo.subtract(magnitude, whole), scale)
     up = _compare(random, convert(fraction, random.type.element_type), "LT")
     integer = convert(whole, result.element_type)

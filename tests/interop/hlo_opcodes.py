@@ -11,7 +11,6 @@ _ADD = "add_ { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] ad
 _SELECT_LARGER = "ge { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = pred[] compare(a, b), direction=GE }\n"
 _DOUBLE = "double { a = f32[4] parameter(0)  ROOT b = f32[4] add(a, a) }\n"
 _X = "x = f32[4] parameter(0)"
-_PAIR = "groups={{0,1}}"
 
 
 def _entry(*lines: str) -> str:
@@ -162,7 +161,7 @@ SAMPLES: dict[str, str] = {
         'r = (f32[2,3], s32[2,3]) custom-call(x), custom_call_target="TopK", called_computations={more}',
     ),
     "divide": _elementwise("divide", 2, "f32"),
-    "domain": _entry(_X, "r = f32[4] domain(x), domain={kind=\"sharding\", entry={replicated}, exit={replicated}}"),
+    "domain": _entry(_X, 'r = f32[4] domain(x), domain={kind="sharding", entry={replicated}, exit={replicated}}'),
     "dot": _entry(
         "x = f32[2,3,4] parameter(0)",
         "y = f32[4,2,5] parameter(1)",
@@ -195,7 +194,9 @@ SAMPLES: dict[str, str] = {
     "is-finite": _elementwise("is-finite", 1, "f32", "pred"),
     "map": "square { a = f32[] parameter(0)  ROOT b = f32[] multiply(a, a) }\n"
     + _entry(_X, "r = f32[4] map(x), dimensions={0}, to_apply=square"),
-    "opt-barrier": _entry(_X, "t = (f32[4]) tuple(x)", "b = (f32[4]) opt-barrier(t)", "r = f32[4] get-tuple-element(b), index=0"),
+    "opt-barrier": _entry(
+        _X, "t = (f32[4]) tuple(x)", "b = (f32[4]) opt-barrier(t)", "r = f32[4] get-tuple-element(b), index=0"
+    ),
     "outfeed": _entry(_X, _TOKEN, "o = token[] outfeed(x, t), outfeed_shape=f32[4]", "r = f32[4] negate(x)"),
     "pad": _entry(_X, "z = f32[] constant(7)", "r = f32[9] pad(x, z), padding=1_1_1"),
     "parameter": _entry(_X),
@@ -219,7 +220,9 @@ SAMPLES: dict[str, str] = {
     "recv": _SENDING,
     "recv-done": _SENDING,
     "reduce": _ADD
-    + _entry("x = f32[3,4] parameter(0)", "z = f32[] constant(0)", "r = f32[3] reduce(x, z), dimensions={1}, to_apply=add_"),
+    + _entry(
+        "x = f32[3,4] parameter(0)", "z = f32[] constant(0)", "r = f32[3] reduce(x, z), dimensions={1}, to_apply=add_"
+    ),
     "reduce-precision": _entry(_X, "r = f32[4] reduce-precision(x), exponent_bits=5, mantissa_bits=10"),
     "reduce-scatter": _collective("reduce-scatter", "f32[2]", _GROUPS, "dimensions={0}", "to_apply=add_", before=_ADD),
     "reduce-window": _ADD
@@ -243,7 +246,8 @@ SAMPLES: dict[str, str] = {
         "b = f8e8m0fnu[2,3] parameter(3)",
         "r = f32[2,3] scaled-dot(x, y, a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
     ),
-    "scan": "step { c = f32[] parameter(0)  x = f32[] parameter(1)  s = f32[] add(c, x)  ROOT t = (f32[], f32[]) tuple(s, s) }\n"
+    "scan": "step { x = f32[] parameter(0)  c = f32[] parameter(1)  s = f32[] add(c, x)\n"
+    "  ROOT t = (f32[], f32[]) tuple(c, s) }\n"
     + _entry(
         _X,
         "z = f32[] constant(0)",
@@ -257,7 +261,9 @@ SAMPLES: dict[str, str] = {
         "r = f32[5,3] scatter(x, i, u), update_window_dims={1}, inserted_window_dims={0}, "
         "scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add_",
     ),
-    "select": _entry("p = pred[4] parameter(0)", "x = f32[4] parameter(1)", "y = f32[4] parameter(2)", "r = f32[4] select(p, x, y)"),
+    "select": _entry(
+        "p = pred[4] parameter(0)", "x = f32[4] parameter(1)", "y = f32[4] parameter(2)", "r = f32[4] select(p, x, y)"
+    ),
     "select-and-scatter": _SELECT_LARGER
     + _ADD
     + _entry(
