@@ -41,13 +41,18 @@ def _transpose(value: Any, order: Sequence[int]) -> Any:
 
 
 def _reinterpret(value: Any, element: Any, shape: Sequence[int]) -> Any | None:
-    """The elements in row-major order as those of another type and shape; None where their bytes differ in number."""
+    """The elements in row-major order as those of another type and shape.
+
+    None where their bytes differ in number, or one of them is complex, which StableHLO does not convert.
+    """
     given = value.type.element_type
     before, after, count = _bytes(given), _bytes(element), prod(value.type.shape)
     if before * count != after * prod(shape):
         return None
     if given == element:
         return reshape(value, shape)
+    if isinstance(given, ir.ComplexType) or isinstance(element, ir.ComplexType):
+        return None
     if ir.IntegerType.get_signless(1) in (given, element):  # a byte with 0 or 1 in it
         return convert(reshape(value, shape), element)
     if before < after:
