@@ -35,7 +35,8 @@ def call_at_start(op: Any) -> None:
 
     It stays where its bundle goes elsewhere than to one wait, as around a loop.
     """
-    bundles, waits = [op], []
+    bundles: list[Any] = [op]
+    waits: list[Any] = []
     for bundle in bundles:  # grows by the updates
         for user in [use.owner.operation for use in bundle.results[0].uses]:
             if user.name not in ("mhlo.async_update", "mhlo.async_done"):

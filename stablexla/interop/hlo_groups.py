@@ -12,7 +12,7 @@ from stablexla.interop.protobuf import BYTES, Field, encode, fields, packed, unp
 
 GROUPS, OLD_GROUPS, IOTA, MESH, PAIRS = 87, 49, 92, 93, 52
 """Fields of HloInstructionProto that say which devices take part."""
-_MOST = 1 << 24
+MOST = 1 << 24
 """Devices that a mesh or an iota may have: what is written in a few bytes must not take all memory."""
 
 Groups = Sequence[Sequence[int]]
@@ -66,7 +66,7 @@ def _number(message: Sequence[Field], number: int, default: int = 0) -> int:
 
 
 def _iota(extents: Sequence[int], order: Sequence[int]) -> np.ndarray:
-    if prod(extents) > _MOST or sorted(order) not in ([], list(range(len(extents)))):
+    if prod(extents) > MOST or sorted(order) not in ([], list(range(len(extents)))):
         raise ValueError("no iota of devices")
     return np.arange(prod(extents)).reshape(extents).transpose(order or range(len(extents)))
 
@@ -86,7 +86,7 @@ def _mesh_groups(message: Sequence[Field]) -> Groups:
         if field.number == 3:
             tile = list(fields(field.data))
             devices = _iota(_numbers(tile, 1), _numbers(tile, 2)).reshape(-1).tolist()
-    if prod(sizes.values()) > _MOST:
+    if prod(sizes.values()) > MOST:
         raise ValueError("no mesh of devices")
     axes = [_axis(list(fields(field.data))) for field in message if field.number == 2]
     try:

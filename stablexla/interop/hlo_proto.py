@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from stablexla.interop.hlo_groups import groups_of, listed
+from stablexla.interop.hlo_groups import MOST, groups_of, listed
 from stablexla.interop.protobuf import BYTES, Field, encode, fields, unpacked
 
 Message: TypeAlias = list[Field]
@@ -84,7 +84,8 @@ def _devices(instructions: Sequence[Message]) -> Devices:
         opcode = _text(instruction, _OPCODE).removesuffix("-start")
         if opcode not in (*_OF_REPLICAS, *_OF_PARTITIONS):
             continue
-        count = 1 + max((device for group in groups_of(instruction) for device in group), default=-1)
+        named = [device for group in groups_of(instruction) for device in group]
+        count = 1 + max((device for device in named if device < MOST), default=-1)  # -1 fills up a row
         if not _number(instruction, _CHANNEL) or (opcode in _OF_REPLICAS and not _number(instruction, _GLOBAL)):
             found.replicas = max(found.replicas, count)
         elif opcode in _OF_REPLICAS:

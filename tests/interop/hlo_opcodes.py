@@ -25,18 +25,27 @@ def _elementwise(opcode: str, operands: int, element: str, result: str = "") -> 
     return _entry(*lines, f"r = {result or element}[4] {opcode}({', '.join(names)})")
 
 
-_ELEMENTWISE = {
-    ("f32", 1): """abs acos acosh asin asinh atanh cbrt ceil cosh cosine erf exponential exponential-minus-one floor log
-        log-plus-one logistic negate round-nearest-afz round-nearest-even rsqrt sign sine sinh sqrt tan tanh""",
+ELEMENTWISE = {
+    ("f32", 1): """abs cbrt ceil cosine erf exponential exponential-minus-one floor log log-plus-one logistic negate
+        round-nearest-afz round-nearest-even rsqrt sign sine sqrt tan tanh""",
     ("f32", 2): "add atan2 divide maximum minimum multiply power remainder subtract",
     ("s32", 1): "count-leading-zeros not popcnt",
     ("s32", 2): "and or shift-left shift-right-arithmetic shift-right-logical xor",
-    ("u32", 2): "mulhi",
 }
 
 
+def elementwise_together(element: str, operands: int) -> str:
+    """A program with all opcodes on as many operands of an element type, each a result."""
+    names = "xyz"[:operands]
+    lines = [f"{name} = {element}[4] parameter({number})" for number, name in enumerate(names)]
+    opcodes = ELEMENTWISE[element, operands].split()
+    lines += [f"r{i} = {element}[4] {opcode}({', '.join(names)})" for i, opcode in enumerate(opcodes)]
+    types = ", ".join([f"{element}[4]"] * len(opcodes))
+    return _entry(*lines, f"t = ({types}) tuple({', '.join(f'r{i}' for i in range(len(opcodes)))})")
+
+
 def _all_elementwise() -> Iterator[tuple[str, str]]:
-    for (element, operands), opcodes in _ELEMENTWISE.items():
+    for (element, operands), opcodes in ELEMENTWISE.items():
         for opcode in opcodes.split():
             yield opcode, _elementwise(opcode, operands, element)
 
@@ -85,6 +94,8 @@ _THREE = "(f32[2,3], f32[3], f32[3])"
 
 SAMPLES: dict[str, str] = {
     **dict(_all_elementwise()),
+    **{name: _elementwise(name, 1, "f32") for name in ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh")},
+    "mulhi": _elementwise("mulhi", 2, "u32"),
     "add-dependency": _entry(_X, _TOKEN, "r = f32[4] add-dependency(x, t)"),
     "after-all": _entry(_X, "a = token[] after-all()", _TOKEN, "u = token[] after-all(a, t)", "r = f32[4] negate(x)"),
     "all-gather": _collective("all-gather", "f32[8]", _GROUPS, "dimensions={0}"),

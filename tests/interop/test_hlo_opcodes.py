@@ -15,7 +15,7 @@ from jaxlib import _hlo
 
 import stablexla as sx
 from tests.comparison import assert_same
-from tests.interop.hlo_opcodes import SAMPLES
+from tests.interop.hlo_opcodes import ELEMENTWISE, SAMPLES, elementwise_together
 from tests.interop.hlo_oracle import Arrays, arguments_of, ours, xla
 from tests.loading import load_file
 
@@ -59,8 +59,12 @@ RANDOM = ("rng", "rng-get-and-update-state")
 ELSEWHERE = ("ragged-all-to-all", "scan")
 """Read as `ragged_all_to_all` and `chlo.scan`, which have tests of their own."""
 
+TOGETHER = {opcode for opcodes in ELEMENTWISE.values() for opcode in opcodes.split()}
 ALONE = {text: name for name, text in reversed(SAMPLES.items())}
-COMPARED = [name for name in ALONE.values() if name not in (*BY_NUMPY, *ON_TWO, *EFFECTS, *RANDOM, *ELSEWHERE)]
+"""One name of each text: a pair's first."""
+COMPARED = [
+    name for name in ALONE.values() if name not in {*TOGETHER, *BY_NUMPY, *ON_TWO, *EFFECTS, *RANDOM, *ELSEWHERE}
+]
 
 
 def module(name: str) -> str:
@@ -82,6 +86,14 @@ def test_every_opcode_has_a_program() -> None:
 def test_as_xla(name: str) -> None:
     arguments = arguments_of(sx.load(module(name)))
     for actual, right in zip(ours(module(name), arguments), xla(module(name), arguments), strict=True):
+        assert_same(actual, right, ulp=4, scale=1e-6)
+
+
+@pytest.mark.parametrize(("element", "operands"), ELEMENTWISE)
+def test_elementwise_as_xla(element: str, operands: int) -> None:
+    text = f"HloModule m\n\n{elementwise_together(element, operands)}"
+    arguments = arguments_of(sx.load(text))
+    for actual, right in zip(ours(text, arguments), xla(text, arguments), strict=True):
         assert_same(actual, right, ulp=4, scale=1e-6)
 
 
