@@ -37,7 +37,7 @@ def xla(text: str, args: Arrays) -> list[np.ndarray]:
     """XLA:CPU's results."""
     import jax
 
-    executable = _xla_executable(text)
+    executable = xla_executable(text)
     with jax.enable_x64(True):
         buffers = [jax.device_put(np.asarray(a)) for a in args]
         results = executable.execute_sharded(buffers).disassemble_into_single_device_arrays()
@@ -45,7 +45,8 @@ def xla(text: str, args: Arrays) -> list[np.ndarray]:
 
 
 @functools.lru_cache(maxsize=64)
-def _xla_executable(text: str) -> Any:
+def xla_executable(text: str) -> Any:
+    """A module compiled by XLA:CPU."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import jax
     from jaxlib import xla_client

@@ -17,6 +17,8 @@ from stablexla.interop.bytecode import OPERATIONS, RESOURCES, Bytecode, Malforme
 from stablexla.interop.bytecode_operations import operations
 from stablexla.interop.exported import find_exported
 from stablexla.interop.formats import Format
+from stablexla.interop.hlo_proto import prepare
+from stablexla.interop.hlo_text import check_constants, header_counts, with_new_names
 from stablexla.interop.reader_process import NO_STABLEHLO, Kind
 from stablexla.interop.resources import inline_resources
 from stablexla.interop.text import excerpt
@@ -88,7 +90,9 @@ def _read(kind: Kind, data: bytes, file: str, trusted: bool) -> ir.Module:
         Refused: there is none.
     """
     if trusted:
-        return _named(reader.read_here(kind, data), file)
+        made = reader.read_here(kind, data)
+        assert isinstance(made, ir.Module)
+        return _named(made, file)
     written = reader.read_apart(kind, data, file)
     context = stablehlo_context()
     with diagnostics(context) as seen:
@@ -144,13 +148,30 @@ def load_mhlo(text: str, file: str, *, trusted: bool = False) -> ir.Module:
 
 
 def _load_hlo(data: bytes, form: Format, file: str, trusted: bool) -> ir.Module:
-    kind: Kind = "hlotext"
-    if form is Format.HLO_PROTO:
-        kind, data = "hlo", protobuf.find_hlo_module(data) or data
+    given: dict[str, int] = {}
     try:
-        return _read(kind, data, file, trusted)
+        if form is Format.HLO_TEXT:
+            text = data.decode()
+            check_constants(text, file)
+            given, data = header_counts(text), _hlo_proto(with_new_names(text).encode(), file, trusted)
+        proto, devices = prepare(protobuf.find_hlo_module(data) or data)
+        module = _read("hlo", proto, file, trusted)
     except reader.Refused as refused:
         raise _hlo_refused(_first(refused.messages), data, form, file) from None
+    except ValueError as error:
+        raise ParseError(f"{form.described} that is none: {error}", file=file) from None
+    counts = devices.counts(given.get("replica"), given.get("partition"))
+    for name, count in zip(("replicas", "partitions"), counts, strict=True):
+        if count is not None:
+            i32 = ir.IntegerType.get_signless(32, module.context)
+            module.operation.attributes[f"mhlo.num_{name}"] = ir.IntegerAttr.get(i32, count)
+    return module
+
+
+def _hlo_proto(text: bytes, file: str, trusted: bool) -> bytes:
+    made = reader.read_here("hlotext", text) if trusted else reader.read_apart("hlotext", text, file)
+    assert isinstance(made, bytes)
+    return made
 
 
 def _hlo_refused(said: str, data: bytes, form: Format, file: str) -> StablexlaError:

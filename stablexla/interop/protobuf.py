@@ -1,15 +1,30 @@
-"""As much of protocol buffers' encoding as it takes to find an HLO module in a file.
+"""As much of protocol buffers' encoding as it takes to find an HLO module in a file, and to change its instructions.
 
 HLO comes as an `HloModuleProto`, or as an `HloProto` or another message that has one as its first field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 # Fields of HloModuleProto.
 _NAME, _ENTRY_NAME, _COMPUTATIONS = 1, 2, 3
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(slots=True)
+class Field:
+    """A field of a message: its number, how it is encoded, and a number or bytes."""
+
+    number: int
+    kind: int
+    value: bytes | int
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of a field that has some; empty for a number."""
+        return self.value if isinstance(self.value, bytes) else b""
 
 
 def find_hlo_module(data: bytes) -> bytes | None:
@@ -20,7 +35,7 @@ def find_hlo_module(data: bytes) -> bytes | None:
     """
     for _ in range(2):
         try:
-            found = dict(_fields(data))
+            found = {field.number: field.value for field in fields(data)}
         except ValueError:
             return None
         if _is_module(found):
@@ -32,9 +47,9 @@ def find_hlo_module(data: bytes) -> bytes | None:
     return None
 
 
-def _is_module(fields: dict[int, bytes | int]) -> bool:
-    name, entry = fields.get(_NAME), fields.get(_ENTRY_NAME)
-    if not isinstance(name, bytes) or not isinstance(entry, bytes) or not isinstance(fields.get(_COMPUTATIONS), bytes):
+def _is_module(found: dict[int, bytes | int]) -> bool:
+    name, entry = found.get(_NAME), found.get(_ENTRY_NAME)
+    if not isinstance(name, bytes) or not isinstance(entry, bytes) or not isinstance(found.get(_COMPUTATIONS), bytes):
         return False
     try:
         return name.decode().isprintable() and entry.decode().isprintable()
@@ -42,8 +57,12 @@ def _is_module(fields: dict[int, bytes | int]) -> bool:
         return False
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """The fields of a message, by number; one that is repeated comes several times."""
+def fields(data: bytes) -> Iterator[Field]:
+    """The fields of a message in their order; one that is repeated comes several times.
+
+    Raises:
+        ValueError: it is no message.
+    """
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -52,9 +71,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
             raise ValueError("no field has the number 0")
         if kind == _VARINT:
             value, at = _varint(data, at)
-            yield number, value
+            yield Field(number, kind, value)
             continue
-        if kind == _BYTES:
+        if kind == BYTES:
             size, at = _varint(data, at)
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
@@ -62,8 +81,51 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
             raise ValueError("no such kind of field")
         if at + size > len(data):
             raise ValueError("the message ends too early")
-        yield number, data[at : at + size]
+        yield Field(number, kind, data[at : at + size])
         at += size
+
+
+def encode(message: Sequence[Field]) -> bytes:
+    """The bytes of a message.
+
+    >>> encode(list(fields(b"\\x0a\\x01m\\x10\\xac\\x02")))
+    b'\\n\\x01m\\x10\\xac\\x02'
+    """
+    parts: list[bytes] = []
+    for field in message:
+        parts.append(_encoded(field.number << 3 | field.kind))
+        if isinstance(field.value, int):
+            parts.append(_encoded(field.value))
+        else:
+            parts += [_encoded(len(field.value))] * (field.kind == BYTES) + [field.value]
+    return b"".join(parts)
+
+
+def packed(numbers: Sequence[int]) -> bytes:
+    """Numbers from 0 on, as a repeated field holds them."""
+    return b"".join(map(_encoded, numbers))
+
+
+def unpacked(data: bytes) -> list[int]:
+    """The numbers of a repeated field.
+
+    >>> unpacked(packed([0, 300]))
+    [0, 300]
+    """
+    numbers, at = [], 0
+    while at < len(data):
+        number, at = _varint(data, at)
+        numbers.append(number)
+    return numbers
+
+
+def _encoded(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -191,15 +191,15 @@ def read_apart(kind: Kind, data: bytes, file: str) -> bytes:
             raise
 
 
-def read_here(kind: Kind, data: bytes) -> ir.Module:
-    """As `read_apart`, in this process: for bytes from where one trusts.
+def read_here(kind: Kind, data: bytes) -> ir.Module | bytes:
+    """As `read_apart`, in this process: for bytes from where one trusts. A module is not written as bytecode.
 
     Raises:
         Refused: they hold no module.
     """
     try:
-        module: ir.Module = read(kind, data, contexts)
-        return module
+        made: ir.Module | bytes = read(kind, data, contexts)
+        return made
     except ValueError as error:
         raise Refused(*(str(a) for a in error.args)) from None
 

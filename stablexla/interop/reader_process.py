@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import resource
 import signal
 import struct
@@ -25,8 +24,6 @@ _PATIENCE = 20
 """How many times as long a request may take by the clock."""
 _RENEW = 16 << 20
 """Bytes read after which a context is thrown away: it keeps every constant that it ever saw."""
-_HEADER = re.compile(r"^(?:.*\*/)?\s*HloModule\b.*", re.MULTILINE)
-_COUNT = re.compile(r",\s*(?:num_)?(replica|partition)(?:_count|s)=(\d+)")
 
 
 def _read_bytecode(data: bytes, context: Any) -> Any:
@@ -47,34 +44,30 @@ def _read_hlo_proto(data: bytes, context: Any) -> Any:
     return _read_mhlo(_jax.mlir.hlo_to_stablehlo(data), context)
 
 
-def _read_hlo_text(data: bytes, context: Any) -> Any:
-    import jaxlib.mlir.ir as ir
-    from jaxlib import _hlo
-
-    text = data.decode()
-    module = _read_hlo_proto(_hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto(), context)
-    i32 = ir.IntegerType.get_signless(32, context)
-    header = _HEADER.search(text)
-    for name, count in _COUNT.findall(header[0] if header else ""):  # the proto does not say them
-        module.operation.attributes[f"mhlo.num_{name}s"] = ir.IntegerAttr.get(i32, int(count))
-    return module
-
-
 def _read_mhlo(data: bytes, context: Any) -> Any:
     """A module of MHLO, StableHLO's ancestor, whose operations XLA still uses for some of its own."""
     import jaxlib.mlir.ir as ir
     from jaxlib import _jax
     from jaxlib.mlir.dialects import mhlo
 
+    from stablexla.dialects.mhlo import rewrite_mhlo
+
     mhlo.register_mhlo_dialect(context)
     module = ir.Module.parse(data, context)
+    rewrite_mhlo(module)
     left = _operations_of(module, "mhlo.")
     if not left:
         return module
     try:
-        return ir.Module.parse(_jax.mlir.mhlo_to_stablehlo(data), context)
+        return ir.Module.parse(_jax.mlir.mhlo_to_stablehlo(_bytecode(module)), context)
     except Exception as error:
         raise ValueError(f"{NO_STABLEHLO}{', '.join(sorted(left))}") from error
+
+
+def _bytecode(module: Any) -> bytes:
+    out = BytesIO()
+    module.operation.write_bytecode(out)
+    return out.getvalue()
 
 
 def _operations_of(module: Any, prefix: str) -> set[str]:
@@ -89,6 +82,12 @@ def _operations_of(module: Any, prefix: str) -> set[str]:
 
     module.operation.walk(look)
     return names
+
+
+def _hlo_text_to_proto(data: bytes, context: Any) -> bytes:
+    from jaxlib import _hlo
+
+    return bytes(_hlo.hlo_module_from_text(data.decode()).as_serialized_hlo_module_proto())
 
 
 def _write_hlo_proto(data: bytes, context: Any) -> bytes:
@@ -119,10 +118,10 @@ READERS: dict[Kind, Callable[[bytes, Any], Any]] = {
     "bytecode": _read_bytecode,
     "artifact": _read_artifact,
     "hlo": _read_hlo_proto,
-    "hlotext": _read_hlo_text,
     "mhlo": _read_mhlo,
 }
 WRITERS: dict[Kind, Callable[[bytes, Any], bytes]] = {
+    "hlotext": _hlo_text_to_proto,
     "to-hlo": _write_hlo_proto,
     "to-text": _write_hlo_text,
 }

@@ -18,7 +18,7 @@ from stablexla.inspection.child import Child, Refusal, serve
 
 # The ways of stablexla, and the oracles; those of one process share what they have compiled and parsed.
 # Any other way is a GPU's target, on the simulated driver.
-PROCESS_OF = {"emitters": "stablexla", "general": "stablexla", "interpreter": "interpreter", "xla": "xla"}
+PROCESS_OF = {"emitters": "stablexla", "general": "stablexla", "interpreter": "interpreter", "xla": "xla", "hlo": "xla"}
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,23 @@ def _run(way: str, text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
 
         options = general_only() if way == "general" else None
         return sx.compile(text, options=options).execute(arguments)
+    if way == "hlo":
+        return _after_passes(text, arguments)
     if way.startswith("gpu"):
         return _simulated(way, text, arguments)
     from tests import oracles
 
     return {"interpreter": oracles.interpreter, "xla": oracles.xla}[way](text, arguments)
+
+
+def _after_passes(text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
+    """By stablexla, from the HLO that XLA:CPU's passes make of the program."""
+    import stablexla as sx
+    from tests import oracles
+
+    (module,) = oracles.xla_executable(text).hlo_modules()
+    program = sx.load(module.as_serialized_hlo_module_proto(), trusted=True)
+    return sx.compile(program).execute(arguments)
 
 
 def _simulated(target: str, text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:

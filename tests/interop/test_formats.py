@@ -324,13 +324,6 @@ ENTRY e {
         assert (caught.value.line, caught.value.file) == (5, "<text>")
         assert "nonsense" in str(caught.value)
 
-    def test_what_is_left_of_optimised_hlo(self) -> None:
-        fused = """HloModule m
-f { p = f32[2] parameter(0) ROOT n = f32[2] negate(p) }
-ENTRY e { x = f32[2] parameter(0) ROOT y = f32[2] fusion(x), kind=kLoop, calls=f }"""
-        with pytest.raises(sx.UnsupportedError, match=r"mhlo\.fusion[^$]*before XLA's optimisations"):
-            sx.load(fused)
-
     def test_what_xla_calls_by_name(self) -> None:
         text = "HloModule m\nENTRY e { x = f32[3] parameter(0) ROOT y = f32[3] erf(x) }"
         x = [-1.0, 0.25, 2.0]

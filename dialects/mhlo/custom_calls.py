@@ -1,0 +1,128 @@
+"""Custom calls that XLA's passes leave in HLO, and opcodes of HLO that come as custom calls named `hlo.<opcode>`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+from jaxlib.mlir.dialects import chlo, stablehlo
+
+from stablexla.dialects.mhlo.registry import Rule, array, convert, reshape, rewrites
+
+TARGETS: dict[str, Rule] = {}
+
+
+def _target(name: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        TARGETS[name] = rule
+        return rule
+
+    return register
+
+
+@rewrites("stablehlo.custom_call")
+def custom_call(op: Any) -> Sequence[Any] | None:
+    """By the rule of its target; one without a rule is left to whoever registered a function of that name."""
+    rule = TARGETS.get(ir.StringAttr(op.attributes["call_target_name"]).value)
+    return rule(op) if rule else None
+
+
+@_target("TopK")
+def top_k(op: Any) -> None:
+    """The largest elements along the last dimension, and where they stood; any other order is left alone."""
+    type_ = op.results[0].type
+    if len(op.operands) != 1 or not isinstance(type_, ir.TupleType) or not _takes_largest(op):
+        return
+    users = [use.owner.operation for use in op.results[0].uses]
+    if any(user.name != "stablehlo.get_tuple_element" for user in users):
+        return
+    found = chlo.top_k(op.operands[0], type_.get_type(0).shape[-1])
+    for user in users:
+        user.results[0].replace_all_uses_with(found[ir.IntegerAttr(user.attributes["index"]).value])
+        user.erase()
+    op.erase()
+
+
+def _takes_largest(op: Any) -> bool:
+    """Whether the comparison of a call says that the first of two elements is the larger one.
+
+    XLA's passes write a total order of floats as one of integers, so both sides may be computed.
+    """
+    module = op.parent
+    while module.name != "builtin.module":
+        module = module.parent
+    name = ir.FlatSymbolRefAttr(ir.ArrayAttr(op.attributes["called_computations"])[0]).value
+    function = ir.SymbolTable(module)[name]
+    block = function.regions[0].blocks[0]
+    root = block.operations[len(block.operations) - 1].operands[0]
+    compare: Any = root.owner
+    if isinstance(compare, ir.Block) or compare.operation.name != "stablehlo.compare":
+        return False
+    first, second = (_arguments_behind(side) for side in compare.operation.operands)
+    return "GT" in str(compare.operation.attributes["comparison_direction"]) and (first, second) == ({0}, {1})
+
+
+def _arguments_behind(value: Any) -> set[int]:
+    """Which arguments of its block a value is computed from."""
+    if isinstance(value.owner, ir.Block):
+        return {ir.BlockArgument(value).arg_number}
+    return {number for operand in value.owner.operation.operands for number in _arguments_behind(operand)}
+
+
+@_target("hlo.mulhi")
+def mulhi(op: Any) -> Sequence[Any]:
+    """The upper half of a product of integers."""
+    return [chlo.mulhi(*op.operands)]
+
+
+@_target("hlo.scaled-dot")
+def scaled_dot(op: Any) -> Sequence[Any] | None:
+    """A product of blocks that have a scale each: operands, then the scales of both; in f32, where each is exact."""
+    left, right, left_scale, right_scale = op.operands
+    if not (_fits(left, left_scale) and _fits(right, right_scale)):
+        return None
+    config = json.loads(ir.StringAttr(op.attributes["backend_config"]).value)
+    numbers = stablehlo.DotDimensionNumbers.get(
+        lhs_contracting_dimensions=config[0],
+        rhs_contracting_dimensions=config[1],
+        lhs_batching_dimensions=config[2],
+        rhs_batching_dimensions=config[3],
+    )
+    type_ = op.results[0].type
+    product = stablehlo.dot_general(
+        array(type_.shape, ir.F32Type.get()), _scaled(left, left_scale), _scaled(right, right_scale), numbers
+    )
+    return [convert(product, type_.element_type)]
+
+
+def _fits(x: Any, scale: Any) -> bool:
+    """Whether there is a scale for each of some equal blocks, or one for all."""
+    counts, sizes = scale.type.shape, x.type.shape
+    return not counts or (
+        len(counts) == len(sizes) and all(n and not s % n for s, n in zip(sizes, counts, strict=True))
+    )
+
+
+def _scaled(x: Any, scale: Any) -> Any:
+    """Elements times the scales of their blocks; a scalar stands for no scales."""
+    x, scale = convert(x, ir.F32Type.get()), convert(scale, ir.F32Type.get())
+    if not scale.type.rank:
+        return x
+    pairs = zip(x.type.shape, scale.type.shape, strict=True)
+    blocks = [extent for size, count in pairs for extent in (count, size // count)]
+    type_ = array(blocks, scale.type.element_type)
+    repeated = stablehlo.broadcast_in_dim(type_, scale, list(range(0, len(blocks), 2)))
+    return stablehlo.multiply(x, reshape(repeated, x.type.shape))
+
+
+@_target("SliceToDynamic")
+def slice_to_dynamic(op: Any) -> Sequence[Any]:
+    """An array whose dimensions get their sizes at run time."""
+    value, *sizes = op.operands
+    type_ = op.results[0].type
+    for dimension, size in enumerate(sizes):
+        if type_.is_dynamic_dim(dimension):
+            value = stablehlo.set_dimension_size(value, size, dimension)
+    return [value] if value.type == type_ else [stablehlo.convert(type_, value)]

@@ -1,0 +1,60 @@
+"""The rules by the name of the operation that each rewrites, and what they build operations with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jaxlib.mlir.ir as ir
+from jaxlib.mlir.dialects import stablehlo
+
+Rule: TypeAlias = Callable[[Any], "Sequence[Any] | None"]
+"""Gives the values that stand for an operation's results, or None where it has replaced the operation or cannot."""
+
+RULES: dict[str, Rule] = {}
+
+
+def rewrites(*names: str) -> Callable[[Rule], Rule]:
+    """Registers the rule of some operations."""
+
+    def register(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, rule))
+        return rule
+
+    return register
+
+
+def rewrite_mhlo(module: ir.Module) -> None:
+    """Applies the rules to a module in place, nested operations first; operations that have none stay as they are."""
+    found: list[Any] = []
+
+    def note(op: Any) -> ir.WalkResult:
+        if op.name in RULES:
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    for op in found:
+        with op.context, op.location, ir.InsertionPoint(op):
+            values = RULES[op.name](op)
+        if values is not None:
+            for result, value in zip(op.results, values, strict=True):
+                result.replace_all_uses_with(value)
+            op.erase()
+
+
+def array(shape: Sequence[int], element: Any) -> Any:
+    """The type of a tensor."""
+    return ir.RankedTensorType.get(list(shape), element)
+
+
+def reshape(value: Any, shape: Sequence[int]) -> Any:
+    """The value with another shape; itself when it has that already."""
+    if list(value.type.shape) == list(shape):
+        return value
+    return stablehlo.reshape(array(shape, value.type.element_type), value)
+
+
+def convert(value: Any, element: Any) -> Any:
+    """The value with another element type."""
+    return stablehlo.convert(array(value.type.shape, element), value)

@@ -1,0 +1,52 @@
+"""Operations that compute nothing themselves: fusions, asynchronous pairs, copies and orders in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+from jaxlib.mlir.dialects import func
+
+from stablexla.dialects.mhlo.registry import rewrites
+
+
+@rewrites("mhlo.fusion")
+def inline_fusion(op: Any) -> Sequence[Any]:
+    """The operations of a fusion in its place."""
+    block = op.regions[0].blocks[0]
+    for argument, operand in zip(list(block.arguments), list(op.operands), strict=True):
+        argument.replace_all_uses_with(operand)
+    *operations, terminator = (inner.operation for inner in block.operations)
+    for inner in operations:
+        inner.move_before(op)
+    return list(terminator.operands)
+
+
+@rewrites("mhlo.copy", "mhlo.domain", "mhlo.add_dependency")
+def first_operand(op: Any) -> Sequence[Any]:
+    """A copy to another layout, a boundary of shardings, and a wait for a token do not change elements."""
+    return [op.operands[0]]
+
+
+@rewrites("mhlo.async_start")
+def call_at_start(op: Any) -> None:
+    """An asynchronous operation becomes a call of its computation, whose results stand for those of the wait.
+
+    It stays where its bundle goes elsewhere than to one wait, as around a loop.
+    """
+    bundles: list[Any] = [op]
+    waits: list[Any] = []
+    for bundle in bundles:  # grows by the updates
+        for user in [use.owner.operation for use in bundle.results[0].uses]:
+            if user.name not in ("mhlo.async_update", "mhlo.async_done"):
+                return
+            (bundles if user.name == "mhlo.async_update" else waits).append(user)
+    if len(waits) != 1:
+        return
+    called = ir.FlatSymbolRefAttr(op.attributes["called_computation"])
+    call = func.CallOp([r.type for r in waits[0].results], called, list(op.operands))
+    for result, value in zip(waits[0].results, call.results, strict=True):
+        result.replace_all_uses_with(value)
+    for finished in (*waits, *reversed(bundles)):
+        finished.erase()

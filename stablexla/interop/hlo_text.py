@@ -1,0 +1,51 @@
+"""What XLA's parser of HLO text does not say: elements left out when it was printed, older names, and devices."""
+
+from __future__ import annotations
+
+import re
+
+from stablexla.dialects.errors import ParseError
+from stablexla.interop.text import excerpt
+
+_HEADER = re.compile(r"^(?:.*\*/)?\s*HloModule\b.*", re.MULTILINE)
+_COUNT = re.compile(r",\s*(?:num_)?(replica|partition)(?:_count|s)=(\d+)")
+_LEFT_OUT = re.compile(r"\bconstant\(\s*\{[^()\n]*?\.\.\.")
+_OLD_NAMES = {"cross-replica-sum": "all-reduce", "generate-token": "after-all"}
+_OLD_OPCODE = re.compile(rf"(?<=[\]}}) ])({'|'.join(_OLD_NAMES)})(-start|-done)?(?=\()")
+
+
+def check_constants(text: str, file: str) -> None:
+    """XLA reads elements that are not there as arbitrary ones.
+
+    Raises:
+        ParseError: a constant was printed without its elements.
+    """
+    if found := _LEFT_OUT.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        column = found.start() - text.rfind("\n", 0, found.start())
+        raise ParseError(
+            "the elements of this constant were left out when the program was printed" + excerpt(text, line, column),
+            file=file,
+            line=line,
+            column=column,
+            hint="XLA_FLAGS=--xla_dump_large_constants, or HloPrintOptions().print_large_constants",
+        )
+
+
+def with_new_names(text: str) -> str:
+    """Opcodes by the names that they have today.
+
+    >>> with_new_names("c = f32[2] cross-replica-sum(x)")
+    'c = f32[2] all-reduce(x)'
+    """
+    return _OLD_OPCODE.sub(lambda found: _OLD_NAMES[found[1]] + (found[2] or ""), text)
+
+
+def header_counts(text: str) -> dict[str, int]:
+    """How many replicas and partitions the header names; what it does not name is not there.
+
+    >>> header_counts("HloModule m, replica_count=2")
+    {'replica': 2}
+    """
+    header = _HEADER.search(text)
+    return {name: int(count) for name, count in _COUNT.findall(header[0] if header else "")}

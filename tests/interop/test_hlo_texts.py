@@ -1,0 +1,306 @@
+"""HLO that XLA's conversion to StableHLO misreads or refuses: layouts, pairs, devices, constants that were left out."""
+
+from __future__ import annotations
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+from jaxlib import _hlo
+
+import stablexla as sx
+from stablexla.interop.hlo_proto import Devices, prepare
+from tests.comparison import assert_same
+from tests.interop.hlo_oracle import ours, xla
+
+X = np.array([1.0, -2.0, 0.5, 3.0], np.float32)
+NAMES = {
+    "float32": "f32",
+    "int32": "s32",
+    "uint8": "u8",
+    "int16": "s16",
+    "float64": "f64",
+}
+
+
+def entry(*lines: str, before: str = "", header: str = "") -> str:
+    *first, last = lines
+    return f"HloModule m{header}\n\n{before}\nENTRY e {{\n" + "".join(f"{x}\n" for x in first) + f"ROOT {last}\n}}\n"
+
+
+def shape(dtype: np.dtype, extents: list[int], order: list[int]) -> str:
+    """A shape with its layout, from the slowest dimension in memory to the fastest."""
+    listed = ",".join(map(str, reversed(order)))
+    return f"{NAMES[dtype.name]}[{','.join(map(str, extents))}]{{{listed}}}"
+
+
+class TestLayouts:
+    @pytest.mark.parametrize("seed", range(12))
+    def test_a_bitcast_reads_the_same_bytes(self, seed: int) -> None:
+        """Random shapes, layouts and element types, against the bytes that numpy has in memory."""
+        rng = np.random.default_rng(seed)
+        kinds = [np.dtype(t) for t in ("float32", "int32", "uint8", "int16", "float64")]
+        source, target = (kinds[i] for i in rng.integers(0, len(kinds), 2))
+        given, wanted = [2, 3, 16], [6, 2, 8 * source.itemsize // target.itemsize] if seed % 2 else [4, 3, 8]
+        if not seed % 2:
+            target = source
+        first, second = rng.permutation(3).tolist(), rng.permutation(3).tolist()
+        text = entry(
+            f"x = {shape(source, given, first)} parameter(0)", f"y = {shape(target, wanted, second)} bitcast(x)"
+        )
+        x = rng.integers(-9, 99, given).astype(source)
+        memory = np.ascontiguousarray(x.transpose(first)).reshape(-1).view(target)
+        expected = memory.reshape([wanted[d] for d in second]).transpose(np.argsort(second))
+        actual = ours(text, [x])[0]
+        assert (actual.dtype, actual.shape) == (target, expected.shape)
+        assert np.ascontiguousarray(actual).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+    def test_booleans_are_bytes(self) -> None:
+        x = np.array([True, False, True, True])
+        text = entry("x = pred[4]{0} parameter(0)", "y = u8[2,2]{0,1} bitcast(x)")
+        assert_same(ours(text, [x])[0], x.astype(np.uint8).reshape(2, 2).T)
+
+    def test_tiles_are_refused_by_name(self) -> None:
+        text = entry("x = f32[8,128]{1,0:T(8,128)} parameter(0)", "y = f32[1024]{0:T(1024)} bitcast(x)")
+        with pytest.raises(sx.UnsupportedError, match=r"no StableHLO for mhlo\.bitcast[^$]*before XLA's optimisations"):
+            sx.load(text)
+
+    def test_layouts_of_parameters_results_and_copies_change_nothing(self) -> None:
+        text = entry(
+            "x = f32[2,3]{0,1} parameter(0)",
+            "y = f32[2,3]{1,0} copy(x)",
+            "z = f32[3,2]{0,1} transpose(y), dimensions={1,0}",
+        )
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        assert_same(ours(text, [x])[0], x.T)
+
+
+class TestFusions:
+    def test_in_one_another_with_several_results(self) -> None:
+        text = entry(
+            "x = f32[4] parameter(0)",
+            "f = (f32[4], f32[4]) fusion(x), kind=kCustom, calls=outer",
+            "a = f32[4] get-tuple-element(f), index=0",
+            "b = f32[4] get-tuple-element(f), index=1",
+            "c = f32[4] subtract(a, b)",
+            before="inner { p = f32[4] parameter(0)  ROOT n = f32[4] negate(p) }\n"
+            "outer { p = f32[4] parameter(0)  q = f32[4] fusion(p), kind=kLoop, calls=inner\n"
+            "  r = f32[4] multiply(p, q)  ROOT t = (f32[4], f32[4]) tuple(r, q) }\n",
+        )
+        assert_same(ours(text, [X])[0], -X * X + X)
+        assert "call" not in str(sx.load(text))
+
+    def test_inside_of_a_loop(self) -> None:
+        text = entry(
+            "x = f32[4] parameter(0)",
+            "z = s32[] constant(0)",
+            "t = (s32[], f32[4]) tuple(z, x)",
+            "w = (s32[], f32[4]) while(t), condition=more, body=step",
+            "r = f32[4] get-tuple-element(w), index=1",
+            before="twice { p = f32[4] parameter(0)  ROOT a = f32[4] add(p, p) }\n"
+            "less { p = s32[] parameter(0)  n = s32[] constant(3)  ROOT c = pred[] compare(p, n), direction=LT }\n"
+            "more { s = (s32[], f32[4]) parameter(0)  i = s32[] get-tuple-element(s), index=0\n"
+            "  ROOT c = pred[] fusion(i), kind=kLoop, calls=less }\n"
+            "step { s = (s32[], f32[4]) parameter(0)  i = s32[] get-tuple-element(s), index=0\n"
+            "  x = f32[4] get-tuple-element(s), index=1  one = s32[] constant(1)  j = s32[] add(i, one)\n"
+            "  y = f32[4] fusion(x), kind=kLoop, calls=twice  ROOT t = (s32[], f32[4]) tuple(j, y) }\n",
+        )
+        assert_same(ours(text, [X])[0], 8 * X)
+
+
+class TestPairs:
+    TWICE = "twice { p = f32[4] parameter(0)  ROOT a = f32[4] add(p, p) }\n"
+
+    def test_several_updates(self) -> None:
+        bundle = "((f32[4]), f32[4], u32[])"
+        text = entry(
+            "x = f32[4] parameter(0)",
+            f"s = {bundle} async-start(x), calls=twice",
+            f"u = {bundle} async-update(s)",
+            f"v = {bundle} async-update(u)",
+            "y = f32[4] async-done(v)",
+            "z = f32[4] multiply(x, y)",
+            before=self.TWICE,
+        )
+        assert_same(ours(text, [X])[0], 2 * X * X)
+
+    def test_of_an_operation_by_its_name(self) -> None:
+        text = entry(
+            "x = f32[4] parameter(0)",
+            "s = ((f32[4]), f32[2], u32[]) slice-start(x), slice={[1:3]}",
+            "y = f32[2] slice-done(s)",
+        )
+        assert_same(ours(text, [X])[0], X[1:3])
+
+    def test_a_bundle_that_goes_elsewhere_is_refused_by_name(self) -> None:
+        text = entry(
+            "x = f32[4] parameter(0)",
+            "s = ((f32[4]), f32[4], u32[]) async-start(x), calls=twice",
+            "y = f32[4] async-done(s)",
+            "z = f32[4] async-done(s)",
+            before=self.TWICE,
+        )
+        with pytest.raises(sx.UnsupportedError, match=r"mhlo\.async_done, mhlo\.async_start"):
+            sx.load(text)
+
+
+class TestDevices:
+    SUM = "sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }\n"
+
+    @pytest.mark.parametrize(
+        ("groups", "replicas", "partitions"),
+        [
+            ("replica_groups={{0,1},{2,3}}", 4, 1),
+            ("replica_groups=[2,2]<=[2,2]T(1,0)", 4, 1),
+            ("channel_id=1, replica_groups={{0,1}}", 2, 1),
+            ("channel_id=1, use_global_device_ids=true, replica_groups={{0,1,2,3,4,5}}", 1, 6),
+            ("channel_id=1, use_global_device_ids=true, replica_groups=mesh['a'=2,'b'=4] {'b'}", 1, 8),
+            ("replica_groups={}", 1, 1),
+        ],
+    )
+    def test_those_that_collectives_name(self, groups: str, replicas: int, partitions: int) -> None:
+        text = entry("x = f32[4] parameter(0)", f"y = f32[4] all-reduce(x), {groups}, to_apply=sum", before=self.SUM)
+        executable = sx.compile(text)
+        assert (executable.num_replicas, executable.num_partitions) == (replicas, partitions)
+
+    def test_of_partitions(self) -> None:
+        text = entry(
+            "x = f32[4] parameter(0)",
+            "y = f32[4] collective-permute(x), channel_id=1, source_target_pairs={{0,2},{1,0}}",
+        )
+        assert sx.compile(text).num_partitions == 3
+
+    def test_the_header_is_believed(self) -> None:
+        lines = "x = f32[4] parameter(0)", "y = f32[4] collective-permute(x), source_target_pairs={{0,1}}"
+        assert sx.compile(entry(*lines, header=", replica_count=4")).num_replicas == 4
+        few = entry(*lines, header=", replica_count=2").replace("{{0,1}}", "{{0,3}}")
+        with pytest.raises(sx.VerificationError, match="3"):
+            sx.compile(few)
+
+    def test_what_the_caller_says_comes_first(self) -> None:
+        text = entry("x = f32[4] parameter(0)", "y = f32[4] collective-permute(x), source_target_pairs={{0,1}}")
+        assert sx.compile(text).num_replicas == 2
+        assert sx.compile(text, num_replicas=4).num_replicas == 4
+
+    @pytest.mark.parametrize(
+        "groups",
+        ["{{0,1},{2,3}}", "[2,2]<=[4]", "mesh['a'=2,'b'=2] {'b'}", "mesh['a'=4] {'a':(2)2}"],
+    )
+    def test_an_exchange_of_several_arrays(self, groups: str) -> None:
+        text = entry(
+            "x = f32[4] parameter(0)",
+            "y = f32[4] parameter(1)",
+            f"z = (f32[4], f32[4]) all-to-all(x, y), channel_id=1, replica_groups={groups}",
+        )
+        given = [[X + 10 * i, X - 10 * i] for i in range(4)]
+        found = sx.compile(text).execute_replicated(given)
+        for i, results in enumerate(found):
+            first = i - i % 2
+            assert_same(results[0], given[first][i % 2])
+            assert_same(results[1], given[first + 1][i % 2])
+
+    def test_a_partitioned_module_is_not_partitioned_again(self) -> None:
+        text = entry(
+            "x = f32[4] parameter(0), sharding={devices=[2]<=[2]}",
+            "i = u32[] partition-id()",
+            "f = f32[] convert(i)",
+            "b = f32[4] broadcast(f), dimensions={}",
+            "y = f32[4] add(x, b)",
+            header=", num_partitions=2",
+        )
+        first, second = sx.compile(text).execute_replicated([[X], [X]])
+        assert_same(first[0], X)
+        assert_same(second[0], X + 1)
+
+    def test_damaged_groups(self) -> None:
+        text = entry(
+            "x = f32[4] parameter(0)",
+            "y = f32[4] all-reduce(x), replica_groups=[2,2]<=[4], to_apply=sum",
+            before=self.SUM,
+        )
+        proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+        assert prepare(proto)[1] == Devices(replicas=4)
+        at = proto.index(b"\x08\x02\x10\x02\x1a\x01\x04")  # two groups of two, of four
+        with pytest.raises(sx.ParseError):
+            sx.load(proto[:at] + b"\x08\x07" + proto[at + 2 :])
+
+
+class TestTexts:
+    def test_elements_that_were_left_out(self) -> None:
+        """XLA's parser makes numbers of its own in their place."""
+        text = "HloModule m\n\nENTRY e {\n  c = f32[40]{0} constant({...})\n  ROOT y = f32[40] negate(c)\n}"
+        with pytest.raises(sx.ParseError, match="left out when the program was printed") as caught:
+            sx.load(text)
+        assert (caught.value.line, caught.value.column) == (4, 18)
+        assert "xla_dump_large_constants" in str(caught.value)
+
+    def test_older_names(self) -> None:
+        text = entry(
+            "x = f32[4] parameter(0)", "y = f32[4]{0} cross-replica-sum(x), to_apply=sum", before=TestDevices.SUM
+        )
+        assert "stablehlo.all_reduce" in str(sx.load(text))
+        assert_same(ours(text, [X])[0], X)
+
+    def test_a_custom_call_is_refused_by_name(self) -> None:
+        text = entry("x = f32[4] parameter(0)", 'y = f32[4] custom-call(x), custom_call_target="__onednn$softmax"')
+        with pytest.raises(sx.CompileError, match=r"no target '__onednn\$softmax'"):
+            sx.compile(text)
+
+    def test_the_smallest_elements_are_no_top_k(self) -> None:
+        """A comparison in the other order is left alone, and refused by name where nobody has registered it."""
+        text = entry(
+            "x = f32[9] parameter(0)",
+            'y = (f32[3], s32[3]) custom-call(x), custom_call_target="TopK", called_computations={less}',
+            before="less { a = f32[] parameter(0)  b = f32[] parameter(1)  i = s32[] parameter(2)\n"
+            "  j = s32[] parameter(3)  ROOT c = pred[] compare(a, b), direction=LT }\n",
+        )
+        assert "chlo.top_k" not in str(sx.load(text))
+
+
+class TestStochasticConvert:
+    @pytest.mark.parametrize("result", ["s8", "s16", "s32"])
+    @pytest.mark.parametrize("element", ["f32", "f16", "bf16"])
+    def test_as_xla(self, element: str, result: str) -> None:
+        values = [
+            0.0,
+            -0.0,
+            0.25,
+            -0.25,
+            0.5,
+            1.75,
+            -1.75,
+            127.5,
+            -128.5,
+            3e4,
+            -6e4,
+            np.inf,
+            -np.inf,
+            2.0,
+            -1e-8,
+            99.99,
+        ]
+        x = np.repeat(np.array(values, {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[element]), 8)
+        word = np.uint32 if element == "f32" else np.uint16
+        random = np.random.default_rng(0).integers(0, np.iinfo(word).max, x.size, dtype=word)
+        text = entry(
+            f"x = {element}[{x.size}] parameter(0)",
+            f"u = u{word().itemsize * 8}[{x.size}] parameter(1)",
+            f"y = {result}[{x.size}] stochastic-convert(x, u)",
+        )
+        assert_same(ours(text, [x, random])[0], xla(text, [x, random])[0])
+
+    def test_the_mean_is_the_number(self) -> None:
+        x = np.full(4096, -2.3, np.float32)
+        random = np.random.default_rng(1).integers(0, 2**32, x.size, dtype=np.uint32)
+        text = entry(
+            "x = f32[4096] parameter(0)", "u = u32[4096] parameter(1)", "y = s32[4096] stochastic-convert(x, u)"
+        )
+        found = ours(text, [x, random])[0]
+        assert set(found.tolist()) == {-3, -2}
+        assert abs(found.mean() + 2.3) < 0.03
+
+    def test_to_floats_it_has_no_meaning(self) -> None:
+        text = entry("x = f32[4] parameter(0)", "u = u32[4] parameter(1)", "y = bf16[4] stochastic-convert(x, u)")
+        with pytest.raises(sx.UnsupportedError, match=re.escape("mhlo.stochastic_convert")):
+            sx.load(text)
