@@ -18,7 +18,7 @@ import numpy as np
 
 from stablexla.dialects.errors import ShapeError
 
-MOST_ITEMS = 1 << 20
+MOST_ITEMS = 1 << 17
 """Items that a sequence may have; more come from an iterator without end, or fill the memory."""
 
 _UNORDERED_OR_TEXT = (str, bytes, bytearray, memoryview, Mapping, Set)

@@ -35,7 +35,7 @@ class TestDimensionNumbers:
 
     @pytest.mark.parametrize("words", [("NHW", "HWIO", "NHWC"), ("NHWC", "HWIO", "NHWD"), ("NHWC", "HIO", "NHWC")])
     def test_letters_that_do_not_fit(self, words):
-        with pytest.raises(ValueError, match="must have the letters"):
+        with pytest.raises(sx.ShapeError, match="must have the letters"):
             Numbers.of(*words)
 
     def test_the_order_of_xla_is_the_default(self):

@@ -7,13 +7,17 @@ parameter. Run as a program, in a process whose memory and time are limited: `py
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import doctest
 import inspect
+import io
+import random
 import resource
 import signal
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,20 +58,22 @@ class Call:
         """How errors name it."""
         return self.name.rpartition(".")[2]
 
-    def ops(self, other_than: str = "") -> list[sx.XlaOp]:
-        """The ops that are given for other parameters than one, and one of a builder whose method is called."""
+    def ops(self, other_than: Container[str] = ()) -> list[sx.XlaOp]:
+        """The ops that are given for other parameters than these, and one of a builder whose method is called."""
         given = self.given.arguments.items()
-        return [op for name, value in given if name != other_than for op in _ops(value)]
+        return [op for name, value in given if name not in other_than for op in _ops(value)]
 
     @property
     def parameters(self) -> list[inspect.Parameter]:
         """Its parameters."""
         return [each for each in self.given.signature.parameters.values() if each.name != "self"]
 
-    def with_argument(self, name: str, value: object) -> Any:
-        """What the call gives with another value for a parameter."""
-        several = self.given.signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-        changed = {**self.given.arguments, name: (value,) if several else value}
+    def with_arguments(self, values: Mapping[str, object]) -> Any:
+        """What the call gives with other values for some parameters."""
+        parameters = self.given.signature.parameters
+        several = inspect.Parameter.VAR_POSITIONAL
+        given = {name: (value,) if parameters[name].kind is several else value for name, value in values.items()}
+        changed = {**self.given.arguments, **given}
         bound = inspect.BoundArguments(self.given.signature, changed)  # type: ignore[arg-type]  # any mapping will do
         return self.function(*bound.args, **bound.kwargs)
 
@@ -139,53 +145,68 @@ def calls_in_example(name: str, owner: Any, attribute: str) -> list[Call]:
     where = proxy if owner is sx else owner
     setattr(where, attribute, record)
     try:
-        for example in doctest.DocTestParser().get_examples(function.__doc__ or ""):
-            exec(compile(example.source, f"<example of {name}>", "exec"), namespace)
+        with contextlib.redirect_stdout(io.StringIO()):
+            for example in doctest.DocTestParser().get_examples(function.__doc__ or ""):
+                exec(compile(example.source, f"<example of {name}>", "exec"), namespace)
     finally:
         setattr(where, attribute, function)
     return recorded
 
 
-def complaint(call: Call, parameter: inspect.Parameter, wrong: Wrong, of: sx.XlaOp) -> str:
-    """What is wrong with the answer to one call, or ""."""
-    value = wrong.make(of)
-    may_be_legal = wrong.may_be_legal(str(parameter.annotation))
+def complaint(call: Call, wrongs: Mapping[str, Wrong], of: sx.XlaOp) -> str:
+    """What is wrong with the answer to one call with these values, or ""."""
+    values = {name: wrong.make(of) for name, wrong in wrongs.items()}
+    annotations = {each.name: str(each.annotation) for each in call.parameters}
+    may_be_legal = all(wrong.may_be_legal(annotations[name]) for name, wrong in wrongs.items())
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
-        made = call.with_argument(parameter.name, value)
+        made = call.with_arguments(values)
     except sx.StablexlaError as error:
-        unseen = may_be_legal and (value is None or isinstance(value, str))
-        return _complaint_of_error(error, call, "" if unseen else parameter.name)
+        unseen = may_be_legal and any(value is None or isinstance(value, str) for value in values.values())
+        return _complaint_of_error(error, call, () if unseen else tuple(values))
     except TooLong:
         return "does not end"
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:100]}"
-    if isinstance(value, sx.XlaOp) and isinstance(made, sx.XlaOp) and made.builder is not of.builder:
-        may_be_legal &= made.builder is value.builder and not call.ops(other_than=parameter.name)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    foreign = {value.builder for value in values.values() if isinstance(value, sx.XlaOp)} - {of.builder}
+    if foreign and isinstance(made, sx.XlaOp) and made.builder is not of.builder:
+        may_be_legal &= made.builder in foreign and not call.ops(other_than=values)
     return "" if may_be_legal else "is taken"
 
 
-def _complaint_of_error(error: sx.StablexlaError, call: Call, parameter: str) -> str:
+def _complaint_of_error(error: sx.StablexlaError, call: Call, parameters: Sequence[str]) -> str:
+    """An error names the operation and, of several values that are wrong, a parameter."""
     inside = error.operation in (*REGISTRY, "index") and any(map(callable, call.given.arguments.values()))
     if call.operation not in error.operation:
         return "" if inside else f"names the operation {error.operation!r}: {error.summary[:100]}"
     if not call.name:  # a value, which belongs to no operation yet
         return ""
     told = f"{error.summary} {' '.join(error.operands)}"
-    if parameter not in told and ALSO_CALLED.get((call.name, parameter), parameter) not in told:
+    names = [*parameters, *(ALSO_CALLED.get((call.name, name), name) for name in parameters)]
+    if names and not any(name in told for name in names):
         return f"does not name the parameter: {error.summary[:100]}"
     return "is told at length" if len(str(error)) > 3000 else ""
 
 
-def try_call(call: Call) -> Iterator[str]:
-    """The complaints about one call with each argument exchanged; what was accepted must verify."""
+def draws(call: Call, count: int) -> Iterator[dict[str, Wrong]]:
+    """Each parameter with each kind of value, then `count` times several parameters with values drawn at random."""
+    names = [parameter.name for parameter in call.parameters]
+    yield from ({name: wrong} for name in names for wrong in WRONG)
+    draw = random.Random(call.name)
+    for _ in range(count if len(names) > 1 else 0):
+        chosen = draw.sample(names, draw.randint(2, len(names)))
+        yield {name: draw.choice(WRONG) for name in chosen}
+
+
+def try_call(call: Call, count: int) -> Iterator[str]:
+    """The complaint, or "", about each call with other arguments; what was accepted must verify."""
     builder = call.ops()[0].builder if call.ops() else sx.XlaBuilder("none")
-    for parameter in call.parameters:
-        for wrong in WRONG:
-            signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
-            found = complaint(call, parameter, wrong, builder.create_token())
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            if found:
-                yield f"{call.name or call.function}({parameter.name}: {parameter.annotation} = {wrong.name}) {found}"
+    for wrongs in draws(call, count):
+        found = complaint(call, wrongs, builder.create_token())
+        told = ", ".join(f"{name} = {wrong.name}" for name, wrong in wrongs.items())
+        yield f"{call.name or call.function}({told}) {found}" if found else ""
     try:
         builder.build(builder.create_token())
     except sx.ShapeError as error:
@@ -208,18 +229,21 @@ def limit() -> None:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="operations; all, and the values that they take, without any")
+    parser.add_argument("--draws", type=int, default=20, help="calls with several wrong values, for each call")
+    options = parser.parse_args()
     found = functions()
     calls = {name: calls_in_example(name, *where) for name, where in found.items()}
     calls["values"] = calls_of_values()
-    complaints = [f"{name} is not called by its example" for name, made in calls.items() if not made]
     limit()
-    count = 0
-    for name in sys.argv[1:] or calls:
-        for call in calls[name]:
-            count += len(call.parameters) * len(WRONG)
-            complaints += try_call(call)
+    answers = [f"{name} is not called by its example" for name, made in calls.items() if not made]
+    answers += [
+        each for name in options.names or calls for call in calls[name] for each in try_call(call, options.draws)
+    ]
+    complaints = [answer for answer in answers if answer]
     print("\n".join(complaints))
-    print(f"{count} calls, {len(complaints)} complaints")
+    print(f"{len(answers)} calls, {len(complaints)} complaints")
     return 1 if complaints else 0
 
 
