@@ -16,8 +16,8 @@ from mlir.dialects import arith, complex, scf
 
 from stablexla.lowering.operations import defining, walk
 
-# Additions of a block, and as many as one running sum may have.
-BLOCK, LONGEST = 128, 192
+# Additions of a block, and the most that are left in one running sum: off by a quarter of them times u at worst.
+BLOCK, LONGEST = 128, 256
 # On a loop: the most turns it has, where its bounds do not say so.
 MOST_TURNS = "stablexla.most_turns"
 # Turns of a loop of which nothing is known.

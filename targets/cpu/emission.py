@@ -295,7 +295,7 @@ class loop:  # noqa: N801 -- reads as a statement
     """`scf.for` from `lo` to `hi`: `with loop(0, n, 8, [zero]) as l: ...; l.yields(...)`, then `l.results`.
 
     A loop known to run exactly once is written without `scf.for`; its `iv` is then known. `most` is the largest number
-    of turns, where it is known and the bounds do not tell.
+    of turns, where it is known and the bounds do not tell; 0 leaves the sums that it carries as they are.
     """
 
     def __init__(
