@@ -37,6 +37,8 @@ MOST_PARTS = 8
 PART_BYTES = 256 << 10
 # Bytes of lhs that an item copies to its stack.
 ROWS_LHS_BYTES = 64 << 10
+# Blocks of k whose sums are added up one after the other.
+MOST_BLOCKS = 128
 # Multiply-adds that are worth an item of their own.
 ITEM_WORK = 500_000
 
@@ -220,14 +222,14 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
 
 
 def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:
-    """Into how many parts a long k is cut when the result is too small to be shared by threads.
+    """Into how many parts a long k is cut: when the result is too small to be shared by threads, and for digits.
 
     It follows from the shape alone: the order of additions does not depend on the number of threads.
     """
     c = sizes.contraction
     natural = c.batches * row_blocks * math.ceil(sizes.n / (8 * width))
     blocks = math.ceil(c.k.extent / depth) * math.prod(axis.extent for axis in c.k_outer)
-    wanted = min(16 // natural, blocks // 8)
+    wanted = max(min(16 // natural, blocks // 8), math.ceil(blocks / MOST_BLOCKS))
     # Equal parts; a last part without blocks would leave its sums unmade.
     return math.ceil(blocks / math.ceil(blocks / wanted)) if wanted > 1 else 1
 
