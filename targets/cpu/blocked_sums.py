@@ -31,7 +31,12 @@ _BOUNDS = 3
 
 def block_sums(function: ir.Operation) -> None:
     """Lets the function's loops add in blocks what they add up in one sum; the order is the emitters' to choose."""
-    _Blocking().run([op for op in walk(function) if op.name == "scf.for"])
+    block_loops([op for op in walk(function) if op.name == "scf.for"])
+
+
+def block_loops(loops: Sequence[ir.Operation]) -> None:
+    """Likewise some loops, in the order of their text."""
+    _Blocking().run(loops)
 
 
 @dataclass(frozen=True)
