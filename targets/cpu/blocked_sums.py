@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
-from mlir.dialects import arith, complex, scf
+from mlir.dialects import arith, scf
 
 from stablexla.lowering.operations import defining, walk
 
@@ -22,8 +22,6 @@ BLOCK, LONGEST = 128, 256
 MOST_TURNS = "stablexla.most_turns"
 # Turns of a loop of which nothing is known.
 _UNKNOWN = 1 << 62
-_SUMS = ("arith.addf", "complex.add")
-_DIFFERENCES = ("arith.subf", "complex.sub")
 _FUSED = ("vector.fma", "math.fma")
 # Operands of an `scf.for` before what it carries.
 _BOUNDS = 3
@@ -113,7 +111,7 @@ class _Blocking:
                 made, errors = list(inner.results), []
                 for n, error in zip(each, carried[len(inits) :], strict=True):
                     made[n], more = two_sum(carried[n], made[n])
-                    errors.append(plus(error, more))
+                    errors.append(arith.addf(error, more))
                 scf.YieldOp([*made, *errors])
             results = list(blocks.results)
             for n, error in zip(each, results[len(inits) :], strict=True):
@@ -169,8 +167,8 @@ def _carries_on(use: ir.OpOperand, loop: ir.Operation, number: int) -> bool:
 def _added(use: ir.OpOperand) -> ir.Value | None:
     """The sum of a total with something, where this is its use."""
     operation, number = use.owner.operation, use.operand_number
-    first = operation.name in _DIFFERENCES and number == 0
-    if operation.name in _SUMS or first or (operation.name in _FUSED and number == 2):
+    first = operation.name == "arith.subf" and number == 0
+    if operation.name == "arith.addf" or first or (operation.name in _FUSED and number == 2):
         result: ir.Value = operation.results[0]
         return result
     return None
@@ -182,7 +180,7 @@ def _once(value: ir.Value) -> bool:
 
 def _is_wide_float(type_: ir.Type) -> bool:
     """Whether sums are kept in such a type."""
-    element = type_.element_type if isinstance(type_, ir.VectorType | ir.ComplexType) else type_
+    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
     return isinstance(element, ir.F32Type | ir.F64Type)
 
 
@@ -191,37 +189,23 @@ def _is_wide_float(type_: ir.Type) -> bool:
 
 def zero(type_: ir.Type) -> ir.Value:
     """A sum of nothing: -0.0, as the sum of negative zeros is one."""
-    if isinstance(type_, ir.ComplexType):
-        part = zero(type_.element_type)
-        return complex.create_(type_, part, part)
+    return _constant_of(type_, -0.0)
+
+
+def _constant_of(type_: ir.Type, number: float) -> ir.Value:
     element = type_.element_type if isinstance(type_, ir.VectorType) else type_
-    number = ir.FloatAttr.get(element, -0.0)
-    return arith.constant(type_, ir.DenseElementsAttr.get_splat(type_, number) if type_ != element else number)
-
-
-def plus(a: ir.Value, b: ir.Value) -> ir.Value:
-    """a + b."""
-    return complex.add(a, b) if isinstance(a.type, ir.ComplexType) else arith.addf(a, b)
-
-
-def minus(a: ir.Value, b: ir.Value) -> ir.Value:
-    """a - b."""
-    return complex.sub(a, b) if isinstance(a.type, ir.ComplexType) else arith.subf(a, b)
+    attribute: ir.Attribute = ir.FloatAttr.get(element, number)
+    return arith.constant(type_, attribute if type_ == element else ir.DenseElementsAttr.get_splat(type_, attribute))
 
 
 def two_sum(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
     """The rounded sum of two numbers and its error; the two add up to theirs exactly."""
-    total = plus(a, b)
-    part = minus(total, a)
-    return total, plus(minus(a, minus(total, part)), minus(b, part))
+    total = arith.addf(a, b)
+    part = arith.subf(total, a)
+    return total, arith.addf(arith.subf(a, arith.subf(total, part)), arith.subf(b, part))
 
 
 def compensated(total: ir.Value, error: ir.Value) -> ir.Value:
     """A pair as one number. The error of an infinite total is NaN, and one of zero would hide the total's sign."""
-    if isinstance(total.type, ir.ComplexType):
-        parts = [compensated(*(part(v) for v in (total, error))) for part in (complex.re, complex.im)]
-        return complex.create_(total.type, *parts)
-    zeros = ir.FloatAttr.get(total.type.element_type if isinstance(total.type, ir.VectorType) else total.type, 0.0)
-    zeros = ir.DenseElementsAttr.get_splat(total.type, zeros) if isinstance(total.type, ir.VectorType) else zeros
-    matters = arith.cmpf(arith.CmpFPredicate.ONE, error, arith.constant(total.type, zeros))
+    matters = arith.cmpf(arith.CmpFPredicate.ONE, error, _constant_of(total.type, 0.0))
     return arith.select(matters, arith.addf(total, error), total)

@@ -14,10 +14,11 @@ import mlir.ir as ir
 from mlir.dialects import arith, memref, scf
 
 from stablexla.lowering.operations import body_of, defining, remap, walk
-from stablexla.targets.cpu.blocked_sums import BLOCK, LONGEST, block_loops, compensated, plus, two_sum, zero
+from stablexla.targets.cpu.blocked_sums import BLOCK, LONGEST, block_loops, compensated, two_sum, zero
 
-_SUMS = ("arith.addf", "complex.add")
 Values = list[ir.Value]
+# Where the loops stand.
+Places = dict[int, ir.Value]
 
 
 def block_general_sums(module: ir.Module) -> None:
@@ -32,13 +33,28 @@ def block_general_sums(module: ir.Module) -> None:
 
 
 @dataclass(frozen=True)
-class _One:
-    """A total: its argument of the body, what is added to it, and the conversions before and after the addition."""
+class _Total:
+    """A result of the body that something is added to.
+
+    Attributes:
+        argument: what stands for it in the body.
+        opened: operations that make of it what is added to: a wider number, or the parts of a complex one.
+        closed: the operation that makes an element of the sums; None where the sum is one.
+        parts: for each sum what it is before and after the addition.
+    """
 
     argument: ir.Value
-    added: ir.Value
-    widen: ir.Operation | None
-    narrow: ir.Operation | None
+    opened: list[ir.Operation]
+    closed: ir.Operation | None
+    parts: list[tuple[ir.Value, ir.Value]]
+
+    def open(self, element: ir.Value) -> Values:
+        """An element as what is added to."""
+        return [_again(op, [element]) for op in self.opened] or [element]
+
+    def close(self, sums: Values) -> ir.Value:
+        """An element of sums."""
+        return sums[0] if self.closed is None else _again(self.closed, sums)
 
 
 def _match(op: ir.Operation) -> _Sums | None:
@@ -48,43 +64,51 @@ def _match(op: ir.Operation) -> _Sums | None:
     maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
     reduced = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
     arguments = list(op.regions[0].blocks[0].arguments)
-    ones = [_match_one(a, v) for a, v in zip(arguments[-count:], terminator.operands, strict=True)]
+    found = [_match_total(a, v) for a, v in zip(arguments[-count:], terminator.operands, strict=True)]
     extents = _extents(op, maps)
     if not any(reduced) or extents is None or 0 in extents or not all(_is_simple(e) for m in maps for e in m.results):
         return None
-    known = [one for one in ones if one is not None]
+    totals = [total for total in found if total is not None]
     length = prod(n for n, r in zip(extents, reduced, strict=True) if r)
-    if len(known) != count or (length <= LONGEST and not any(one.widen for one in known)):
+    narrow = any(op.name == "arith.extf" for total in totals for op in total.opened)
+    if len(totals) != count or (length <= LONGEST and not narrow):
         return None
-    return _Sums(op, maps, extents, reduced, known)
+    return _Sums(op, maps, extents, reduced, totals)
 
 
-def _match_one(argument: ir.Value, result: ir.Value) -> _One | None:
-    """A total of which nothing is known but that something is added to it."""
-    total, widen = argument, _only_user(argument)
-    if widen is not None and widen.name == "arith.extf":
-        total = widen.results[0]
-    else:
-        widen = None
-    addition = _only_user(total)
-    if addition is None or addition.name not in _SUMS or not _is_wide(total.type):
+def _match_total(argument: ir.Value, result: ir.Value) -> _Total | None:
+    """A total of which nothing is known but that something is added to it, or to each of its parts."""
+    users = [use.owner.operation for use in argument.uses]
+    names = {op.name: op for op in users}
+    opened: list[ir.Operation] = []
+    if len(users) == 2 and names.keys() == {"complex.re", "complex.im"}:
+        opened = [names["complex.re"], names["complex.im"]]
+    elif len(users) == 1 and users[0].name == "arith.extf":
+        opened = users
+    closed = defining(result) if opened else None
+    if opened and (closed is None or closed.name not in ("arith.truncf", "complex.create")):
         return None
-    narrow = defining(result) if widen is not None else None
-    end = narrow.operands[0] if narrow is not None and narrow.name == "arith.truncf" else result
-    if end != addition.results[0] or _only_user(end) is None:
-        return None
-    added = next(v for v in addition.operands if v != total)
-    return _One(argument, added, widen, narrow)
+    starts = [op.results[0] for op in opened] or [argument]
+    ends = list(closed.operands) if closed is not None else [result]
+    parts = list(zip(starts, ends, strict=True)) if len(starts) == len(ends) else []
+    return _Total(argument, opened, closed, parts) if parts and all(_adds(*part) for part in parts) else None
+
+
+def _adds(before: ir.Value, after: ir.Value) -> bool:
+    """Whether a value is another one with something added to it, and neither has another use."""
+    addition = _only_user(before)
+    return (
+        isinstance(before.type, ir.F32Type | ir.F64Type)
+        and addition is not None
+        and addition.name == "arith.addf"
+        and after == addition.results[0]
+        and _only_user(after) is not None
+    )
 
 
 def _only_user(value: ir.Value) -> ir.Operation | None:
     uses = list(value.uses)
     return uses[0].owner.operation if len(uses) == 1 else None
-
-
-def _is_wide(type_: ir.Type) -> bool:
-    part = type_.element_type if isinstance(type_, ir.ComplexType) else type_
-    return isinstance(part, ir.F32Type | ir.F64Type)
 
 
 def _extents(op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[int] | None:
@@ -113,34 +137,39 @@ class _Sums:
     maps: list[ir.AffineMap]
     extents: list[int]
     reduced: list[bool]
-    ones: list[_One]
+    totals: list[_Total]
     loops: list[ir.Operation] = field(default_factory=list)
 
     def write(self) -> None:
         """Clears the totals, adds up block after block, and writes the results."""
-        outputs = list(self.op.operands)[-len(self.ones) :]
         kept = [d for d, r in enumerate(self.reduced) if not r]
         first, *inner = (d for d, r in enumerate(self.reduced) if r)
-        pairs = [[_room(o.type, one.added.type) for _ in range(2)] for o, one in zip(outputs, self.ones, strict=True)]
+        outputs = list(self.op.operands)[-len(self.totals) :]
+        # For each result of the body the pairs of its parts.
+        rooms = [
+            [(_room(output.type, before.type), _room(output.type, before.type)) for before, _ in total.parts]
+            for output, total in zip(outputs, self.totals, strict=True)
+        ]
         length = max(1, BLOCK // prod(self.extents[d] for d in inner))
 
-        def begin(at: dict[int, ir.Value]) -> None:
-            for output, one, (total, error), place in zip(outputs, self.ones, pairs, self._places(at), strict=True):
-                start = memref.load(output, place)
-                memref.store(_converted(one.widen, start), total, place)
-                memref.store(zero(one.added.type), error, place)
+        def begin(at: Places) -> None:
+            for output, total, pairs, place in zip(outputs, self.totals, rooms, self._places(at), strict=True):
+                for (whole, error), value in zip(pairs, total.open(memref.load(output, place)), strict=True):
+                    memref.store(value, whole, place)
+                    memref.store(zero(value.type), error, place)
 
-        def add(at: dict[int, ir.Value], start: ir.Value, stop: ir.Value) -> None:
-            made = self._block(at, [(first, start, stop), *((d, *self._span(d)) for d in inner)])
-            for value, (total, error), place in zip(made, pairs, self._places(at), strict=True):
-                whole, off = two_sum(memref.load(total, place), value)
-                memref.store(whole, total, place)
-                memref.store(plus(memref.load(error, place), off), error, place)
+        def add(at: Places, start: ir.Value, stop: ir.Value) -> None:
+            made = iter(self._block(at, [(first, start, stop), *((d, *self._span(d)) for d in inner)]))
+            for pairs, place in zip(rooms, self._places(at), strict=True):
+                for whole, error in pairs:
+                    value, off = two_sum(memref.load(whole, place), next(made))
+                    memref.store(value, whole, place)
+                    memref.store(arith.addf(memref.load(error, place), off), error, place)
 
-        def end(at: dict[int, ir.Value]) -> None:
-            for output, one, (total, error), place in zip(outputs, self.ones, pairs, self._places(at), strict=True):
-                value = compensated(memref.load(total, place), memref.load(error, place))
-                memref.store(_converted(one.narrow, value), output, place)
+        def end(at: Places) -> None:
+            for output, total, pairs, place in zip(outputs, self.totals, rooms, self._places(at), strict=True):
+                sums = [compensated(memref.load(whole, place), memref.load(error, place)) for whole, error in pairs]
+                memref.store(total.close(sums), output, place)
 
         self._each(kept, {}, begin)
         low, high = self._span(first)
@@ -156,7 +185,7 @@ class _Sums:
     def _span(self, dim: int) -> tuple[ir.Value, ir.Value]:
         return _index(0), _index(self.extents[dim])
 
-    def _each(self, dims: Sequence[int], at: dict[int, ir.Value], do: Callable[[dict[int, ir.Value]], None]) -> None:
+    def _each(self, dims: Sequence[int], at: Places, do: Callable[[Places], None]) -> None:
         """Does something at every place of the loops `dims`."""
         if not dims:
             do(at)
@@ -167,10 +196,10 @@ class _Sums:
             scf.YieldOp([])
 
     def _block(
-        self, at: dict[int, ir.Value], spans: Sequence[tuple[int, ir.Value, ir.Value]], totals: Values | None = None
+        self, at: Places, spans: Sequence[tuple[int, ir.Value, ir.Value]], totals: Values | None = None
     ) -> Values:
         """The sums over some loops, from nothing."""
-        totals = [zero(one.added.type) for one in self.ones] if totals is None else totals
+        totals = [zero(before.type) for t in self.totals for before, _ in t.parts] if totals is None else totals
         if not spans:
             return self._step(at, totals)
         dim, low, high = spans[0]
@@ -181,19 +210,20 @@ class _Sums:
             scf.YieldOp(self._block(here, spans[1:], list(loop.inner_iter_args)))
         return list(loop.results)
 
-    def _step(self, at: dict[int, ir.Value], totals: Values) -> Values:
+    def _step(self, at: Places, totals: Values) -> Values:
         """The totals with the elements at a place."""
         mapping: dict[ir.Value, ir.Value] = {}
-        outputs = {one.argument for one in self.ones}
+        outputs = {total.argument for total in self.totals}
         arguments = self.op.regions[0].blocks[0].arguments
         for argument, operand, map_ in zip(arguments, self.op.operands, self.maps, strict=True):
             if argument not in outputs and any(True for _ in argument.uses):
                 is_array = isinstance(operand.type, ir.MemRefType)
                 mapping[argument] = memref.load(operand, self._place(map_, at)) if is_array else operand
         *operations, _ = body_of(self.op)
-        for one, total in zip(self.ones, totals, strict=True):
-            mapping[one.argument if one.widen is None else one.widen.results[0]] = total
-        skipped = {op for one in self.ones for op in (one.widen, one.narrow) if op is not None}
+        parts = [part for total in self.totals for part in total.parts]
+        for (before, _), value in zip(parts, totals, strict=True):
+            mapping[before] = value
+        skipped = {op for total in self.totals for op in (*total.opened, total.closed) if op is not None}
         for op in operations:
             if op.name == "linalg.index":
                 mapping[op.results[0]] = at[ir.IntegerAttr(op.attributes["dim"]).value]
@@ -201,38 +231,31 @@ class _Sums:
                 copy = op.clone().operation
                 remap(copy, mapping)
                 mapping.update(zip(op.results, copy.results, strict=True))
-        sums = [next(u.owner.operation for u in _total(one).uses).results[0] for one in self.ones]
-        return [mapping[value] for value in sums]
+        return [mapping[after] for _, after in parts]
 
-    def _places(self, at: dict[int, ir.Value]) -> list[Values]:
+    def _places(self, at: Places) -> list[Values]:
         """Where the results at a place lie."""
-        return [self._place(m, at) for m in self.maps[-len(self.ones) :]]
+        return [self._place(m, at) for m in self.maps[-len(self.totals) :]]
 
     @staticmethod
-    def _place(map_: ir.AffineMap, at: dict[int, ir.Value]) -> Values:
+    def _place(map_: ir.AffineMap, at: Places) -> Values:
         return [_applied(e, at) for e in map_.results]
-
-
-def _total(one: _One) -> ir.Value:
-    """What stands for a total in the body, in the type of the sum."""
-    return one.argument if one.widen is None else one.widen.results[0]
 
 
 def _room(output: ir.Type, element: ir.Type) -> ir.Value:
     return memref.alloc(ir.MemRefType.get(output.shape, element), [], [])
 
 
-def _converted(operation: ir.Operation | None, value: ir.Value) -> ir.Value:
-    if operation is None:
-        return value
-    return ir.Operation.create(operation.name, results=[operation.results[0].type], operands=[value]).result
+def _again(operation: ir.Operation, operands: Values) -> ir.Value:
+    """An operation of the body on other operands."""
+    return ir.Operation.create(operation.name, results=[operation.results[0].type], operands=operands).result
 
 
 def _index(number: int) -> ir.Value:
     return arith.constant(ir.IndexType.get(), number)
 
 
-def _applied(expression: ir.AffineExpr, at: dict[int, ir.Value]) -> ir.Value:
+def _applied(expression: ir.AffineExpr, at: Places) -> ir.Value:
     """An index as arithmetic on the loops'."""
     if isinstance(expression, ir.AffineDimExpr):
         return at[expression.position]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from stablexla.targets.cpu.chains import Chain, chain_of
 from stablexla.targets.cpu.blocked_sums import LONGEST
+from stablexla.targets.cpu.chains import Chain, chain_of
 from stablexla.targets.cpu.emission import (
     Value,
     alloca,

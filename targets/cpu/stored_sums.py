@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.cpu.blocked_sums import compensated, plus, two_sum
+from stablexla.targets.cpu.blocked_sums import compensated, two_sum
 from stablexla.targets.cpu.emission import Index, Value, alloca, constant, load, loop, store, vector_of
 
 
@@ -35,7 +35,7 @@ class StoredSums:
         """Adds the sums of a block to the lanes from `at` on."""
         total, error = two_sum(load(self.totals, at, value.lanes).ssa, value.ssa)
         store(Value(total), self.totals, at)
-        store(Value(plus(load(self.errors, at, value.lanes).ssa, error)), self.errors, at)
+        store(load(self.errors, at, value.lanes) + Value(error), self.errors, at)
 
     def result(self, at: Index, lanes: int) -> Value:
         """The sums of all blocks."""

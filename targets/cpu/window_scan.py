@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.targets.cpu.blocked_sums import LONGEST, compensated, plus, two_sum
+from stablexla.targets.cpu.blocked_sums import LONGEST, compensated, two_sum
 from stablexla.targets.cpu.emission import (
     Value,
     alloca,
@@ -131,7 +131,7 @@ class _Plan:
         if not self.is_long:
             return self.join(total, more), error
         made, off = two_sum(total.ssa, more.ssa)
-        return Value(made), Value(plus(error.ssa, off))
+        return Value(made), error + Value(off)
 
     def exact(self, total: Value, error: Value) -> Value:
         """A total that is carried."""
@@ -243,9 +243,7 @@ class _Lines:
         rest = Part(start + groups * group, stop, final)
         sweep(plan.extent, plan.lanes, step, [turn.results], rest)
 
-    def _scan_group(
-        self, source: Value, result: Value, line: Value, at: Value, totals: Sequence[Value]
-    ) -> list[Value]:
+    def _scan_group(self, source: Value, result: Value, line: Value, at: Value, totals: Sequence[Value]) -> list[Value]:
         """Scans as many vectors as there are lanes, turned so that each lane goes through neighbours."""
         plan, lanes = self.plan, self.plan.lanes
         places = [self.place(line, at + number * lanes, None) for number in range(lanes)]
