@@ -1,8 +1,8 @@
 """Compensated summation in blocks, for the floating-point sums that emitted loops carry in registers.
 
-A running sum of m numbers is off by up to m u times their magnitudes, and by m u / 4 where all of them are equal. A loop
-that adds more than LONGEST numbers to a total therefore runs in blocks of BLOCK additions, each from zero, and the
-blocks' sums are added to a pair of numbers, the total and its error (TwoSum of Knuth, 4.2.2; Ogita, Rump, Oishi 2005).
+A running sum of m numbers is off by up to m u times their magnitudes, and by m u / 4 where all of them are equal. So a
+loop that adds more than LONGEST numbers to a total runs in blocks of BLOCK additions, each from zero, and the blocks'
+sums are added to a pair of numbers, the total and its error (TwoSum: Knuth, TAOCP 2, 4.2.2; Ogita, Rump, Oishi 2005).
 Blocks follow from the loops alone, so results do not depend on the number of threads.
 """
 
