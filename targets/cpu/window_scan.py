@@ -126,8 +126,9 @@ class _Plan:
         else:
             store_lanes(value, result, at, count)
 
-    def carry(self, total: Value, error: Value, more: Value) -> tuple[Value, Value]:
+    def carry(self, pair: Sequence[Value], more: Value) -> tuple[Value, Value]:
         """A total with something more in it, and what it is off by where that is kept."""
+        total, error = pair
         if not self.is_long:
             return self.join(total, more), error
         made, off = two_sum(total.ssa, more.ssa)
@@ -228,7 +229,7 @@ class _Lines:
                 prefetch(source, place - self.ahead if plan.backwards else place + self.ahead)
             scanned = self._in_lanes(plan.read(source, place, count))
             plan.write(plan.join(plan.exact(*totals), scanned), result, place, count, self.nontemporal)
-            return [*plan.carry(*totals, shuffle(scanned, scanned, last))]
+            return [*plan.carry(totals, shuffle(scanned, scanned, last))]
 
         totals = [splat(before[0], plan.lanes), plan.nothing(plan.lanes)]
         group = plan.lanes * plan.lanes
@@ -264,7 +265,7 @@ class _Lines:
         rows = transpose_registers([plan.join(earlier, value) for value in made][order])
         for place, value in zip(places, rows, strict=True):
             plan.write(value, result, place, None, self.nontemporal)
-        return [*plan.carry(*totals, shuffle(scanned, scanned, [lanes - 1] * lanes))]
+        return [*plan.carry(totals, shuffle(scanned, scanned, [lanes - 1] * lanes))]
 
     def _in_lanes(self, value: Value) -> Value:
         """The scan of the lanes of one vector, by steps of 1, 2, 4 ..."""
@@ -326,7 +327,7 @@ class _Rows:
                 return self._write(arguments, result, line, row, totals, base)
 
             made = self._over(Part(block.iv, minimum(block.iv + LONGEST, high), index(0)), nothing, turn)
-            carried = [plan.carry(*pair, more) for pair, more in zip(pairs, made, strict=True)]
+            carried = [plan.carry(pair, more) for pair, more in zip(pairs, made, strict=True)]
             block.yields(*(total for total, _ in carried), *(error for _, error in carried))
 
     def _write(
@@ -417,7 +418,7 @@ def _scan_totals(plan: _Plan, arguments: KernelArguments, first: Value, blocks: 
             place = (first + block.iv) * width + offset
             total = load(buffer, place, lanes)
             store(plan.exact(*block.args), buffer, place)
-            block.yields(*plan.carry(*block.args, total))
+            block.yields(*plan.carry(block.args, total))
 
 
 def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
