@@ -15,7 +15,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 
-from benchmarks import complex_numerics
+from benchmarks import complex_numerics, sums
 from tests.numerics.harness import Array, Kernel
 from tests.numerics.references import FUNCTIONS, LIMITS, Function, errors, errors_in_wide_numbers, sample
 
@@ -174,7 +174,10 @@ def main() -> None:
     if output is not None:
         single, double = (f"{counts[name]:,}" for name in ("f32", "f64"))
         size = f"\nAbout {single} points in f32, {double} in f64, 30,000 where mpmath is the oracle.\n\n"
-        output.write_text(_HEAD + size + table(rows) + "\n" + _FOOT)
+        before = output.read_text() if output.exists() else ""
+        _, found, part = before.partition(f"\n{sums.HEADING}\n")
+        kept = f"\n{sums.HEADING}\n{part}" if found else ""
+        output.write_text(_HEAD + size + table(rows) + "\n" + _FOOT + kept)
     _write_complex(output, 20 if options.quick else 100)
 
 
@@ -182,8 +185,9 @@ def _write_complex(output: Path | None, count: int) -> None:
     """Puts the part on complex numbers at the end of the page."""
     made = complex_numerics.section(count)
     if output is not None:
-        before = output.read_text().partition(f"\n{complex_numerics.HEADING}")[0]
-        output.write_text(f"{before}\n{made}")
+        page, found, part = output.read_text().partition(f"\n{sums.HEADING}\n")
+        before = page.partition(f"\n{complex_numerics.HEADING}")[0]
+        output.write_text(f"{before}\n{made}" + (f"\n{sums.HEADING}\n{part}" if found else ""))
 
 
 if __name__ == "__main__":

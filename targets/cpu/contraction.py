@@ -6,6 +6,7 @@ import math
 
 import mlir.ir as ir
 
+from stablexla.targets.cpu.blocked_sums import LONGEST
 from stablexla.targets.cpu.contraction_groups import emit_groups
 from stablexla.targets.cpu.contraction_match import Contraction, match_contraction
 from stablexla.targets.cpu.contraction_output import compute_type
@@ -36,6 +37,8 @@ MOST_PARTS = 8
 PART_BYTES = 256 << 10
 # Bytes of lhs that an item copies to its stack.
 ROWS_LHS_BYTES = 64 << 10
+# Blocks of k whose sums are added up one after the other.
+MOST_BLOCKS = 128
 # Multiply-adds that are worth an item of their own.
 ITEM_WORK = 500_000
 
@@ -188,15 +191,12 @@ def _packing_pays(sizes: _Sizes) -> bool:
 
 
 def _plan_packed(sizes: _Sizes) -> PackedPlan:
-    """A panel of rhs as large as L1, a block of lhs in 3/8 of L2; all rows in one block where that is near.
-
-    Shorter panels would stay in L1 for all rows, but results would be read and written more often: 1% slower at 1024.
-    """
+    """Panels of rhs as deep as a sum may run, a block of lhs in 3/8 of L2; all rows in one block where that is near."""
     c, target = sizes.contraction, sizes.target
     tile = Tile(6, 4 if target.num_vector_registers >= 32 else 2)
     width = tile.vectors * sizes.lanes
     limit = min(LHS_BYTES, target.l2_bytes * 3 // 8) // sizes.bytes
-    most = max(256, target.l1_bytes // (width * sizes.bytes))
+    most = LONGEST
     if sizes.m <= limit // 192:
         most = min(most, limit // sizes.m)
     depth = _balanced(c.k.extent, most, sizes.lanes)
@@ -222,14 +222,14 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
 
 
 def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:
-    """Into how many parts a long k is cut when the result is too small to be shared by threads.
+    """Into how many parts a long k is cut: when the result is too small to be shared by threads, and for digits.
 
     It follows from the shape alone: the order of additions does not depend on the number of threads.
     """
     c = sizes.contraction
     natural = c.batches * row_blocks * math.ceil(sizes.n / (8 * width))
     blocks = math.ceil(c.k.extent / depth) * math.prod(axis.extent for axis in c.k_outer)
-    wanted = min(16 // natural, blocks // 8)
+    wanted = max(min(16 // natural, blocks // 8), math.ceil(blocks / MOST_BLOCKS))
     # Equal parts; a last part without blocks would leave its sums unmade.
     return math.ceil(blocks / math.ceil(blocks / wanted)) if wanted > 1 else 1
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.targets.cpu.blocked_sums import LONGEST
 from stablexla.targets.cpu.contraction_output import load_converted
 from stablexla.targets.cpu.contraction_panels import Panels, Source, pack_panels
 from stablexla.targets.cpu.contraction_tiles import Tile, multiply_add, spill_tile
@@ -84,7 +85,8 @@ def sum_tile(
         for start in starts:  # their lines come while the sums are made
             prefetch(out, start, write=True)
         width = tile.vectors * lanes
-        with loop(0, count, 1, [constant(0, vector_of(lanes, a.element))] * len(places)) as k:
+        # A block of k is that short, see `contraction`.
+        with loop(0, count, 1, [constant(0, vector_of(lanes, a.element))] * len(places), most=LONGEST) as k:
             left, right = k.iv * tile.rows + a_at, k.iv * width + b_at
             prefetch(b, k.iv * ahead + ahead_at, locality=2)
             factors = [load(a, left + r) for r in range(tile.rows)]

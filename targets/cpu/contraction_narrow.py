@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from mlir.dialects import vector
 
+from stablexla.targets.cpu.blocked_sums import LONGEST
 from stablexla.targets.cpu.contraction_match import Contraction
 from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.contraction_skinny import for_groups, row_groups
@@ -26,6 +27,7 @@ from stablexla.targets.cpu.emission import (
     bits_of,
     emitting,
     index,
+    is_float,
     load,
     load_lanes,
     loop,
@@ -39,6 +41,7 @@ from stablexla.targets.cpu.emission import (
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.products import LANE_BITS, Product, load_group, spread_group, weave
+from stablexla.targets.cpu.stored_sums import StoredSums
 from stablexla.targets.cpu.target import CpuTarget
 
 # Rows of a product that is bound by reading the other matrix.
@@ -109,7 +112,10 @@ class _Item(ABC):
         # Whole vectors are multiplied also where k ends.
         self.stride = math.ceil(plan.depth / self.lanes) * self.lanes
         self.lhs = alloca(self.c.m.extent * self.stride * product.group, product.unit_type)
-        self.sums = alloca(self.c.m.extent * plan.columns, scene.compute)
+        self.size = self.c.m.extent * plan.columns
+        self.sums = alloca(self.size, scene.compute)
+        long = self.c.k.extent > max(LONGEST, plan.depth * product.group) and is_float(scene.compute)
+        self.blocks = StoredSums.make(self.size, scene.compute) if long else None
 
     @staticmethod
     @abstractmethod
@@ -121,8 +127,10 @@ class _Item(ABC):
         frame = self.scene.frame(batch)
         first = index(block) * plan.columns
         columns = minimum(index(c.n.extent) - first, plan.columns)
-        with loop(0, c.m.extent * plan.columns, self.lanes) as i:
+        with loop(0, self.size, self.lanes) as i:
             store(self.scene.zero, self.sums, i.iv)
+        if self.blocks is not None:
+            self.blocks.clear_all(self.size, self.lanes)
         with loop(0, c.k.extent, plan.depth * group) as k:
             steps = minimum(index(c.k.extent) - k.iv, plan.depth * group)
             a = self.scene.inputs[c.a.number]
@@ -130,6 +138,10 @@ class _Item(ABC):
             place = Place(self.lhs, 0, group, 1, self.stride)
             pack_lines(source, place, self.lanes, self.padded((steps + (group - 1)) // group))
             self.block(first * c.n.b + frame.b + k.iv * c.k.b, columns, steps)
+            if self.blocks is not None:
+                self.blocks.take(self.sums, self.size, self.lanes)
+        if self.blocks is not None:
+            self.blocks.give(self.sums, self.size, self.lanes)
         self.scene.write_block(self.sums, plan.columns, frame, (c.m.extent, columns), (0, first))
 
     def padded(self, groups: Value) -> Value:

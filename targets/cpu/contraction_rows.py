@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from stablexla.targets.cpu.blocked_sums import LONGEST
 from stablexla.targets.cpu.contraction_match import Contraction
 from stablexla.targets.cpu.contraction_output import WHOLE, Scene, Sums, compute_type
 from stablexla.targets.cpu.contraction_parts import emit_last_sums
@@ -22,9 +23,11 @@ from stablexla.targets.cpu.emission import (
     emitting,
     fma,
     index,
+    is_float,
     known,
     load,
     loop,
+    minimum,
     splat,
     split_index,
     store,
@@ -32,6 +35,7 @@ from stablexla.targets.cpu.emission import (
 )
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.rolled import keep_rolled
+from stablexla.targets.cpu.stored_sums import StoredSums
 from stablexla.targets.cpu.target import CpuTarget
 
 
@@ -98,7 +102,11 @@ class _Rows:
         self.scene, self.plan, self.c = scene, plan, scene.contraction
         # Rows of sums a multiple of a page apart would meet in the same lines of a cache.
         self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes + 2 * scene.lanes
-        self.sums = alloca(self.c.m.extent * self.stride, scene.compute)
+        self.size = self.c.m.extent * self.stride
+        self.sums = alloca(self.size, scene.compute)
+        depth = min(plan.depth, self.c.k.extent) * math.prod(axis.extent for axis in self.c.k_outer)
+        long = depth > LONGEST and is_float(scene.compute)
+        self.blocks = StoredSums.make(self.size, scene.compute) if long else None
         self.groups = row_groups(self.c.m.extent, plan.rows)
         self.copied = self.c.m.extent > 1
         if self.copied:
@@ -114,18 +122,31 @@ class _Rows:
         with loop(0, c.m.extent * self.stride, self.scene.lanes) as i:
             store(self.scene.zero, self.sums, i.iv)
         at_a, at_b = start * c.k.a + frame.a, first * c.n.b + frame.b + start * c.k.b
+        if self.blocks is not None:
+            self.blocks.clear_all(self.size, self.scene.lanes)
         with OuterSums(c.k_outer, at_a, at_b) as nest:
             at = (nest.at_a, nest.at_b)
             if self.copied:
                 at = (self._copy_lhs(nest.at_a, steps), nest.at_b)
             turn = plan.streams * plan.steps
             length = steps // turn * plan.steps
-            with loop(0, length, plan.steps) as k:
-                self._sweep(columns, at, k.iv, _Block(plan.streams, plan.steps, length))
+            block = LONGEST // turn * plan.steps
+            with loop(0, length, block) as part_of_k:
+                with loop(part_of_k.iv, minimum(part_of_k.iv + block, length), plan.steps) as k:
+                    self._sweep(columns, at, k.iv, _Block(plan.streams, plan.steps, length))
+                self._take()
             if known(steps) is None or c.k.extent % turn:
                 with loop(length * plan.streams, steps) as k:
                     self._sweep(columns, at, k.iv, _Block(1, 1, 0))
+                self._take()
+        if self.blocks is not None:
+            self.blocks.give(self.sums, self.size, self.scene.lanes)
         self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first), state)
+
+    def _take(self) -> None:
+        """Adds the sums of a block of k to those of the blocks before it."""
+        if self.blocks is not None:
+            self.blocks.take(self.sums, self.size, self.scene.lanes)
 
     def _copy_lhs(self, at: Value, steps: Value) -> Value:
         """Puts the elements of each step side by side; in lhs they may lie so that a cache keeps few of them."""

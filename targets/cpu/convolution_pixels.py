@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from stablexla.targets.cpu.blocked_sums import LONGEST
 from stablexla.targets.cpu.contraction_output import Scene
 from stablexla.targets.cpu.convolution_copies import Factor, Under
 from stablexla.targets.cpu.convolution_place import Cut, Packed, Place, Taps
@@ -30,6 +31,7 @@ from stablexla.targets.cpu.emission import (
     alloca,
     constant,
     index,
+    is_float,
     load,
     load_lanes,
     loop,
@@ -258,7 +260,9 @@ class Pixels:
         rows = self.plan.tile.rows
         more = self.weights.parts > 1
         pixels = (sums.pixels + (rows - 1)) // rows * rows if more else sums.pixels
-        sum_pixels(self.shared, self.plan.tile, self.sizes.units, replace(sums, pixels=pixels), more=more)
+        units, products = self.sizes.units, self.convolved.taps * self.plan.features
+        in_blocks = products > LONGEST and is_float(units.sums) and units.product is None
+        sum_pixels(self.shared, self.plan.tile, units, replace(sums, pixels=pixels), more=more, in_blocks=in_blocks)
 
     # Results.
 

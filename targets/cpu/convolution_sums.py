@@ -15,8 +15,8 @@ from stablexla.targets.cpu.emission import Value, fma, index, known, load, loop
 
 # Elements of a window's row that are written out one after the other for channels.
 UNROLLED = 8
-# A loop over the window: its turns, and how far one moves in the packed lhs and in the packed weights.
-Nest = tuple[Value, int, int]
+# A loop over the window: its turns, how far one moves in the packed lhs and in the packed weights, and the most turns.
+Nest = tuple[Value, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,19 @@ class Sums:
         b, tap = weights, self.weights.features * self.weights.width
         for met, along in reversed(dims):
             b = b + met.first * tap
-            nest.insert(0, (met.count, along, met.spatial.tap_step * tap))
+            nest.insert(0, (met.count, along, met.spatial.tap_step * tap, met.spatial.window))
             tap *= met.spatial.window
-        nest.insert(0, (index(self.plan.features), plane, self.weights.width))
+        nest.insert(0, (index(self.plan.features), plane, self.weights.width, self.plan.features))
         return self._nest(nest, a, b, tile, inits)
 
     def _nest(self, loops: Sequence[Nest], a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
-        (count, along_a, along_b), *rest = loops
+        (count, along_a, along_b, most), *rest = loops
         number = known(count)
         if not rest and number is not None and number <= UNROLLED:
             for tap in range(number):
                 sums = self._of_channels(index(tap * along_a) + a, index(tap * along_b) + b, tile, sums)
             return sums
-        with loop(0, count, 1, sums) as turn:
+        with loop(0, count, 1, sums, most=most) as turn:
             at_a, at_b = turn.iv * along_a + a, turn.iv * along_b + b
             if rest:
                 out = self._nest(rest, at_a, at_b, tile, turn.args)

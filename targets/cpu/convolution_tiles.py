@@ -7,18 +7,21 @@ images are all in the tables, so that the tiles' code knows nothing of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
 
+from stablexla.targets.cpu.blocked_sums import BLOCK
 from stablexla.targets.cpu.contraction_tiles import Tile
 from stablexla.targets.cpu.convolution_units import Units
 from stablexla.targets.cpu.emission import (
     Index,
     Value,
+    branch,
     cast_index,
     constant,
+    index,
     lanes_of,
     load,
     loop,
@@ -28,6 +31,7 @@ from stablexla.targets.cpu.emission import (
     vector_of,
 )
 from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.cpu.stored_sums import StoredSums
 
 # Relative times of a register tile by its vectors, with the rows that then fit: by loads and sums a step, as
 # 0.5 cycles for a sum that hides its latency, and measured on 256-bit vectors for tiles of one vector.
@@ -121,7 +125,9 @@ class Sums:
     out_stride: Index
 
 
-def sum_pixels(shared: Shared, tile: Tile, units: Units, sums: Sums, *, more: bool = False) -> None:
+def sum_pixels(
+    shared: Shared, tile: Tile, units: Units, sums: Sums, *, more: bool = False, in_blocks: bool = False
+) -> None:
     """Sums of pixels over the window, by one panel of output features.
 
     The last tile begins earlier where pixels are left over; with fewer than fill one, sums of pixels behind the last
@@ -129,9 +135,10 @@ def sum_pixels(shared: Shared, tile: Tile, units: Units, sums: Sums, *, more: bo
 
     Args:
         more: adds to what is in `out`; the number of pixels is a multiple of the tile's rows.
+        in_blocks: whether the sums are too long for one running sum.
     """
     s = sums
-    name = f"stablexla_{'add' if more else 'sum'}_pixels_{tile.rows}x{tile.vectors}"
+    name = f"stablexla_{'add' if more else 'sum'}_pixels_{tile.rows}x{tile.vectors}{'_in_blocks' * in_blocks}"
     if units.product is not None:
         name += f"_{units.name}"
     buffers = [s.lhs, s.weights, s.out, s.tables.pixels, s.tables.taps]
@@ -139,16 +146,19 @@ def sum_pixels(shared: Shared, tile: Tile, units: Units, sums: Sums, *, more: bo
         *(s.lhs_at, s.weights_at, s.pixel, s.pixels, s.tap, s.taps, s.run),
         *(s.out_at, s.out_stride),
     ]
-    shared.call(name, buffers, numbers, lambda given, n: _write_tiles(tile, units, given, n, more))
+    shared.call(name, buffers, numbers, lambda given, n: _write_tiles(tile, units, given, n, more, in_blocks))
 
 
-def _write_tiles(tile: Tile, units: Units, buffers: list[Value], numbers: list[Value], more: bool) -> None:
+def _write_tiles(
+    tile: Tile, units: Units, buffers: list[Value], numbers: list[Value], more: bool, in_blocks: bool
+) -> None:
     lhs, weights, out, pixels, taps = buffers
     lhs_at, weights_at, pixel, count, tap, tap_count, run, out_at, out_stride = numbers
     lanes = lanes_of(units.sums)
     zero = constant(0, vector_of(lanes, units.sums))
     width, vector = tile.vectors * lanes, units.lanes()
     places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+    blocks = _Blocks(len(places), zero) if in_blocks else None
     with loop(0, count, tile.rows) as turn:
         at = turn.iv if more else maximum(minimum(turn.iv, count - tile.rows), 0)
         starts = [_offset(pixels, pixel + at + r) + lhs_at for r in range(tile.rows)]
@@ -157,20 +167,68 @@ def _write_tiles(tile: Tile, units: Units, buffers: list[Value], numbers: list[V
             return (at + r) * out_stride + out_at + v * lanes
 
         inits = [load(out, place(r, v), lanes) if more else zero for r, v in places]
-        with loop(tap, tap + tap_count, 1, inits) as window:
+        if blocks is not None:
+            blocks.clear()
+            inits.append(index(0))
+        with loop(tap, tap + tap_count, 1, inits, most=0) as window:
             a, b = (_offset(taps, window.iv * 2 + side) for side in (0, 1))
             rows, line = [start + a for start in starts], b + weights_at
-            with loop(0, run, units.group, window.args) as k:
-                vectors = [load(weights, k.iv * width + line + v * vector, vector) for v in range(tile.vectors)]
-                sums = []
-                for r, row in enumerate(rows):
-                    factor = units.factor(lhs, row + k.iv, lanes)
-                    of_row = enumerate(vectors)
-                    sums += [units.multiply_add(factor, w, k.args[r * tile.vectors + v]) for v, w in of_row]
-                k.yields(*sums)
-            window.yields(*k.results)
-        for (r, v), value in zip(places, window.results, strict=True):
+
+            def add(
+                first: Index, last: Value, inits: Sequence[Value], rows: list[Value] = rows, line: Value = line
+            ) -> list[Value]:
+                with loop(first, last, units.group, inits, most=0) as k:
+                    vectors = [load(weights, k.iv * width + line + v * vector, vector) for v in range(tile.vectors)]
+                    sums = []
+                    for r, row in enumerate(rows):
+                        factor = units.factor(lhs, row + k.iv, lanes)
+                        of_row = enumerate(vectors)
+                        sums += [units.multiply_add(factor, w, k.args[r * tile.vectors + v]) for v, w in of_row]
+                    k.yields(*sums)
+                return k.results
+
+            window.yields(*(add(0, run, window.args) if blocks is None else blocks.over(run, window.args, add)))
+        results = window.results if blocks is None else blocks.results(window.results)
+        for (r, v), value in zip(places, results, strict=True):
             store(value, out, place(r, v))
+
+
+class _Blocks:
+    """Sums of a tile in blocks of BLOCK to LONGEST products, which are added up in memory with their errors."""
+
+    def __init__(self, count: int, zero: Value) -> None:
+        self.lanes, self.zero = zero.lanes, zero
+        self.places = range(0, count * zero.lanes, zero.lanes)
+        self.sums = StoredSums.make(count * zero.lanes, zero.element)
+
+    def clear(self) -> None:
+        """Begins with a tile."""
+        for place in self.places:
+            self.sums.clear(place, self.lanes)
+
+    def over(
+        self, run: Value, carried: Sequence[Value], add: Callable[[Index, Value, Sequence[Value]], list[Value]]
+    ) -> list[Value]:
+        """Adds a run of products to a tile's sums, which are carried with the number of products in them."""
+        with loop(0, run, BLOCK, carried, most=0) as piece:
+            *sums, count = piece.args
+            end = minimum(piece.iv + BLOCK, run)
+            made, number = add(piece.iv, end, sums), count + (end - piece.iv)
+            choice = branch(number.ge(BLOCK), [v.type for v in (*made, number)])
+            with choice.then:
+                for place, value in zip(self.places, made, strict=True):
+                    self.sums.add(value, place)
+                choice.yields(*[self.zero] * len(made), index(0))
+            with choice.otherwise:
+                choice.yields(*made, number)
+            piece.yields(*choice.results)
+        return piece.results
+
+    def results(self, carried: Sequence[Value]) -> list[Value]:
+        """The tile's sums."""
+        for place, value in zip(self.places, carried[:-1], strict=True):
+            self.sums.add(value, place)
+        return [self.sums.result(place, self.lanes) for place in self.places]
 
 
 def _offset(table: Value, at: Index) -> Value:

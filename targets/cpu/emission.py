@@ -17,6 +17,7 @@ from typing import Any, Self
 import mlir.ir as ir
 from mlir.dialects import arith, func, math, memref, scf, vector
 
+from stablexla.targets.cpu.blocked_sums import MOST_TURNS, block_sums
 from stablexla.targets.cpu.target import CpuTarget
 
 Number = int | float
@@ -36,14 +37,19 @@ _current: ContextVar[_Function] = ContextVar("stablexla_emission")
 
 
 @contextmanager
-def emitting(function: func.FuncOp, target: CpuTarget) -> Iterator[None]:
-    """Everything made inside goes to the end of `function`'s entry block; `func.return` is put last."""
+def emitting(function: func.FuncOp, target: CpuTarget, *, in_blocks: bool = True) -> Iterator[None]:
+    """Everything made inside goes to the end of `function`'s entry block; `func.return` is put last.
+
+    Sums that its loops carry are made `in_blocks` then, see `blocked_sums`.
+    """
     entry = function.regions[0].blocks[0]
     with function.context, ir.Location.unknown(), ir.InsertionPoint(entry):
         token = _current.set(_Function(entry, target))
         try:
             yield
             func.ReturnOp([])
+            if in_blocks:
+                block_sums(function.operation)
         finally:
             _current.reset(token)
 
@@ -288,11 +294,14 @@ def vector_of(lanes: int, element: ir.Type) -> ir.Type:
 class loop:  # noqa: N801 -- reads as a statement
     """`scf.for` from `lo` to `hi`: `with loop(0, n, 8, [zero]) as l: ...; l.yields(...)`, then `l.results`.
 
-    A loop known to run exactly once is written without `scf.for`; its `iv` is then known.
+    A loop known to run exactly once is written without `scf.for`; its `iv` is then known. `most` is the largest number
+    of turns, where it is known and the bounds do not tell; 0 leaves the sums that it carries as they are.
     """
 
-    def __init__(self, lo: Index, hi: Index, step: Index = 1, inits: Sequence[Value] = ()) -> None:
-        self._bounds = (lo, hi, step)
+    def __init__(
+        self, lo: Index, hi: Index, step: Index = 1, inits: Sequence[Value] = (), *, most: int | None = None
+    ) -> None:
+        self._bounds, self._most = (lo, hi, step), most
         self._inits = list(inits)
         self._op: scf.ForOp | None = None
         self._point: ir.InsertionPoint | None = None
@@ -310,6 +319,8 @@ class loop:  # noqa: N801 -- reads as a statement
             return self
         lo, hi, step = (index(bound).ssa for bound in self._bounds)
         self._op = scf.ForOp(lo, hi, step, [v.ssa for v in self._inits])
+        if self._most is not None:
+            self._op.attributes[MOST_TURNS] = ir.IntegerAttr.get(ir.IndexType.get(), self._most)
         self.iv = Value(self._op.induction_variable)
         self.args = [Value(v) for v in self._op.inner_iter_args]
         self._point = ir.InsertionPoint(self._op.body)

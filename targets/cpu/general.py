@@ -14,6 +14,7 @@ from mlir.passmanager import PassManager
 
 from stablexla.lowering.kernels import INDEPENDENT
 from stablexla.lowering.operations import defining, erase, remap, walk
+from stablexla.targets.cpu.general_sums import block_general_sums
 from stablexla.targets.cpu.kernel import Emitted, Kernel, flat_type
 from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.kernels.classify import Kind
@@ -34,6 +35,7 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
         return []
     with kernels[0].func.context, ir.Location.unknown():
         module, updates = bufferized(kernels)
+        block_general_sums(module)
         run_passes(module, LOOPS)
         emitted = []
         for kernel, view, update in zip(kernels, list(module.body.operations), updates, strict=True):

@@ -11,12 +11,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from stablexla.targets.cpu.blocked_sums import LONGEST
 from stablexla.targets.cpu.chains import Chain, chain_of
-from stablexla.targets.cpu.emission import Value, alloca, bits_of, emitting, index, load, loop, minimum, store
+from stablexla.targets.cpu.emission import (
+    Value,
+    alloca,
+    bits_of,
+    constant,
+    emitting,
+    index,
+    load,
+    loop,
+    minimum,
+    store,
+    vector_of,
+)
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.folding import ArgBest, Folding, OneByOne
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.nests import Ref, analyse
+from stablexla.targets.cpu.stored_sums import StoredSums
 from stablexla.targets.cpu.sweeps import Items, Part, Totals, duration, flat, grain_of, joined, sweep, turns, unrolled
 from stablexla.targets.cpu.target import CpuTarget
 from stablexla.targets.cpu.vector_body import Scope, lanes_for
@@ -298,7 +312,28 @@ class _Deep(_Reduction):
                 store(total, buffer, place.at(at))
 
         self.columns_do(clear, part)
-        self._add_rows(scope, self.columns, place, part, span)
+        panel = _Panel(self, place, part)
+        panel.clear()
+        self._add_blocks(scope, self.columns, panel, span)
+        panel.finish()
+
+    def _add_blocks(self, scope: Scope, dims: Sequence[int], panel: _Panel, span: Span) -> None:
+        """Adds rows in blocks short enough for running sums, whose totals go to the panel's."""
+        additions = -(-prod(self.extents[d] for d in dims[1:]) // self.abreast) if len(dims) > 1 else 1
+        length = LONGEST // additions if len(dims) > 1 else LONGEST * self.abreast
+        turns_here = self.rows_of_part if dims[0] == self.columns[0] else self.extents[dims[0]]
+        if not panel.sums or turns_here <= length:
+            self._add_rows(scope, dims, panel.place, panel.part, span)
+        elif length:
+            with loop(*span, length) as block:
+                end = minimum(block.iv + length, span[1])
+                self._add_rows(scope, dims, panel.place, panel.part, (block.iv, end))
+                panel.take()
+        else:
+            with loop(*span) as turn:
+                inner = (index(0), index(self.extents[dims[1]]))
+                self._add_blocks(scope.inside({dims[0]: turn.iv}), dims[1:], panel, inner)
+                panel.take()
 
     def _add_rows(self, scope: Scope, dims: Sequence[int], place: _Place, part: Part | None, span: Span) -> None:
         lo, hi = span
@@ -403,6 +438,46 @@ class _Deep(_Reduction):
         place = _Place(buffers, index(0), origin)
         self.add_up(scope, place, part, (index(0), index(self.extents[self.columns[0]])))
         self.finish_panel(scope, place, part)
+
+
+class _Panel:
+    """Totals of a panel: where they lie, and of long sums what whole blocks of rows came to."""
+
+    def __init__(self, plan: _Deep, place: _Place, part: Part | None) -> None:
+        self.plan, self.place, self.part = plan, place, part
+        self.origin = part.start if part is not None else index(0)
+        long = prod(plan.extents[d] for d in plan.columns) > LONGEST * plan.abreast
+        self.sums: dict[Value, StoredSums] = {}
+        if long:
+            operations = [p.operation for f in plan.totals for p in f.parts for _ in p.types]
+            for operation, buffer in zip(operations, place.buffers, strict=True):
+                if operation == "arith.addf":
+                    self.sums[buffer] = StoredSums.make(min(plan.panel, plan.padded), buffer.element)
+
+    def clear(self) -> None:
+        """Begins with sums of nothing."""
+        self._each(lambda sums, _, at, lanes: sums.clear(at - self.origin, lanes))
+
+    def take(self) -> None:
+        """Adds the totals of a block of rows to those of the blocks before it."""
+
+        def one(sums: StoredSums, buffer: Value, at: Value, lanes: int) -> None:
+            sums.add(load(buffer, self.place.at(at), lanes), at - self.origin)
+            store(constant(-0.0, vector_of(lanes, buffer.element)), buffer, self.place.at(at))
+
+        self._each(one)
+
+    def finish(self) -> None:
+        """Puts the totals of all blocks to where they are looked for."""
+        self._each(lambda sums, b, at, lanes: store(sums.result(at - self.origin, lanes), b, self.place.at(at)))
+
+    def _each(self, do: Callable[[StoredSums, Value, Value, int], None]) -> None:
+        def step(at: Value, _: int | None) -> None:
+            for buffer, sums in self.sums.items():
+                do(sums, buffer, at, self.plan.lanes)
+
+        if self.sums:
+            self.plan.columns_do(step, self.part)
 
 
 def _emit_deep(kernel: Kernel, plan: _Deep, target: CpuTarget) -> Emitted:

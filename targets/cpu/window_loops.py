@@ -105,7 +105,7 @@ class _Windows:
             axis, (low, high) = self.outer[number], ranges[number]
             if axis.alone:
                 return walk(number + 1, at + low * axis.step, carried)
-            with loop(low, high, 1, carried) as element:
+            with loop(low, high, 1, carried, most=axis.size) as element:
                 element.yields(*walk(number + 1, at + element.iv * axis.step, element.args))
             return element.results
 

@@ -11,9 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
+from mlir.dialects import arith
 
+from stablexla.targets.cpu.blocked_sums import LONGEST, compensated, two_sum
 from stablexla.targets.cpu.emission import (
     Value,
+    alloca,
     bits_of,
     constant,
     emitting,
@@ -23,8 +26,10 @@ from stablexla.targets.cpu.emission import (
     load,
     load_lanes,
     loop,
+    mask,
     minimum,
     prefetch,
+    select,
     shuffle,
     splat,
     store,
@@ -34,6 +39,7 @@ from stablexla.targets.cpu.emission import (
 )
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.cpu.stored_sums import StoredSums
 from stablexla.targets.cpu.sweeps import Items, Part, duration, grain_of, sweep
 from stablexla.targets.cpu.target import CpuTarget
 from stablexla.targets.cpu.window_values import identity, join
@@ -70,6 +76,7 @@ class _Plan:
 
     Attributes:
         name: the computation.
+        stored: the element type in memory; sums of narrow floats are made in `element`.
         identity: what changes nothing in it.
         starts: whether there is an initial value, which is the kernel's second input.
         positive_zeros: whether zeros are added to the results.
@@ -83,6 +90,7 @@ class _Plan:
     unsigned: bool
     starts: bool
     positive_zeros: bool
+    stored: ir.Type
     element: ir.Type
     identity: float
     lanes: int
@@ -91,7 +99,44 @@ class _Plan:
     @property
     def bytes(self) -> int:
         """Bytes of the array."""
-        return self.outer * self.extent * self.inner * bits_of(self.element) // 8
+        return self.outer * self.extent * self.inner * bits_of(self.stored) // 8
+
+    @property
+    def is_long(self) -> bool:
+        """Whether these are sums that are too long for one running sum."""
+        return self.name == "add" and is_float(self.element) and self.extent > LONGEST
+
+    def read(self, source: Value, at: Value, count: int | None = None) -> Value:
+        """A vector of elements, of which the first `count` are read."""
+        if self.stored == self.element:
+            return load_lanes(source, at, self.lanes, self.lanes if count is None else count, self.identity)
+        value = load_lanes(source, at, self.lanes, self.lanes if count is None else count)
+        wide = Value(arith.extf(vector_of(self.lanes, self.element), value.ssa))
+        return wide if count is None else select(mask(self.lanes, count), wide, self.nothing(self.lanes))
+
+    def write(
+        self, value: Value, result: Value, at: Value, count: int | None = None, nontemporal: bool = False
+    ) -> None:
+        """Writes a vector of results, or the first `count` of its lanes."""
+        value = self.finished(value)
+        if self.stored != self.element:
+            value = Value(arith.truncf(vector_of(self.lanes, self.stored), value.ssa))
+        if count is None:
+            store(value, result, at, nontemporal)
+        else:
+            store_lanes(value, result, at, count)
+
+    def carry(self, pair: Sequence[Value], more: Value) -> tuple[Value, Value]:
+        """A total with something more in it, and what it is off by where that is kept."""
+        total, error = pair
+        if not self.is_long:
+            return self.join(total, more), error
+        made, off = two_sum(total.ssa, more.ssa)
+        return Value(made), error + Value(off)
+
+    def exact(self, total: Value, error: Value) -> Value:
+        """A total that is carried."""
+        return Value(compensated(total.ssa, error.ssa)) if self.is_long else total
 
     def join(self, a: Value, b: Value) -> Value:
         """The computation of two scalars or vectors."""
@@ -107,13 +152,19 @@ class _Plan:
 
     def begin(self, arguments: KernelArguments, lanes: int) -> Value:
         """What a scan starts from, in all lanes."""
-        return splat(Value(arguments.inputs[1]), lanes) if self.starts else self.nothing(lanes)
+        if not self.starts:
+            return self.nothing(lanes)
+        start = Value(arguments.inputs[1])
+        return splat(start if self.stored == self.element else Value(arith.extf(self.element, start.ssa)), lanes)
 
 
 def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     config = kernel.config
     element = kernel.inputs[0].type.element_type
     name, unsigned = config["computation"], config["unsigned"]
+    with kernel.func.context:
+        short = name == "add" and isinstance(element, ir.BF16Type | ir.F16Type)
+        stored, element = element, ir.F32Type.get() if short else element
     nothing = identity(name, element, unsigned=unsigned) if name and config["whole_bytes"] else None
     if nothing is None or len(kernel.results) != 1:
         return None
@@ -124,7 +175,8 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
         lanes //= 2
     starts, zeros = config["start"], config.get("positive_zeros", False) and is_float(element)
     return _Plan(
-        outer, extent, inner, config["backwards"], name, unsigned, starts, zeros, element, nothing, lanes, target
+        *(outer, extent, inner, config["backwards"], name, unsigned, starts, zeros),
+        *(stored, element, nothing, lanes, target),
     )
 
 
@@ -139,7 +191,7 @@ class _Lines:
     def __init__(self, plan: _Plan) -> None:
         self.plan = plan
         self.cost = 4 + 2 * plan.lanes.bit_length()
-        size = bits_of(plan.element) // 8
+        size = bits_of(plan.stored) // 8
         in_line = plan.extent * size % 64 == 0 and plan.lanes * size == plan.target.vector_bits // 8
         self.nontemporal = in_line and plan.bytes >= plan.target.nontemporal_bytes
         self.ahead = plan.target.prefetch_bytes // size if plan.extent * size >= STREAM_BYTES else 0
@@ -156,7 +208,7 @@ class _Lines:
         plan, source = self.plan, Value(arguments.inputs[0])
 
         def step(at: Value, count: int | None, totals: list[Value]) -> list[Value]:
-            return [plan.join(totals[0], self._read(source, self.place(line, at, count), count))]
+            return [plan.join(totals[0], plan.read(source, self.place(line, at, count), count))]
 
         unroll = 4
         sets = sweep(plan.extent, plan.lanes, step, [[plan.nothing(plan.lanes)] for _ in range(unroll)], part)
@@ -175,15 +227,11 @@ class _Lines:
             place = self.place(line, at, count)
             if count is None and self.ahead:
                 prefetch(source, place - self.ahead if plan.backwards else place + self.ahead)
-            scanned = self._in_lanes(self._read(source, place, count))
-            value = plan.join(totals[0], scanned)
-            if count is None:
-                store(plan.finished(value), result, place, self.nontemporal)
-            else:
-                store_lanes(plan.finished(value), result, place, count)
-            return [plan.join(totals[0], shuffle(scanned, scanned, last))]
+            scanned = self._in_lanes(plan.read(source, place, count))
+            plan.write(plan.join(plan.exact(*totals), scanned), result, place, count, self.nontemporal)
+            return [*plan.carry(totals, shuffle(scanned, scanned, last))]
 
-        totals = [splat(before[0], plan.lanes)]
+        totals = [splat(before[0], plan.lanes), plan.nothing(plan.lanes)]
         group = plan.lanes * plan.lanes
         if plan.lanes < 4 or plan.extent < group:
             sweep(plan.extent, plan.lanes, step, [totals], part)
@@ -191,12 +239,12 @@ class _Lines:
         start, stop = (index(0), index(plan.extent)) if part is None else (part.start, minimum(part.stop, plan.extent))
         groups = (stop - start) // group
         with loop(0, groups, 1, totals) as turn:
-            turn.yields(*self._scan_group(source, result, line, start + turn.iv * group, turn.args[0]))
+            turn.yields(*self._scan_group(source, result, line, start + turn.iv * group, turn.args))
         final = constant(1, ir.IntegerType.get_signless(1)) if part is None else part.last
         rest = Part(start + groups * group, stop, final)
         sweep(plan.extent, plan.lanes, step, [turn.results], rest)
 
-    def _scan_group(self, source: Value, result: Value, line: Value, at: Value, before: Value) -> list[Value]:
+    def _scan_group(self, source: Value, result: Value, line: Value, at: Value, totals: Sequence[Value]) -> list[Value]:
         """Scans as many vectors as there are lanes, turned so that each lane goes through neighbours."""
         plan, lanes = self.plan, self.plan.lanes
         places = [self.place(line, at + number * lanes, None) for number in range(lanes)]
@@ -204,7 +252,7 @@ class _Lines:
             for place in places:
                 prefetch(source, place - self.ahead if plan.backwards else place + self.ahead)
         order = slice(None, None, -1 if plan.backwards else 1)
-        made = transpose_registers([load(source, place, lanes) for place in places])[order]
+        made = transpose_registers([plan.read(source, place) for place in places])[order]
         for number in range(1, lanes):
             made[number] = plan.join(made[number - 1], made[number])
         scanned, by = made[-1], 1
@@ -213,16 +261,11 @@ class _Lines:
             scanned = plan.join(shuffle(plan.nothing(lanes), scanned, places_by), scanned)
             by *= 2
         earlier = shuffle(plan.nothing(lanes), scanned, [lanes + i - 1 if i else 0 for i in range(lanes)])
-        earlier = plan.join(before, earlier)
+        earlier = plan.join(plan.exact(*totals), earlier)
         rows = transpose_registers([plan.join(earlier, value) for value in made][order])
         for place, value in zip(places, rows, strict=True):
-            store(plan.finished(value), result, place, self.nontemporal)
-        return [plan.join(before, shuffle(scanned, scanned, [lanes - 1] * lanes))]
-
-    def _read(self, source: Value, place: Value, count: int | None) -> Value:
-        if count is None:
-            return load(source, place, self.plan.lanes)
-        return load_lanes(source, place, self.plan.lanes, count, self.plan.identity)
+            plan.write(value, result, place, None, self.nontemporal)
+        return [*plan.carry(totals, shuffle(scanned, scanned, [lanes - 1] * lanes))]
 
     def _in_lanes(self, value: Value) -> Value:
         """The scan of the lanes of one vector, by steps of 1, 2, 4 ..."""
@@ -268,16 +311,42 @@ class _Rows:
 
     def scan(self, arguments: KernelArguments, line: Value, part: Part | None, before: Sequence[Value]) -> None:
         """Scans a block of rows."""
-        result = Value(arguments.results[0])
+        result, plan = Value(arguments.results[0]), self.plan
+        low, high = (index(0), index(plan.extent)) if part is None else (part.start, part.stop)
+        totals = [splat(v, plan.lanes) for v in before]
+        if not plan.is_long:
+            self._over(Part(low, high, index(0)), totals, lambda row, t: self._write(arguments, result, line, row, t))
+            return
+        # Each block of rows is scanned from nothing, and what was before it is added to all of it.
+        nothing = [plan.nothing(plan.lanes)] * self.carried
+        with loop(low, minimum(high, plan.extent), LONGEST, [*totals, *nothing]) as block:
+            pairs = list(zip(block.args[: self.carried], block.args[self.carried :], strict=True))
+            base = [plan.exact(*pair) for pair in pairs]
 
-        def turn(row: Value, totals: list[Value]) -> list[Value]:
-            totals = [self.plan.join(t, v) for t, v in zip(totals, self._read(arguments, line, row), strict=True)]
-            for number, value in enumerate(totals):
-                place, count = self._place(line, row, number)
-                store_lanes(self.plan.finished(value), result, place, count)
-            return totals
+            def turn(row: Value, totals: list[Value]) -> list[Value]:
+                return self._write(arguments, result, line, row, totals, base)
 
-        self._over(part, [splat(v, self.plan.lanes) for v in before], turn)
+            made = self._over(Part(block.iv, minimum(block.iv + LONGEST, high), index(0)), nothing, turn)
+            carried = [plan.carry(pair, more) for pair, more in zip(pairs, made, strict=True)]
+            block.yields(*(total for total, _ in carried), *(error for _, error in carried))
+
+    def _write(
+        self,
+        arguments: KernelArguments,
+        result: Value,
+        line: Value,
+        row: Value,
+        totals: list[Value],
+        base: Sequence[Value] = (),
+    ) -> list[Value]:
+        """Adds a row to the totals and writes them, after what was before them."""
+        plan = self.plan
+        totals = [plan.join(t, v) for t, v in zip(totals, self._read(arguments, line, row), strict=True)]
+        for number, value in enumerate(totals):
+            place, count = self._place(line, row, number)
+            whole = plan.join(base[number], value) if base else value
+            plan.write(whole, result, place, None if count == plan.lanes else count)
+        return totals
 
     def _over(
         self, part: Part | None, start: list[Value], turn: Callable[[Value, list[Value]], list[Value]]
@@ -299,7 +368,7 @@ class _Rows:
     def _read(self, arguments: KernelArguments, line: Value, row: Value) -> list[Value]:
         source, plan = Value(arguments.inputs[0]), self.plan
         places = [self._place(line, row, number) for number in range(self.carried)]
-        return [load_lanes(source, place, plan.lanes, count, plan.identity) for place, count in places]
+        return [plan.read(source, place, None if count == plan.lanes else count) for place, count in places]
 
 
 def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
@@ -345,11 +414,11 @@ def _scan_totals(plan: _Plan, arguments: KernelArguments, first: Value, blocks: 
     """Puts what comes before each block of a line in place of the block's total."""
     buffer = Value(arguments.scratch[0])
     for offset in range(0, width, max(1, lanes)):
-        with loop(0, blocks, 1, [plan.begin(arguments, lanes)]) as block:
+        with loop(0, blocks, 1, [plan.begin(arguments, lanes), plan.nothing(lanes)]) as block:
             place = (first + block.iv) * width + offset
             total = load(buffer, place, lanes)
-            store(block.args[0], buffer, place)
-            block.yields(plan.join(block.args[0], total))
+            store(plan.exact(*block.args), buffer, place)
+            block.yields(*plan.carry(block.args, total))
 
 
 def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
@@ -362,14 +431,17 @@ def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
     with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, panel = items.split(item.iv)
         part = None if panels == 1 else Part(panel * width, panel * width + width, panel.eq(panels - 1))
-        _write_panel(plan, arguments, at[0], part)
+        _write_panel(plan, arguments, at[0], part, width)
     time = duration(4, plan.extent * width, 2 * plan.bytes // items.count, target)
     return Emitted(items.count, grain_of(time, items.count), in_place=IN_PLACE)
 
 
-def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Part | None) -> None:
+def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Part | None, width: int) -> None:
     source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
     begin = plan.begin(arguments, plan.lanes)
+    if plan.is_long or plan.stored != plan.element:
+        _write_long_panel(plan, arguments, line, part, width)
+        return
 
     def row_at(row: Value) -> Value:
         return (line * plan.extent + (index(plan.extent - 1) - row if plan.backwards else row)) * plan.inner
@@ -392,3 +464,36 @@ def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Par
             row.iv,
             lambda at, count: load_lanes(result, above + at, plan.lanes, plan.lanes if count is None else count),
         )
+
+
+def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Part | None, width: int) -> None:
+    """Sums in blocks of rows: each is scanned from nothing, and what was before it is added to all of it."""
+    source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+    sums, room = StoredSums.make(width, plan.element), alloca(width, plan.element)
+    origin = part.start if part is not None else index(0)
+
+    def columns(do: Callable[[Value, Value, int | None], None]) -> None:
+        def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
+            do(at, at - origin, count)
+            return []
+
+        sweep(plan.inner, plan.lanes, step, [[]] * 4, part)
+
+    def begin(_: Value, place: Value, __: int | None) -> None:
+        sums.clear(place, plan.lanes)
+        store(plan.begin(arguments, plan.lanes), sums.totals, place)
+
+    columns(begin)
+    with loop(0, plan.extent, LONGEST) as block:
+        columns(lambda _, place, __: store(plan.nothing(plan.lanes), room, place))
+        with loop(block.iv, minimum(block.iv + LONGEST, plan.extent)) as turn:
+            row = index(plan.extent - 1) - turn.iv if plan.backwards else turn.iv
+            first = (line * plan.extent + row) * plan.inner
+
+            def one(at: Value, place: Value, count: int | None, first: Value = first) -> None:
+                total = plan.join(load(room, place, plan.lanes), plan.read(source, first + at, count))
+                store(total, room, place)
+                plan.write(plan.join(sums.result(place, plan.lanes), total), result, first + at, count)
+
+            columns(one)
+        columns(lambda _, place, __: sums.add(load(room, place, plan.lanes), place))

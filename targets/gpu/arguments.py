@@ -24,7 +24,7 @@ def thread_of(
     function, arguments = kernel.declare(scratch, name)
     launch.write(function.operation)
     mark_arguments(function.operation)
-    with emitting(function, CpuTarget(vector_bits=128)):
+    with emitting(function, CpuTarget(vector_bits=128), in_blocks=False):
         yield arguments
 
 
