@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith, scf
 
-from stablexla.lowering.operations import defining, walk
+from stablexla.lowering.operations import defining, erase, walk
 
 # Additions of a block, and the most that are left in one running sum: off by a quarter of them times u at worst.
 BLOCK, LONGEST = 128, 256
@@ -119,7 +119,7 @@ class _Blocking:
         for n, old in enumerate(loop.results):
             old.replace_all_uses_with(results[n])
         self._sums[blocks.operation] = {n: _Sum(results[n], BLOCK) for n in each}
-        loop.erase()
+        erase(loop)
 
 
 def _move_body(loop: ir.Operation, target: ir.Operation) -> None:
@@ -131,7 +131,7 @@ def _move_body(loop: ir.Operation, target: ir.Operation) -> None:
         marker = scf.YieldOp([]).operation
     for view in list(source.operations):
         view.operation.move_before(marker)
-    marker.erase()
+    erase(marker)
 
 
 def _turns(loop: ir.Operation) -> int:

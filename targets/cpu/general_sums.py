@@ -13,7 +13,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import arith, memref, scf
 
-from stablexla.lowering.operations import body_of, defining, remap, walk
+from stablexla.lowering.operations import body_of, defining, erase, remap, walk
 from stablexla.targets.cpu.blocked_sums import BLOCK, LONGEST, block_loops, compensated, two_sum, zero
 
 Values = list[ir.Value]
@@ -29,7 +29,7 @@ def block_general_sums(module: ir.Module) -> None:
             if sums is not None:
                 with op.location, ir.InsertionPoint(op):
                     sums.write()
-                op.erase()
+                erase(op)
 
 
 @dataclass(frozen=True)

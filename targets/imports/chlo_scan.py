@@ -12,6 +12,7 @@ import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.lowering.bounded_values import broadcast, compare, constant, emit, number, tensor
+from stablexla.lowering.operations import erase
 from stablexla.targets.imports.replacements import is_static, replaces
 
 
@@ -59,7 +60,7 @@ def _step(op: Any, state: list[Any], inputs: Sequence[Any], dimension: int, exte
     end = _return([counter])
     for each in operations:
         each.move_before(end)
-    end.erase()
+    erase(end)
     values = list(terminator.operands)
     outputs = len(values) - carries
     kept = [_with_element(x, v, dimension, place) for x, v in zip(rest[carries:], values[:outputs], strict=True)]

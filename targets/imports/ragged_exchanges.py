@@ -19,6 +19,7 @@ from stablexla.dialects.device_groups import Grid, grid_of
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.lowering.bounded_values import broadcast, compare, constant, emit, tensor
 from stablexla.lowering.context import place_of
+from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_calls import replace_value
 from stablexla.targets.inlining import operations_of
 from stablexla.targets.meshes import call_target
@@ -47,7 +48,7 @@ def expand_ragged_exchanges(module: ir.Module) -> None:
         if call_target(op) == RAGGED:
             with op.context, op.location, ir.InsertionPoint(op):
                 replace_value(op.results[0], _expanded(_Exchange(op, grid_of(module))))
-            op.erase()
+            erase(op)
 
 
 class _Exchange:

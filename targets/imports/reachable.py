@@ -7,6 +7,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.lowering.operations import erase
 from stablexla.targets.passes import module_pass
 
 
@@ -26,7 +27,7 @@ def drop_unreachable(module: ir.Module) -> None:
             waiting.extend(_named_by(functions[name]))
     for name, function in functions.items():
         if reached and name not in reached:
-            function.erase()
+            erase(function)
 
 
 def _name(function: ir.OpView) -> str:

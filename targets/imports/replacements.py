@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_calls import replace_value
 from stablexla.targets.passes import module_pass
 
@@ -53,7 +54,7 @@ def replace_imported(module: ir.Module) -> None:
             continue
         for old, new in zip(op.results, made, strict=True):
             replace_value(old, new)
-        op.erase()
+        erase(op)
 
 
 def is_static(op: Any) -> bool:
