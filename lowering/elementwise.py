@@ -9,6 +9,7 @@ from mlir.dialects import arith
 
 from stablexla.dialects.attributes import word
 from stablexla.dialects.element_types import BY_NAME, ElementType, Kind
+from stablexla.dialects.result_accuracy import ResultAccuracy
 from stablexla.lowering import complex_functions, complex_math, complex_power, scalars
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.generic import elementwise, identity, read_through
@@ -51,9 +52,18 @@ def unary(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
     """The operation of the same name on each element; the result may be of another type (abs of complex)."""
     function = _function(ctx, UNARY)
     element, result = ctx.operand_types[0].element, ctx.result.element
+    if "result_accuracy" in ctx.attributes:
+        _check_accuracy(ctx)
     return elementwise(
         [x], ctx.operand_types, ctx.result_types, lambda v: narrow(function(widen(v, element), element), result)
     )
+
+
+def _check_accuracy(ctx: LoweringContext) -> None:
+    accuracy = ResultAccuracy.read(ctx.attributes["result_accuracy"])
+    unmet = accuracy.unmet(ctx.op_name.removeprefix("stablehlo."), ctx.result.element)
+    if unmet:
+        raise ctx.unsupported(unmet)
 
 
 @lowers(*_names(BINARY))

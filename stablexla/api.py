@@ -30,6 +30,7 @@ from stablexla.dialects.errors import (
     VerificationError,
 )
 from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
+from stablexla.dialects.result_accuracy import ResultAccuracy
 from stablexla.executable import Executable
 from stablexla.interop.arrays import to_dlpack
 from stablexla.interop.load import load
@@ -56,6 +57,13 @@ from stablexla.ops.convolution import (
 )
 from stablexla.ops.convolution_numbers import ConvDimensionNumbers
 from stablexla.ops.custom_call import custom_call
+from stablexla.ops.dynamic_reshape import (
+    dynamic_reshape,
+    mhlo_dynamic_broadcast_in_dim,
+    mhlo_dynamic_reshape,
+    remove_dynamic_dimension,
+    reshape_with_inferred_dimension,
+)
 from stablexla.ops.dynamic_size import set_dimension_size
 from stablexla.ops.effects import (
     after_all,
@@ -120,6 +128,7 @@ from stablexla.ops.elementwise import (
     max,
     min,
     mul,
+    mulhi,
     ne,
     ne_total_order,
     neg,
@@ -155,14 +164,18 @@ from stablexla.ops.indexing import gather, scatter, torch_gather, torch_index_se
 from stablexla.ops.linear_algebra import cholesky, triangular_solve
 from stablexla.ops.normalization import batch_norm_grad, batch_norm_inference, batch_norm_training
 from stablexla.ops.order import sort, top_k
+from stablexla.ops.ragged_dot import RaggedDotDimensionNumbers, ragged_dot
 from stablexla.ops.random import rng_bit_generator, rng_normal, rng_uniform
 from stablexla.ops.reduction import map, reduce, reduce_all
+from stablexla.ops.scaled_dot import scaled_dot
+from stablexla.ops.scan import scan
 from stablexla.ops.shape import (
     broadcast,
     broadcast_in_dim,
     collapse,
     concat_in_dim,
     concatenate,
+    copy,
     dynamic_slice,
     dynamic_update_slice,
     get_dimension_size,
@@ -174,6 +187,7 @@ from stablexla.ops.shape import (
     slice_in_dim,
     transpose,
 )
+from stablexla.ops.stochastic_convert import stochastic_convert_type
 from stablexla.ops.tuples import get_tuple_element, tuple
 from stablexla.ops.window import (
     reduce_window,
@@ -247,6 +261,7 @@ __all__ = [
     "UnsupportedError",
     "VerificationError",
     # ops.elementwise
+    "ResultAccuracy",
     "abs",
     "acos",
     "acosh",
@@ -298,6 +313,7 @@ __all__ = [
     "max",
     "min",
     "mul",
+    "mulhi",
     "ne",
     "ne_total_order",
     "neg",
@@ -331,15 +347,22 @@ __all__ = [
     "bitcast_convert_type",
     "convert_element_type",
     "reduce_precision",
+    "stochastic_convert_type",
     # ops.shape
     "broadcast",
     "broadcast_in_dim",
     "collapse",
     "concat_in_dim",
     "concatenate",
+    "copy",
     "dynamic_slice",
     "dynamic_update_slice",
     "get_dimension_size",
+    "dynamic_reshape",
+    "mhlo_dynamic_broadcast_in_dim",
+    "mhlo_dynamic_reshape",
+    "remove_dynamic_dimension",
+    "reshape_with_inferred_dimension",
     "set_dimension_size",
     "pad",
     "pad_in_dim",
@@ -359,6 +382,9 @@ __all__ = [
     "DotDimensionNumbers",
     "dot",
     "dot_general",
+    "RaggedDotDimensionNumbers",
+    "ragged_dot",
+    "scaled_dot",
     # ops.convolution
     "ConvDimensionNumbers",
     "conv",
@@ -382,6 +408,7 @@ __all__ = [
     "map",
     "reduce",
     "reduce_all",
+    "scan",
     # ops.window
     "reduce_window",
     "reduce_window_with_general_padding",

@@ -15,7 +15,7 @@ from stablexla.checking import Operands, Rules, checking
 from stablexla.computation import Computation, FunctionTable, XlaComputation, functions
 from stablexla.constants import as_array, dense_attribute
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
-from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.dialects.element_types import BY_DTYPE, ElementType
 from stablexla.dialects.errors import ShapeError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.dynamic_shapes import dynamic_result, in_steps, needs_steps
@@ -151,16 +151,27 @@ class XlaBuilder:
         return self.emit("stablehlo.constant", [], shape, {"value": attribute})
 
     @operation("stablehlo.iota", NUMBER, family="constants")
-    def iota(self, shape: Shape, iota_dimension: int) -> XlaOp:
+    def iota(self, shape: Shape | ElementType, iota_dimension: int) -> XlaOp:
         """An array that counts from 0 along one dimension.
+
+        Args:
+            shape: of the array; or an element type, for an array of rank 1.
+            iota_dimension: along which it counts; or, after an element type, its size.
+
+        Raises:
+            ShapeError: (C1) no such dimension; a shape that is none, or is dynamic; elements that are no numbers.
 
         Source: `Iota` of XLA's operation semantics; StableHLO `iota`.
 
         >>> b = sx.XlaBuilder("example")
         >>> b.iota(sx.s32[4, 8], 1)
         XlaOp(stablehlo.iota, s32[4,8])
+        >>> b.iota(sx.s32, 8)
+        XlaOp(stablehlo.iota, s32[8])
         """
         with checking("iota", shape=shape, iota_dimension=iota_dimension) as rule:
+            if isinstance(shape, ElementType):
+                shape, iota_dimension = Shape(shape, (rule.integer("size", iota_dimension),)), 0
             rule("", isinstance(shape, Shape) and shape.is_array, "shape must be that of an array")
             rule("", shape.is_static, "shape must be static", "sx.set_dimension_size(b.iota(...), size, dimension)")
             rule(

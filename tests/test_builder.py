@@ -633,6 +633,14 @@ def test_iota(name, dimension):
     np.testing.assert_array_equal(result, expected)
 
 
+def test_iota_of_a_type_and_a_size():
+    np.testing.assert_array_equal(evaluate(lambda x: x.builder.iota(sx.u8, 5), np.float32(0)), np.arange(5))
+    assert build(lambda x: x.builder.iota(sx.f32, 0), sx.f32[()]).result_shape == sx.f32[0]
+    refused("", lambda x: x.builder.iota(sx.pred, 3), sx.f32[2])
+    refused("", lambda x: x.builder.iota(sx.s32, (3,)), sx.f32[2])
+    refused("", lambda x: x.builder.iota(sx.s32, -1), sx.f32[2])
+
+
 def test_every_public_name_is_there():
     assert sx.__all__ == list(dict.fromkeys(sx.__all__))
     missing = [name for name in sx.__all__ if not hasattr(sx, name)]

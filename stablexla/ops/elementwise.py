@@ -13,6 +13,7 @@ from stablexla.broadcasting import broadcast
 from stablexla.checking import Operand, Rules, checking, is_number, same_element_type
 from stablexla.dialects.element_types import ElementType
 from stablexla.op import XlaOp
+from stablexla.ops.accuracy import Accuracy, checked_accuracy
 from stablexla.ops.registry import (
     ANY,
     COMPLEX,
@@ -30,16 +31,20 @@ _PARTS = ("abs", "imag", "real")
 _TESTS = ("is_finite", "is_inf", "is_neg_inf", "is_pos_inf")
 
 
-def _unary(name: str, operand: XlaOp) -> XlaOp:
-    with checking(name, operand=operand) as rule:
+def _unary(name: str, operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
+    with checking(name, operand=operand, result_accuracy=result_accuracy) as rule:
         x = rule.op("operand", operand)
         rule.types(operand=x)
+        accuracy = None if result_accuracy is None else checked_accuracy(rule, result_accuracy, x, name)
     shape = x.shape
     if name in _PARTS:
         shape = shape.with_element_type(shape.element_type.part)
     elif name in _TESTS:
         shape = shape.with_element_type("pred")
-    return x.builder.emit(REGISTRY[name].emits, [x], shape)
+    emits = REGISTRY[name].emits
+    # CHLO's error function has no such attribute.
+    told = accuracy is not None and emits.startswith("stablehlo.")
+    return x.builder.emit(emits, [x], shape, {"result_accuracy": accuracy} if told else None)
 
 
 def _binary(name: str, lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int]) -> XlaOp:
@@ -370,16 +375,17 @@ def bessel_i1e(operand: XlaOp) -> XlaOp:
 
 
 @operation("stablehlo.cbrt", FLOAT | COMPLEX)
-def cbrt(operand: XlaOp) -> XlaOp:
+def cbrt(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """The cubic root of each element.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Cbrt` of XLA's operation semantics; StableHLO `cbrt`.
 
     >>> sx.cbrt(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.cbrt, f32[3])
     """
-    return _unary("cbrt", operand)
+    return _unary("cbrt", operand, result_accuracy)
 
 
 @operation("stablehlo.ceil", FLOAT)
@@ -422,16 +428,17 @@ def conj(operand: XlaOp) -> XlaOp:
 
 
 @operation("stablehlo.cosine", FLOAT | COMPLEX)
-def cos(operand: XlaOp) -> XlaOp:
+def cos(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """The cosine of each element.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Cos` of XLA's operation semantics; StableHLO `cosine`.
 
     >>> sx.cos(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.cosine, f32[3])
     """
-    return _unary("cos", operand)
+    return _unary("cos", operand, result_accuracy)
 
 
 @operation("chlo.cosh", FLOAT | COMPLEX)
@@ -461,16 +468,17 @@ def digamma(operand: XlaOp) -> XlaOp:
 
 
 @operation("chlo.erf", FLOAT)
-def erf(operand: XlaOp) -> XlaOp:
+def erf(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """The error function of each element.
 
     An array of floating-point numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Erf` of XLA's operation semantics; CHLO `erf`.
 
     >>> sx.erf(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(chlo.erf, f32[3])
     """
-    return _unary("erf", operand)
+    return _unary("erf", operand, result_accuracy)
 
 
 @operation("chlo.erf_inv", FLOAT)
@@ -500,29 +508,31 @@ def erfc(operand: XlaOp) -> XlaOp:
 
 
 @operation("stablehlo.exponential", FLOAT | COMPLEX)
-def exp(operand: XlaOp) -> XlaOp:
+def exp(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """e to the power of each element.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Exp` of XLA's operation semantics; StableHLO `exponential`.
 
     >>> sx.exp(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.exponential, f32[3])
     """
-    return _unary("exp", operand)
+    return _unary("exp", operand, result_accuracy)
 
 
 @operation("stablehlo.exponential_minus_one", FLOAT | COMPLEX)
-def expm1(operand: XlaOp) -> XlaOp:
+def expm1(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """e to the power of each element, minus one, exact near zero too.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Expm1` of XLA's operation semantics; StableHLO `exponential_minus_one`.
 
     >>> sx.expm1(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.exponential_minus_one, f32[3])
     """
-    return _unary("expm1", operand)
+    return _unary("expm1", operand, result_accuracy)
 
 
 @operation("stablehlo.floor", FLOAT)
@@ -617,42 +627,45 @@ def lgamma(operand: XlaOp) -> XlaOp:
 
 
 @operation("stablehlo.log", FLOAT | COMPLEX)
-def log(operand: XlaOp) -> XlaOp:
+def log(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """The natural logarithm of each element.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Log` of XLA's operation semantics; StableHLO `log`.
 
     >>> sx.log(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.log, f32[3])
     """
-    return _unary("log", operand)
+    return _unary("log", operand, result_accuracy)
 
 
 @operation("stablehlo.log_plus_one", FLOAT | COMPLEX)
-def log1p(operand: XlaOp) -> XlaOp:
+def log1p(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """The natural logarithm of one plus each element, exact near zero too.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Log1p` of XLA's operation semantics; StableHLO `log_plus_one`.
 
     >>> sx.log1p(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.log_plus_one, f32[3])
     """
-    return _unary("log1p", operand)
+    return _unary("log1p", operand, result_accuracy)
 
 
 @operation("stablehlo.logistic", FLOAT | COMPLEX)
-def logistic(operand: XlaOp) -> XlaOp:
+def logistic(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """1 / (1 + exp(-x)) for each element x.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Logistic` of XLA's operation semantics; StableHLO `logistic`.
 
     >>> sx.logistic(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.logistic, f32[3])
     """
-    return _unary("logistic", operand)
+    return _unary("logistic", operand, result_accuracy)
 
 
 @operation("stablehlo.negate", NUMBER)
@@ -734,16 +747,17 @@ def round_nearest_even(operand: XlaOp) -> XlaOp:
 
 
 @operation("stablehlo.rsqrt", FLOAT | COMPLEX)
-def rsqrt(operand: XlaOp) -> XlaOp:
+def rsqrt(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """One over the square root of each element.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Rsqrt` of XLA's operation semantics; StableHLO `rsqrt`.
 
     >>> sx.rsqrt(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.rsqrt, f32[3])
     """
-    return _unary("rsqrt", operand)
+    return _unary("rsqrt", operand, result_accuracy)
 
 
 @operation("stablehlo.sign", SIGNED | FLOAT | COMPLEX)
@@ -760,16 +774,17 @@ def sign(operand: XlaOp) -> XlaOp:
 
 
 @operation("stablehlo.sine", FLOAT | COMPLEX)
-def sin(operand: XlaOp) -> XlaOp:
+def sin(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """The sine of each element.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Sin` of XLA's operation semantics; StableHLO `sine`.
 
     >>> sx.sin(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.sine, f32[3])
     """
-    return _unary("sin", operand)
+    return _unary("sin", operand, result_accuracy)
 
 
 @operation("chlo.sinh", FLOAT | COMPLEX)
@@ -786,16 +801,17 @@ def sinh(operand: XlaOp) -> XlaOp:
 
 
 @operation("stablehlo.sqrt", FLOAT | COMPLEX)
-def sqrt(operand: XlaOp) -> XlaOp:
+def sqrt(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """The square root of each element.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Sqrt` of XLA's operation semantics; StableHLO `sqrt`.
 
     >>> sx.sqrt(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.sqrt, f32[3])
     """
-    return _unary("sqrt", operand)
+    return _unary("sqrt", operand, result_accuracy)
 
 
 @operation("stablehlo.multiply", NUMBER)
@@ -814,29 +830,31 @@ def square(operand: XlaOp) -> XlaOp:
 
 
 @operation("stablehlo.tan", FLOAT | COMPLEX)
-def tan(operand: XlaOp) -> XlaOp:
+def tan(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """The tangent of each element.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Tan` of XLA's operation semantics; StableHLO `tan`.
 
     >>> sx.tan(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.tan, f32[3])
     """
-    return _unary("tan", operand)
+    return _unary("tan", operand, result_accuracy)
 
 
 @operation("stablehlo.tanh", FLOAT | COMPLEX)
-def tanh(operand: XlaOp) -> XlaOp:
+def tanh(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
     """The hyperbolic tangent of each element.
 
     An array of floating-point or complex numbers.
+    `result_accuracy` is the error that is allowed: `ResultAccuracy`, or "DEFAULT" or "HIGHEST".
     Source: `Tanh` of XLA's operation semantics; StableHLO `tanh`.
 
     >>> sx.tanh(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
     XlaOp(stablehlo.tanh, f32[3])
     """
-    return _unary("tanh", operand)
+    return _unary("tanh", operand, result_accuracy)
 
 
 @operation("stablehlo.add", ANY)
@@ -950,6 +968,20 @@ def mul(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) ->
     XlaOp(stablehlo.multiply, f32[2,3])
     """
     return _binary("mul", lhs, rhs, broadcast_dimensions)
+
+
+@operation("chlo.mulhi", INTEGER)
+def mulhi(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
+    """The high half of each product: the upper N bits of the 2N bits that N bits times N bits have.
+
+    Arrays of integers.
+    Source: `Mulhi` of XLA's builder; CHLO `mulhi`.
+
+    >>> x = sx.XlaBuilder("example").parameter(0, sx.u32[3])
+    >>> sx.mulhi(x, 3)
+    XlaOp(chlo.mulhi, u32[3])
+    """
+    return _binary("mulhi", lhs, rhs, broadcast_dimensions)
 
 
 @operation("chlo.next_after", FLOAT)

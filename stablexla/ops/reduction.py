@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stablexla.checking import Operands, checking, same
-from stablexla.computation import Computation
+from stablexla.computation import Computation, XlaComputation
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.reducers import check_reduced, reducer
 from stablexla.ops.registry import operation
+from stablexla.ops.scan import scan
+from stablexla.ops.shape import broadcast_in_dim, reshape
 
 
 @operation("stablehlo.reduce")
@@ -73,13 +75,20 @@ def reduce_all(operand: XlaOp, init_value: XlaOp, computation: Computation) -> X
 
 
 @operation("stablehlo.map")
-def map(operands: Operands, computation: Computation, dimensions: Sequence[int] | None = None) -> XlaOp:
+def map(
+    operands: Operands,
+    computation: Computation,
+    dimensions: Sequence[int] | None = None,
+    static_operands: Operands = (),
+) -> XlaOp:
     """A computation of scalars, applied to the elements of arrays of the same dimensions.
 
     Args:
         operands: N arrays.
-        computation: takes N scalars of their element types and returns a scalar of any type.
+        computation: takes N scalars of their element types, and the static operands; returns a scalar of any type.
         dimensions: all dimensions in their order, which is the default.
+        static_operands: what the computation takes whole for each element. Scalars are spread over all elements;
+            with an array or a tuple among them, one element is computed after another.
 
     Raises:
         ShapeError: (C1) dimensions of the operands differ; (C2) no operand; (C3) other `dimensions`; (C4) a computation
@@ -91,20 +100,37 @@ def map(operands: Operands, computation: Computation, dimensions: Sequence[int] 
     >>> x, y = b.parameter(0, sx.f32[2, 3]), b.parameter(1, sx.f32[2, 3])
     >>> sx.map((x, y), lambda a, c: sx.sin(a) > c)
     XlaOp(stablehlo.map, pred[2,3])
+    >>> sx.map(x, lambda a, top: sx.min(a, top), static_operands=b.constant(6.0))
+    XlaOp(stablehlo.map, f32[2,3])
     """
     with checking("map", operands=operands, dimensions=dimensions) as rule:
         xs = rule.sequence("operands", operands)
+        statics = rule.sequence("static_operands", static_operands)
+        rule.operands["static_operands"] = statics or None
         rule("C2", bool(xs), "there must be an operand")
-        rule.one_builder(xs)
+        rule.one_builder([*xs, *statics])
         for number, x in enumerate(xs):
             rule("", x.shape.is_array, f"operands[{number}] must be an array")
         rule("C1", same(x.shape.dimensions for x in xs), "the operands must have the same dimensions")
         everything = tuple(range(xs[0].shape.rank))
         chosen = everything if dimensions is None else rule.integers("dimensions", dimensions)
         rule("C3", chosen == everything, f"dimensions must be {everything}, all of them in order")
-        scalars = [Shape(x.shape.element_type) for x in xs]
-        body = xs[0].builder.computation(rule, "computation", computation, scalars)
-        fits = body.parameter_shapes == tuple(scalars) and body.result_shape.is_scalar
+        taken = [*(Shape(x.shape.element_type) for x in xs), *(static.shape for static in statics)]
+        body = xs[0].builder.computation(rule, "computation", computation, taken)
+        fits = body.parameter_shapes == tuple(taken) and body.result_shape.is_scalar
         rule("C4", fits, f"computation {body!r} must take scalars of the operands' types and return one")
     shape = Shape(body.result_shape.element_type, xs[0].shape.dimensions)
+    if not all(static.shape.is_scalar for static in statics):
+        return _one_after_another(body, xs, statics, shape)
+    xs = [*xs, *(broadcast_in_dim(static, shape.dimensions, ()) for static in statics)]
     return xs[0].builder.emit("stablehlo.map", xs, shape, {"dimensions": chosen}, [body])
+
+
+def _one_after_another(body: XlaComputation, xs: Sequence[XlaOp], statics: Sequence[XlaOp], shape: Shape) -> XlaOp:
+    """A map whose computation takes whole arrays: a scan over all elements that carries these on."""
+
+    def element(*values: XlaOp) -> list[XlaOp]:
+        return [values[0].builder.call(body, values), *values[len(xs) :]]
+
+    flat = [reshape(x, (x.shape.size,)) for x in xs]
+    return reshape(scan(flat, statics, element, 0)[0], shape.dimensions)

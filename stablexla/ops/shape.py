@@ -44,7 +44,8 @@ def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dime
 
     Raises:
         ShapeError: (C2) not one entry for each dimension of `operand`; (C3) an entry that is no dimension of the
-            result; (C4) one that comes twice; (C5) a size that is neither 1 nor the result's.
+            result; (C4) one that comes twice; (C5) a size that is neither 1 nor the result's; entries that are not in
+            ascending order, which XLA's page on broadcasting asks for and StableHLO does not.
 
     Source: `BroadcastInDim` of XLA's operation semantics; StableHLO `broadcast_in_dim`.
 
@@ -67,6 +68,13 @@ def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dime
         for place in places:
             rule("C3", 0 <= place < shape.rank, f"{place} in broadcast_dimensions is no dimension of the result")
         rule("C4", len(set(places)) == len(places), "broadcast_dimensions must not repeat a dimension")
+        order = tuple(sorted(range(len(places)), key=lambda i: places[i]))
+        rule(
+            "",
+            order == tuple(range(len(places))),
+            f"broadcast_dimensions must be strictly increasing, as the page on broadcasting says, not {places}",
+            f"sx.broadcast_in_dim(sx.transpose(operand, {order}), {sizes}, {tuple(sorted(places))})",
+        )
         for source, (place, size) in enumerate(zip(places, x.shape.dimensions)):
             rule(
                 "C5",
@@ -74,6 +82,22 @@ def broadcast_in_dim(operand: XlaOp, out_dim_size: Sequence[int], broadcast_dime
                 f"dimension {source} of operand has size {size}: it must be 1 or the result's {sizes[place]}",
             )
     return x.builder.emit("stablehlo.broadcast_in_dim", [x], shape, {"broadcast_dimensions": places})
+
+
+@operation()
+def copy(operand: XlaOp) -> XlaOp:
+    """The operand. Values never change here, so that a copy of one is the value itself.
+
+    XLA's compiler copies to separate buffers and to change layouts; here buffers are assigned by the compiler alone.
+
+    Source: `Copy` of XLA's builder.
+
+    >>> sx.copy(sx.XlaBuilder("example").parameter(0, sx.f32[3]))
+    XlaOp(copy, f32[3])
+    """
+    with checking("copy", operand=operand) as rule:
+        x = rule.op("operand", operand)
+    return x.builder.wrap(x.shape, x.values, "copy")
 
 
 @operation("stablehlo.reshape")

@@ -14,6 +14,7 @@ import pytest
 import scipy.special
 
 import stablexla as sx
+from stablexla.dialects.element_types import element_type
 from tests.ops.samples import sample
 from tests.programs import run
 
@@ -93,6 +94,25 @@ def test_zeta() -> None:
 def test_next_after(dtype: Any) -> None:
     x, y = (each.ravel().astype(dtype) for each in np.meshgrid(SPECIAL[:7], SPECIAL[:7]))
     run(lambda b, v, w: sx.next_after(v, w), x, y, against=[], expected=[np.nextafter(x, y)])
+
+
+@pytest.mark.parametrize("name", ["s2", "s4", "s8", "s16", "s32", "s64", "u2", "u4", "u8", "u16", "u32", "u64"])
+def test_mulhi(name: str) -> None:
+    """Oracle: Python's integers."""
+    x, y = sample(name, 203), sample(name, 203, 1)
+    width = element_type(name).bits
+
+    def high(v: np.ndarray, w: np.ndarray) -> np.ndarray:
+        return np.array([int(a) * int(c) >> width for a, c in zip(v, w, strict=True)], object).astype(x.dtype)
+
+    wanted = [high(x, y), high(np.full_like(y, x[0]), y)]
+    run(lambda b, v, w: [sx.mulhi(v, w), sx.mulhi(v[0], w)], x, y, against=[], expected=wanted)
+
+
+@pytest.mark.parametrize("shape", [(), (3, 0), (2, 5)])
+def test_copy(shape: tuple[int, ...]) -> None:
+    x = sample("f32", int(np.prod(shape))).reshape(shape)
+    run(lambda b, v: [sx.copy(v), sx.copy(sx.tuple((v, v)))[1]], x, against=EXACT, expected=[x, x])
 
 
 @pytest.mark.parametrize("direction", ["EQ", "NE", "GE", "GT", "LE", "LT"])

@@ -136,6 +136,38 @@ def test_reduce_all() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (13,), (4, 5)])
+def test_map_with_scalars_for_all_elements(shape: tuple[int, ...]) -> None:
+    """Map(op1, op2, op3, computation, par1) of the specification."""
+    xs = [np.random.default_rng(n).integers(-9, 9, shape).astype(np.int32) for n in range(3)]
+    par = np.float32(0.5)
+    wanted = (xs[0] * xs[1] - xs[2]).astype(np.float32) * par
+
+    def computation(a: sx.XlaOp, c: sx.XlaOp, d: sx.XlaOp, p: sx.XlaOp) -> sx.XlaOp:
+        return sx.convert_element_type(a * c - d, "f32") * p
+
+    run(lambda b, *vs: sx.map(vs[:3], computation, static_operands=vs[3]), *xs, par, expected=[wanted])
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (4, 5)])
+def test_map_with_arrays_for_all_elements(shape: tuple[int, ...]) -> None:
+    """An array, and a tuple of an array and a scalar, which the computation takes whole."""
+    x = np.random.default_rng(0).integers(0, 6, shape).astype(np.int32)
+    table, shift = np.array([5, 7, 1, 0, 2, 9], np.float32), np.float32(3)
+
+    def computation(i: sx.XlaOp, rows: sx.XlaOp, pair: sx.XlaOp) -> sx.XlaOp:
+        picked = sx.reshape(sx.dynamic_slice(rows, (i,), (1,)), ())
+        return picked + pair[1] > sx.reduce(pair[0], pair[0].builder.constant(np.float32(0)), sx.max, (0,))
+
+    run(
+        lambda b, v, t, s: sx.map(v, computation, None, [t, sx.tuple((t, s))]),
+        x,
+        table,
+        shift,
+        expected=[table[x] + shift > 9],
+    )
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (13,), (4, 5)])
 def test_map(shape: tuple[int, ...]) -> None:
     size = int(np.prod(shape))
     x, y = (sample("s32", size, seed).reshape(shape) for seed in (0, 1))

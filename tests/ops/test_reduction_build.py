@@ -138,6 +138,12 @@ class TestMap:
         refused("C3", lambda x: sx.map(x, sx.neg, (1, 0)), sx.f32[3, 2])
         refused("C3", lambda x: sx.map(x, sx.neg, (0,)), sx.f32[3, 2])
 
+    def test_map_c4_with_static_operands(self):
+        refused("", lambda x, p: sx.map(x, build(sx.neg, sx.f32[()]), static_operands=p), sx.f32[3], sx.f32[2])
+        refused("C4", lambda x, p: sx.map(x, lambda a, c: c, static_operands=p), sx.f32[3], sx.f32[2])
+        refused("C4", lambda x, p: sx.map(x, build(sx.add, sx.f32[()], sx.f32[()]), None, p), sx.f32[3], sx.f32[2])
+        refused("", lambda x: sx.map(x, sx.add, static_operands=1.0), sx.f32[3])
+
     def test_map_c4(self):
         refused("C4", lambda x: sx.map(x, lambda a: (a, a)), sx.f32[3])
         refused("C4", lambda x: sx.map(x, build(sx.neg, sx.f64[()])), sx.f32[3])

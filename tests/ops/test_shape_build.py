@@ -37,7 +37,7 @@ class TestBroadcastInDim:
     def test_values(self):
         x = np.int32([[1, 2, 3]])
         np.testing.assert_array_equal(
-            evaluate(lambda a: sx.broadcast_in_dim(a, (2, 3, 2), (2, 1)), x),
+            evaluate(lambda a: sx.broadcast_in_dim(a, (2, 3, 2), (1, 2)), x.T),
             np.broadcast_to(x.reshape(1, 3, 1), (2, 3, 2)),
         )
         np.testing.assert_array_equal(
@@ -54,6 +54,19 @@ class TestBroadcastInDim:
 
     def test_broadcast_in_dim_c4(self):
         refused("C4", lambda x: sx.broadcast_in_dim(x, (3, 3), (1, 1)), sx.f32[3, 3])
+
+    def test_dimensions_in_another_order(self):
+        """XLA's page on broadcasting asks for strictly increasing dimensions; a text has StableHLO's rules."""
+        error = refused("", lambda x: sx.broadcast_in_dim(x, (3, 2), (1, 0)), sx.f32[2, 3])
+        assert "strictly increasing" in error.summary
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        advice = error.hint.replace("operand", "x")
+        np.testing.assert_array_equal(evaluate(lambda x: eval(advice, {"sx": sx, "x": x}), x), x.T)
+        text = """func.func @main(%x: tensor<2x3xf32>) -> tensor<3x2xf32> {
+          %0 = stablehlo.broadcast_in_dim %x, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>
+          return %0 : tensor<3x2xf32>
+        }"""
+        np.testing.assert_array_equal(sx.compile(text)(x), x.T)
 
     def test_broadcast_in_dim_c5(self):
         error = refused("C5", lambda x: sx.broadcast_in_dim(x, (2, 3), (0,)), sx.f32[3])
