@@ -79,6 +79,8 @@ def lowering_of(emits: str) -> str:
         return _link(f"lowering/{COMPOSITES[emits].rule.__module__.rpartition('.')[2]}.py")
     if emits.startswith("chlo."):
         return "to StableHLO"
+    if emits.startswith("stablehlo.dynamic_"):  # static once the extents are known
+        return _link("targets/imports/shapes.py")
     if emits in EXPANSIONS:
         return _link("lowering/bounded_rules.py")
     return {"": "none needed", "func.call": "inlined"}.get(emits, "")
