@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from stablexla.checking import Rules, checking
+from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.index_numbers import GatherDimensionNumbers
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
@@ -65,7 +66,8 @@ def dynamic_reshape(
     >>> made
     XlaOp(stablehlo.set_dimension_size, f32[<=3,<=2])
     """
-    with checking("dynamic_reshape", operand=operand, new_size_bounds=new_size_bounds) as rule:
+    given = {"operand": operand, "dim_sizes": dim_sizes, "new_size_bounds": new_size_bounds}
+    with checking("dynamic_reshape", **given) as rule:
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
         bounds = rule.integers("new_size_bounds", new_size_bounds)
@@ -171,7 +173,10 @@ def mhlo_dynamic_broadcast_in_dim(
         x, sizes = rule.ops(operand=x, output_dimensions=rule.op("output_dimensions", output_dimensions))
         _check_result(rule, x, sizes, output_shape, "output_shape", "output_dimensions", "I2")
         places = rule.integers("broadcast_dimensions", broadcast_dimensions)
-    spread = broadcast_in_dim(x, output_shape.dimensions, places)
+        try:
+            spread = broadcast_in_dim(x, output_shape.dimensions, places)
+        except ShapeError as error:  # its rules, told of this operation
+            rule.broken(error.rule, error.summary, error.hint)
     if output_shape.is_static and x.shape.is_static:
         attributes = {"broadcast_dimensions": places}
         return x.builder.emit("stablehlo.dynamic_broadcast_in_dim", [x, sizes], output_shape, attributes)
@@ -259,14 +264,17 @@ def _with_sizes(x: XlaOp, sizes: dict[int, XlaOp]) -> XlaOp:
 def _sizes(rule: Rules, x: XlaOp, given: Any) -> list[XlaOp]:
     """C2: s32 scalars; integers become constants."""
     rule("C2", not isinstance(given, XlaOp) and isinstance(given, Sequence), "dim_sizes must be a sequence of sizes")
-    found = [
-        size if isinstance(size, XlaOp) else x.builder.constant(rule.integer(f"dim_sizes[{place}]", size), "s32")
-        for place, size in enumerate(given)
-    ]
+    found = [size if isinstance(size, XlaOp) else _constant(rule, x, place, size) for place, size in enumerate(given)]
     rule.one_builder([x, *found])
     for place, size in enumerate(found):
         rule("C2", size.shape == Shape("s32"), f"dim_sizes[{place}] must be an s32 scalar, not {size.shape}")
     return found
+
+
+def _constant(rule: Rules, x: XlaOp, place: int, given: Any) -> XlaOp:
+    size = rule.integer(f"dim_sizes[{place}]", given)
+    rule("C2", 0 <= size < 2**31, f"dim_sizes[{place}] must be an s32 from 0 on, not {size}")
+    return x.builder.constant(size, "s32")
 
 
 def _flags(rule: Rules, given: Any) -> list[bool]:

@@ -53,7 +53,8 @@ def scan(
     >>> print(sums.shape, total.shape)
     f32[8,3] f32[3]
     """
-    with checking("scan", inputs=inputs, inits=inits, scan_dimension=scan_dimension) as rule:
+    given = {"inputs": inputs, "inits": inits, "scan_dimension": scan_dimension}
+    with checking("scan", **given, scan_dimension_size=scan_dimension_size) as rule:
         xs, carried = rule.sequence("inputs", inputs), rule.sequence("inits", inits)
         rule("", bool(xs or carried), "there must be inputs or inits")
         rule.one_builder([*xs, *carried])
