@@ -147,3 +147,22 @@ def test_a_registered_function_stands_before_what_is_built_in(monkeypatch: pytes
     sx.register_custom_call("mhlo.tan", lambda x, **_: x + 1)
     x = np.arange(3, dtype=np.float32)
     assert_same(sx.compile(unary("mhlo.tan", "f32"))(x), x + 1)
+
+
+def test_ragged_all_to_all() -> None:
+    """The example of its documentation, over a mesh of two devices."""
+    mesh = jax.sharding.AbstractMesh((2,), ("x",))
+    rows = jax.sharding.PartitionSpec("x")
+    function = jax.jit(
+        jax.shard_map(
+            lambda *args: jax.lax.ragged_all_to_all(*args, axis_name="x"), mesh=mesh, in_specs=rows, out_specs=rows
+        )
+    )
+    x, room = np.array([1, 2, 2, 3, 4, 0], np.float32), np.zeros(8, np.float32)
+    numbers = [np.array(v, np.int32) for v in ([0, 1, 0, 1], [1, 2, 1, 1], [0, 0, 1, 2], [1, 1, 2, 1])]
+    sharding = jax.sharding.NamedSharding(mesh, rows)
+    types = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in (x, room, *numbers)]
+    unchecked = [export.DisabledSafetyCheck.custom_call("ragged_all_to_all")]
+    made = export.export(function, platforms=["cpu"], disabled_checks=unchecked)(*types)
+    result = sx.compile(made.mlir_module_serialized)(x, room, *numbers)
+    np.testing.assert_array_equal(result, np.array([1, 3, 0, 0, 2, 2, 4, 0], np.float32))
