@@ -166,7 +166,7 @@ def _number(what: str) -> Any:
     return emit(f"stablehlo.{what}_id", [], [type_])
 
 
-def _constant(numbers: Sequence[int]) -> Any:
+def _constant(numbers: Any) -> Any:
     value = hlo_ir.DenseElementsAttr.get(np.asarray(numbers, np.int64))
     return emit("stablehlo.constant", [], [value.type], {"value": value})
 
