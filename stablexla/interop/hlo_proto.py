@@ -59,15 +59,28 @@ def prepare(data: bytes) -> tuple[bytes, Devices]:
     module = list(fields(data))
     computations = [(field, list(fields(field.data))) for field in module if field.number == _COMPUTATIONS]
     instructions = [
-        (field, list(fields(field.data))) for _, body in computations for field in body if field.number == _INSTRUCTIONS
+        [(field, list(fields(field.data))) for field in body if field.number == _INSTRUCTIONS]
+        for _, body in computations
     ]
-    devices = _devices([instruction for _, instruction in instructions])
-    partitioned = _is_partitioned(data, module, [instruction for _, instruction in instructions], devices)
-    for field, instruction in instructions:
-        field.value = encode(_rewritten(instruction, partitioned))
-    for field, body in computations:
-        field.value = encode(body)
+    every = [instruction for of_one in instructions for _, instruction in of_one]
+    devices = _devices(every)
+    partitioned = _is_partitioned(data, module, every, devices)
+    for (field, body), of_one in zip(computations, instructions, strict=True):
+        if _rewrite(of_one, partitioned):
+            field.value = encode(body)
     return encode([f for f in module if not (partitioned and f.number in _MODULE_SHARDINGS)]), devices
+
+
+def _rewrite(instructions: Sequence[tuple[Field, Message]], partitioned: bool) -> bool:
+    """Whether an instruction of a computation is another one now."""
+    changed = False
+    for field, instruction in instructions:
+        opcode = _text(instruction, _OPCODE)
+        new = _as_custom_call(instruction, opcode) if opcode in UNKNOWN else instruction
+        new = [listed(field) for field in new if not (partitioned and field.number == _SHARDING)]
+        if new != instruction:
+            field.value, changed = encode(new), True
+    return changed
 
 
 def _text(instruction: Message, number: int) -> str:
@@ -104,13 +117,6 @@ def _is_partitioned(data: bytes, module: Message, instructions: Sequence[Message
     opcodes = {_text(instruction, _OPCODE) for instruction in instructions}
     targets = {_text(instruction, _TARGET).encode() for instruction in instructions}
     return not targets & _BEFORE_PARTITIONING and (devices != Devices() or "partition-id" in opcodes)
-
-
-def _rewritten(instruction: Message, partitioned: bool) -> Message:
-    opcode = _text(instruction, _OPCODE)
-    if opcode in UNKNOWN:
-        instruction = _as_custom_call(instruction, opcode)
-    return [listed(field) for field in instruction if not (partitioned and field.number == _SHARDING)]
 
 
 def _as_custom_call(instruction: Message, opcode: str) -> Message:

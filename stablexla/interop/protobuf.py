@@ -63,9 +63,9 @@ def fields(data: bytes) -> Iterator[Field]:
     Raises:
         ValueError: it is no message.
     """
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = (data[at], at + 1) if data[at] < 0x80 else _varint(data, at)  # most numbers are of one byte
         number, kind = tag >> 3, tag & 7
         if number == 0:
             raise ValueError("no field has the number 0")
@@ -74,12 +74,12 @@ def fields(data: bytes) -> Iterator[Field]:
             yield Field(number, kind, value)
             continue
         if kind == BYTES:
-            size, at = _varint(data, at)
+            size, at = (data[at], at + 1) if at < end and data[at] < 0x80 else _varint(data, at)
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
         else:
             raise ValueError("no such kind of field")
-        if at + size > len(data):
+        if at + size > end:
             raise ValueError("the message ends too early")
         yield Field(number, kind, data[at : at + size])
         at += size
