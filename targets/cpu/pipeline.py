@@ -22,6 +22,7 @@ from stablexla.targets.imports import (  # noqa: F401
     einsum,
     mesh_groups,
     quantized,
+    ragged_dot,
     random_states,
     reachable,
     shapes,
