@@ -434,9 +434,7 @@ def test_arguments_that_do_not_fit(name: str) -> None:
     ("text", "message"),
     [
         ("func.func private @main(tensor<?xf32>) -> tensor<?xf32>", "has no body"),
-        (f"func.func @main(%x: tuple<{V}>, %y: {V}) -> {V} {{ return %y : {V} }}", "a value of type tuple"),
         (f"func.func @main(%x: index, %y: {V}) -> {V} {{ return %y : {V} }}", "a value of type index"),
-        (f"func.func @main(%y: {V}) -> {V} {{ cf.br ^bb1\n ^bb1: return %y : {V} }}", "between the blocks"),
     ],
 )
 def test_programs_that_are_refused(text: str, message: str) -> None:
