@@ -430,6 +430,21 @@ def test_arguments_that_do_not_fit(name: str) -> None:
         sx.compile(text)(*arguments)
 
 
+def test_groups_without_devices() -> None:
+    """StableHLO's own pass divides by their number."""
+    text = """func.func @main(%x: tensor<4x16xf32>) -> tensor<4x?xf32> {
+      %0 = "stablehlo.reduce_scatter"(%x) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %1 = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %1 : tensor<f32>
+      }) {replica_groups = dense<0> : tensor<1x0xi64>, scatter_dimension = 1 : i64}
+          : (tensor<4x16xf32>) -> tensor<4x?xf32>
+      return %0 : tensor<4x?xf32>
+    }"""
+    with pytest.raises(sx.UnsupportedError, match="groups without devices"):
+        sx.compile(text)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
