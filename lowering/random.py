@@ -149,8 +149,8 @@ def rng_bit_generator(ctx: LoweringContext, state: ir.Value) -> list[ir.Value]:
     sizes = (2, 3) if algorithm == "PHILOX" else (2,)
     if length not in sizes or ctx.operand_types[0].element.bits != 64:
         many = " or ".join(map(str, sizes))
-        way = f"{many} numbers of 64 bits, or twice as many u32"
-        raise ctx.unsupported(f"a state of {length} {ctx.operand_types[0].element} for {algorithm}, which takes {way}")
+        way = f"{many} numbers of 64 bits, or twice as many of u32"
+        raise ctx.unsupported(f"a state of {length} numbers for {algorithm}, which takes {way}")
     type_ = ctx.result_types[1]
     layout = layout_of(algorithm, type_)
     numbers = [tensor.extract(state, [constant(ir.IndexType.get(), i)]) for i in range(length)]

@@ -24,6 +24,7 @@ from stablexla.targets.imports import (  # noqa: F401
     einsum,
     mesh_groups,
     quantized,
+    ragged_dot,
     ragged_exchanges,
     random_states,
     reachable,

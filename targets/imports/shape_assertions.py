@@ -6,8 +6,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
-from stablexla.lowering.jax_calls import SHAPE_ASSERTION as TARGET
-from stablexla.lowering.jax_calls import text_of
+from stablexla.lowering.jax_calls import SHAPE_ASSERTION, text_of
 from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_values import constant_of
 from stablexla.targets.inlining import operations_of
@@ -22,10 +21,11 @@ def check_shape_assertions(module: ir.Module) -> None:
         UnsupportedError: one has no condition.
     """
     for op in operations_of(module, "stablehlo.custom_call"):
-        if str(ir.StringAttr(op.attributes["call_target_name"]).value) != TARGET or len(op.results):
+        if str(ir.StringAttr(op.attributes["call_target_name"]).value) != SHAPE_ASSERTION or len(op.results):
             continue
         if not op.operands or any(v.type.rank for v in op.operands):
-            raise UnsupportedError(f"it takes a condition and numbers{place_of(op.location)}", operation=TARGET)
+            said = f"it takes a condition and numbers{place_of(op.location)}"
+            raise UnsupportedError(said, operation=SHAPE_ASSERTION)
         values = [constant_of(operand) for operand in op.operands]
         known = [v for v in values if v is not None]
         if len(known) == len(values):

@@ -16,8 +16,8 @@ from jaxlib.mlir.dialects import stablehlo
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.bounded_values import emit
 from stablexla.lowering.context import place_of
+from stablexla.lowering.jax_calls import SHAPE_ASSERTION
 from stablexla.lowering.operations import erase
-from stablexla.targets.imports.shape_assertions import TARGET
 from stablexla.targets.imports.shape_calls import replace_value
 from stablexla.targets.imports.shape_values import constant_of
 
@@ -134,7 +134,7 @@ def _require(op: Any, operands: list[Any]) -> list[Any]:
 
 def _assert(op: Any, operands: list[Any]) -> list[Any]:
     attributes = {
-        "call_target_name": ir.StringAttr.get(TARGET),
+        "call_target_name": ir.StringAttr.get(SHAPE_ASSERTION),
         "error_message": op.attributes["msg"],
         "has_side_effect": ir.BoolAttr.get(True),
     }

@@ -114,6 +114,7 @@ def refine_shapes(module: ir.Module) -> None:
     _decompose(module)
     inline_calls(module)
     shapes_to_stablehlo(module)
+    _check_groups(module)
     for _ in range(_ROUNDS):
         make_divisions_total(module)
         try:
@@ -125,6 +126,17 @@ def refine_shapes(module: ir.Module) -> None:
             break
     check_shape_assertions(module)
     _check_static(module)
+
+
+def _check_groups(module: ir.Module) -> None:
+    """StableHLO's pass divides by the number of devices in a group, and ends the process where there are none."""
+    for name in ("stablehlo.reduce_scatter", "stablehlo.all_gather"):
+        for op in operations_of(module, name):
+            groups = op.attributes["replica_groups"]
+            empty = isinstance(groups, ir.DenseElementsAttr) and 0 in ir.RankedTensorType(groups.type).shape
+            if empty and any(is_unknown(r.type) for r in op.results):
+                said = f"groups without devices, whose number gives the extents of the result{place_of(op.location)}"
+                raise UnsupportedError(said, operation=name)
 
 
 def refining_step(types: str) -> Step:

@@ -154,13 +154,13 @@ func.func public @main(%x: tensor<4x?xf32>) -> tensor<4x?xf32> {
 
 // -----
 
-// An operation without a rule is named, with its place and its operands.
-// ERROR: error: stablehlo.unary_einsum: {{.+}}
-// ERROR-NEXT: from {{.*}}:[[@LINE+3]]:8
-// ERROR-NEXT: operand 0 f32[4,4]
-func.func public @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
-  %0 = "stablehlo.unary_einsum"(%x) {einsum_config = "ab->ba"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
-  return %0 : tensor<4x4xf32>
+// An operation that a rule refuses is named, with its place and its operands.
+// ERROR: error: stablehlo.rng_bit_generator: {{.+}}
+// ERROR-NEXT: from {{.*}}:[[@LINE+3]]:{{[0-9]+}}
+// ERROR-NEXT: operand 0 u64[5]
+func.func public @main(%x: tensor<5xui64>) -> tensor<4xui32> {
+  %0, %1 = stablehlo.rng_bit_generator %x, algorithm = DEFAULT : (tensor<5xui64>) -> (tensor<5xui64>, tensor<4xui32>)
+  return %1 : tensor<4xui32>
 }
 
 // -----

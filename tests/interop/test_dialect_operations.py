@@ -52,8 +52,7 @@ def test_samples_are_of_operations_that_there_are() -> None:
 
 @pytest.mark.parametrize("name", script.REASONS)
 def test_refusals_name_the_operation(name: str) -> None:
-    """What has a reason here may run one day."""
-    try:
-        sx.compile(script.SAMPLES[name])
-    except sx.UnsupportedError as error:
-        assert name in str(error)
+    """Where it stands with its reason; what is in the table and runs by now has none there."""
+    if any(name in names for state, names in rows("mhlo").items() if state.startswith("refused")):
+        with pytest.raises(sx.UnsupportedError, match=re.escape(name)):
+            sx.compile(script.SAMPLES[name])

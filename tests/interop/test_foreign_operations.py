@@ -197,7 +197,49 @@ def test_upper_half_of_a_product(kind: str) -> None:
     equal(text, [x, y], [expected, expected])
 
 
-def test_ragged_dot() -> None:
+RAGGED = [
+    ("mk", "gkn", "mn", ""),
+    ("bmk", "gbkn", "bmn", "b"),
+    ("xmk", "gkn", "xmn", "x"),
+    ("mxk", "gkn", "mxn", ""),
+    ("bmxk", "gbkn", "bmxn", "b"),
+    ("bxmk", "gbkn", "bxmn", "bx"),
+    ("bmk", "bkn", "gbmn", "b"),
+    ("xkm", "nk", "gxmn", ""),
+]
+
+
+@pytest.mark.parametrize(("lhs", "rhs", "result", "prefix"), RAGGED)
+def test_ragged_dot(lhs: str, rhs: str, result: str, prefix: str) -> None:
+    """By a sum over labels in numpy; without a group dimension on the right, the contracted one is ragged."""
+    extents = dict(zip("bxmkngr", (2, 3, 7, 5, 4, 3, 7), strict=True))
+    shapes = [[extents[label] for label in labels] for labels in (lhs, rhs, f"{prefix}g", result)]
+    along = "m" if "g" in rhs else "k"
+    x, w = (GENERATOR.integers(-4, 5, shape).astype(F32) for shape in shapes[:2])
+    sizes = GENERATOR.multinomial(extents[along] - 1, [0.3, 0.3, 0.4], shapes[2][:-1] or None).astype(np.int32)
+    ends = np.cumsum(sizes, -1)[..., None, :]
+    places = np.arange(extents[along])[:, None]
+    mask = ((places >= ends - sizes[..., None, :]) & (places < ends)).astype(F32)
+    expected = np.einsum(f"{lhs},{prefix}{along}g,{rhs}->{result}", x, mask, w)
+    numbers = {
+        "lhs_batching": lhs.index("b") if "b" in rhs else None,
+        "rhs_batching": rhs.index("b") if "b" in rhs else None,
+        "lhs_contracting": lhs.index("k"),
+        "rhs_contracting": rhs.index("k"),
+        "lhs_ragged": lhs.index(along),
+        "rhs_group": rhs.index("g") if "g" in rhs else None,
+    }
+    written = ", ".join(f"{name}_dimensions = [{'' if n is None else n}]" for name, n in numbers.items())
+    types = [type_of(shapes[0]), type_of(shapes[1]), type_of(shapes[2], "i32")]
+    text = f"""func.func @main(%x: {types[0]}, %w: {types[1]}, %n: {types[2]}) -> {type_of(shapes[3])} {{
+      %0 = "chlo.ragged_dot"(%x, %w, %n) {{precision_config = [],
+        ragged_dot_dimension_numbers = #chlo.ragged_dot<{written}>}} : ({", ".join(types)}) -> {type_of(shapes[3])}
+      return %0 : {type_of(shapes[3])}
+    }}"""
+    equal(text, [x, w, sizes], [expected])
+
+
+def test_ragged_dot_with_rows_of_no_group() -> None:
     """Rows of a group are multiplied by the group's matrix; those of none are 0."""
     text = """func.func @main(%x: tensor<6x3xf32>, %w: tensor<2x3x5xf32>, %n: tensor<2xi32>) -> tensor<6x5xf32> {
       %0 = "chlo.ragged_dot"(%x, %w, %n) {precision_config = [], ragged_dot_dimension_numbers = #chlo.ragged_dot<
@@ -376,7 +418,7 @@ def test_state_of_words(algorithm: str, count: int) -> None:
 
 @pytest.mark.parametrize(("state", "algorithm"), [("2xui32", "PHILOX"), ("8xui32", "DEFAULT"), ("6xui32", "THREE_FRY")])
 def test_state_of_another_size(state: str, algorithm: str) -> None:
-    with pytest.raises(sx.UnsupportedError, match="numbers of 64 bits, or twice as many u32"):
+    with pytest.raises(sx.UnsupportedError, match="numbers of 64 bits, or twice as many of u32"):
         sx.compile(random_bits(algorithm, f"tensor<{state}>"))
 
 
