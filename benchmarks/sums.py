@@ -21,7 +21,7 @@ Made by `python -m benchmarks.sums`; `tests/numerics/test_sums.py` holds every p
 The error of a sum of n numbers is at most **8 u log2(n)** of the sum of their magnitudes, where u is the unit roundoff
 of the type that is summed in: 2^-53 for f64, 2^-24 for f32 and what is narrower. A loop adds at most 256 numbers to one
 running sum; longer ones go in blocks of 128 to 256, whose sums are added with their rounding errors
-(`targets/cpu/blocked_sums.py`). Blocks follow from shapes alone, so that results are the same for any number of threads.
+(`targets/cpu/blocked_sums.py`). Blocks follow from shapes alone: results are the same for any number of threads.
 
 Below is the largest error in u, over all results of a program and three kinds of numbers: random ones in [0, 1), random
 ones of both signs, and all equal ones, whose every addition rounds the same way. The last line is the bound. `-`: not

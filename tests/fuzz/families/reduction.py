@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from tests.fuzz.program import Dims, Value, tensor
 from tests.fuzz.writer import COARSE, Writer, family
 
@@ -57,6 +59,24 @@ def reduce(w: Writer) -> Value | None:
         return w.apply_region("reduce", [x, init], w.scalar_region(name, x.element), made, x.element, given)
     text = f"stablehlo.reduce({x.name} init: {init.name}) applies stablehlo.{name} across dimensions = {dimensions}"
     return w.emit(f"{text} : ({x.type}, {scalar}) -> {tensor(made, x.element)}", made, x.element)
+
+
+@reduction.statement(0.5)
+def reduce_long(w: Writer) -> Value | None:
+    """Sums that are too long for one running sum, beside elements or alone, along the first or the last dimension."""
+    x = w.pick(lambda v: v.element in ("f16", "bf16", "f32", "f64") and 0 < prod(v.shape) <= 40)
+    if x is None or w.depth or w.whole:
+        return None
+    x, rank, length = w.ready(x), len(x.shape), w.random.choice([300, 700, 1025])
+    place = w.random.choice([0, rank])
+    shape, kept = (*x.shape[:place], length, *x.shape[place:]), [d + (d >= place) for d in range(rank)]
+    wide, scalar = tensor(shape, x.element), tensor((), x.element)
+    spread = w.emit(f"stablehlo.broadcast_in_dim {x.name}, dims = {kept} : ({x.type}) -> {wide}", shape, x.element)
+    if w.chance(0.5):
+        spread = w.emit(f"stablehlo.cosine {spread.name} : {wide}", shape, x.element)
+    init = w.emit(f"stablehlo.constant dense<0.0> : {scalar}", (), x.element)
+    text = f"stablehlo.reduce({spread.name} init: {init.name}) applies stablehlo.add across dimensions = [{place}]"
+    return w.emit(f"{text} : ({wide}, {scalar}) -> {x.type}", x.shape, x.element)
 
 
 @reduction.statement(1)
