@@ -47,7 +47,7 @@ class LineScan:
 
     def _blocks(
         self, level: int, start: ir.Value, stop: ir.Value, before: Values | None, out: Values
-    ) -> tuple[Values, list[ir.Value]]:
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
         """The total of rows [start, stop), which are at most BLOCK blocks of BLOCK**level rows, and the arrays."""
         if not level:
             return self._rows(start, stop, before, out)
@@ -55,14 +55,14 @@ class LineScan:
         if before is None:
             totals, out = self._blocks(level - 1, start, smaller(add(start, size), stop), None, out)
         else:
-            totals = before  # stands for nothing in the first turn
+            totals = [*before]  # stands for nothing in the first turn
         amount = len(totals)
         types = [v.type for v in totals]
 
         def turn(at: ir.Value, *carried: ir.Value) -> list[ir.Value]:
-            totals, out = carried[:amount], carried[amount:]
+            totals, out = list(carried[:amount]), list(carried[amount:])
             first = is_equal(at, start)
-            here: Values = totals
+            here = totals
             if before is not None:
                 here = choose(first, types, lambda: before, lambda: self.combine(before, totals))
             own, out = self._blocks(level - 1, at, smaller(add(at, size), stop), here, out)
@@ -76,7 +76,7 @@ class LineScan:
 
     def _rows(
         self, start: ir.Value, stop: ir.Value, before: Values | None, out: Values
-    ) -> tuple[Values, list[ir.Value]]:
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
         """One row after the other; totals are carried from row to row."""
 
         def written(totals: Values, out: Values, row: ir.Value) -> list[ir.Value]:

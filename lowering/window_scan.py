@@ -26,7 +26,7 @@ from stablexla.lowering.loops import mul as times
 from stablexla.lowering.shape import reshaped, transposed
 from stablexla.lowering.storage import from_storage, to_storage
 from stablexla.lowering.types import tensor_storage
-from stablexla.lowering.window_parts import IDEMPOTENT, Folding
+from stablexla.lowering.window_parts import Folding
 
 # Rows that lie side by side are scanned together, at most so many at a time.
 PANEL = 1024
@@ -153,10 +153,7 @@ def _scan(
 
 def _rounds(folding: Folding) -> bool:
     """Whether totals are rounded and no vectors are made of them: those have to be scanned along lines, by blocks."""
-    known, element = folding.known, folding.elements[0]
-    if not known:
-        return _free(folding)
-    return known not in IDEMPOTENT and (element.is_complex or (element.is_float and element.bits < 32))
+    return folding.elements[0].is_complex or (not folding.known and _free(folding))
 
 
 def _free(folding: Folding) -> bool:

@@ -71,29 +71,27 @@ def scanned(
     before: Values,
     join: Join,
     turn: Callable[[Value, Values], Values],
-    nothing: Values | None = None,
     exists: Value | None = None,
 ) -> Values:
     """What all turns of a loop come to after `before`, where each turn is given all that came before it.
 
     Args:
         turns: of the loop, at most.
-        nothing: the identity of `join`, if it has one.
         exists: whether there is something before; without it there is.
         turn: (index, what came before) -> the turn's own total.
     """
 
-    def after(first: Value | None, alone: Values, exists: Value | None, a: Values, b: Values) -> Values:
-        """Both; b where a does not exist, and what stands `alone` where the other has no meaning."""
+    def after(first: Value, alone: Values, exists: Value | None, a: Values, b: Values) -> Values:
+        """Both; b where a does not exist, and in the first turn, which has no total yet, what stands `alone`."""
         made = join(a, b)
         if exists is not None:
             made = [select(exists, x, y) for x, y in zip(made, b, strict=True)]
-        return made if first is None else [select(first, x, y) for x, y in zip(alone, made, strict=True)]
+        return [select(first, x, y) for x, y in zip(alone, made, strict=True)]
 
     def of_level(level: int, lo: Value, hi: Value, before: Values, exists: Value | None) -> Values:
         span = step * BLOCK**level
-        with loop(lo, hi, span, before if nothing is None else nothing) as outer:
-            first = outer.iv.eq(lo) if nothing is None else None
+        with loop(lo, hi, span, before) as outer:
+            first = outer.iv.eq(lo)
             here = after(first, before, exists, before, outer.args)
             if level:
                 there = None if exists is None else exists | outer.iv.gt(lo)
@@ -105,4 +103,4 @@ def scanned(
 
     start, end = index(lo), index(hi)
     own = of_level(levels_of(turns), start, end, before, exists)
-    return after(None if nothing is not None else end.le(start), before, exists, before, own)
+    return after(end.le(start), before, exists, before, own)

@@ -7,12 +7,11 @@ are found, then what comes before each block, and then each block is scanned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mlir.ir as ir
 
-from stablexla.targets.cpu.cascade import scanned
 from stablexla.targets.cpu.emission import (
     Value,
     bits_of,
@@ -35,7 +34,6 @@ from stablexla.targets.cpu.emission import (
 )
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.cpu.scan_panels import PanelScan
 from stablexla.targets.cpu.sweeps import Items, Part, duration, grain_of, sweep
 from stablexla.targets.cpu.target import CpuTarget
 from stablexla.targets.cpu.window_values import identity, join
@@ -98,10 +96,6 @@ class _Plan:
     def join(self, a: Value, b: Value) -> Value:
         """The computation of two scalars or vectors."""
         return join(self.name, a, b, unsigned=self.unsigned)
-
-    def joined(self, a: list[Value], b: list[Value]) -> list[Value]:
-        """The computation of several."""
-        return [self.join(x, y) for x, y in zip(a, b, strict=True)]
 
     def nothing(self, lanes: int) -> Value:
         """The identity, in all lanes."""
@@ -181,37 +175,29 @@ class _Lines:
             place = self.place(line, at, count)
             if count is None and self.ahead:
                 prefetch(source, place - self.ahead if plan.backwards else place + self.ahead)
-            value = self._in_lanes(self._read(source, place, count))
-            made = plan.join(totals[0], value)
+            scanned = self._in_lanes(self._read(source, place, count))
+            value = plan.join(totals[0], scanned)
             if count is None:
-                store(plan.finished(made), result, place, self.nontemporal)
+                store(plan.finished(value), result, place, self.nontemporal)
             else:
-                store_lanes(plan.finished(made), result, place, count)
-            return [plan.join(totals[0], shuffle(value, value, last))]
+                store_lanes(plan.finished(value), result, place, count)
+            return [plan.join(totals[0], shuffle(scanned, scanned, last))]
 
         totals = [splat(before[0], plan.lanes)]
         group = plan.lanes * plan.lanes
-        if plan.extent < group:
+        if plan.lanes < 4 or plan.extent < group:
             sweep(plan.extent, plan.lanes, step, [totals], part)
             return
         start, stop = (index(0), index(plan.extent)) if part is None else (part.start, minimum(part.stop, plan.extent))
         groups = (stop - start) // group
-        totals = scanned(
-            0,
-            groups,
-            1,
-            plan.extent // group,
-            totals,
-            plan.joined,
-            lambda turn, here: self._scan_group(source, result, line, start + turn * group, here[0]),
-            [plan.nothing(plan.lanes)],
-        )
+        with loop(0, groups, 1, totals) as turn:
+            turn.yields(*self._scan_group(source, result, line, start + turn.iv * group, turn.args[0]))
         final = constant(1, ir.IntegerType.get_signless(1)) if part is None else part.last
         rest = Part(start + groups * group, stop, final)
-        sweep(plan.extent, plan.lanes, step, [totals], rest)
+        sweep(plan.extent, plan.lanes, step, [turn.results], rest)
 
     def _scan_group(self, source: Value, result: Value, line: Value, at: Value, before: Value) -> list[Value]:
-        """Scans as many vectors as there are lanes, turned so that each lane goes through neighbours; their total."""
+        """Scans as many vectors as there are lanes, turned so that each lane goes through neighbours."""
         plan, lanes = self.plan, self.plan.lanes
         places = [self.place(line, at + number * lanes, None) for number in range(lanes)]
         if self.ahead:
@@ -221,17 +207,17 @@ class _Lines:
         made = transpose_registers([load(source, place, lanes) for place in places])[order]
         for number in range(1, lanes):
             made[number] = plan.join(made[number - 1], made[number])
-        ends, by = made[-1], 1
+        scanned, by = made[-1], 1
         while by < lanes:
             places_by = [lanes + i - by if i >= by else 0 for i in range(lanes)]
-            ends = plan.join(shuffle(plan.nothing(lanes), ends, places_by), ends)
+            scanned = plan.join(shuffle(plan.nothing(lanes), scanned, places_by), scanned)
             by *= 2
-        earlier = shuffle(plan.nothing(lanes), ends, [lanes + i - 1 if i else 0 for i in range(lanes)])
+        earlier = shuffle(plan.nothing(lanes), scanned, [lanes + i - 1 if i else 0 for i in range(lanes)])
         earlier = plan.join(before, earlier)
         rows = transpose_registers([plan.join(earlier, value) for value in made][order])
         for place, value in zip(places, rows, strict=True):
             store(plan.finished(value), result, place, self.nontemporal)
-        return [shuffle(ends, ends, [lanes - 1] * lanes)]
+        return [plan.join(before, shuffle(scanned, scanned, [lanes - 1] * lanes))]
 
     def _read(self, source: Value, place: Value, count: int | None) -> Value:
         if count is None:
@@ -273,31 +259,34 @@ class _Rows:
 
     def total(self, arguments: KernelArguments, line: Value, part: Part) -> list[Value]:
         """What all rows of a block come to, in vectors along a row."""
-        plan, (low, high) = self.plan, self._range(part)
-        nothing = [plan.nothing(plan.lanes)] * self.carried
 
-        with loop(low, high, 1, nothing) as rows:
-            rows.yields(*plan.joined(rows.args, self._read(arguments, line, rows.iv)))
-        return rows.results
+        def turn(row: Value, totals: list[Value]) -> list[Value]:
+            return [self.plan.join(t, v) for t, v in zip(totals, self._read(arguments, line, row), strict=True)]
+
+        start = [self.plan.nothing(self.plan.lanes)] * self.carried
+        return self._over(part, start, turn)
 
     def scan(self, arguments: KernelArguments, line: Value, part: Part | None, before: Sequence[Value]) -> None:
         """Scans a block of rows."""
-        result, plan, (low, high) = Value(arguments.results[0]), self.plan, self._range(part)
+        result = Value(arguments.results[0])
 
-        def turn(row: Value, here: list[Value]) -> list[Value]:
-            own = self._read(arguments, line, row)
-            for number, value in enumerate(plan.joined(here, own)):
+        def turn(row: Value, totals: list[Value]) -> list[Value]:
+            totals = [self.plan.join(t, v) for t, v in zip(totals, self._read(arguments, line, row), strict=True)]
+            for number, value in enumerate(totals):
                 place, count = self._place(line, row, number)
-                store_lanes(plan.finished(value), result, place, count)
-            return own
+                store_lanes(self.plan.finished(value), result, place, count)
+            return totals
 
-        nothing = [plan.nothing(plan.lanes)] * self.carried
-        scanned(low, high, 1, plan.extent, [splat(v, plan.lanes) for v in before], plan.joined, turn, nothing)
+        self._over(part, [splat(v, self.plan.lanes) for v in before], turn)
 
-    def _range(self, part: Part | None) -> tuple[Value, Value]:
-        """The rows of a block."""
+    def _over(
+        self, part: Part | None, start: list[Value], turn: Callable[[Value, list[Value]], list[Value]]
+    ) -> list[Value]:
         low, high = (index(0), index(self.plan.extent)) if part is None else (part.start, part.stop)
-        return low, minimum(high, self.plan.extent)
+        high = minimum(high, self.plan.extent)
+        with loop(low, high, 1, start) as rows:
+            rows.yields(*turn(rows.iv, rows.args))
+        return rows.results
 
     def _place(self, line: Value, row: Value, number: int) -> tuple[Value, int]:
         """Where a vector of a row lies, and how many of its lanes are the row's."""
@@ -356,18 +345,15 @@ def _scan_totals(plan: _Plan, arguments: KernelArguments, first: Value, blocks: 
     """Puts what comes before each block of a line in place of the block's total."""
     buffer = Value(arguments.scratch[0])
     for offset in range(0, width, max(1, lanes)):
-
-        def turn(block: Value, here: list[Value], offset: int = offset) -> list[Value]:
-            place = (first + block) * width + offset
+        with loop(0, blocks, 1, [plan.begin(arguments, lanes)]) as block:
+            place = (first + block.iv) * width + offset
             total = load(buffer, place, lanes)
-            store(here[0], buffer, place)
-            return [total]
-
-        scanned(0, blocks, 1, blocks, [plan.begin(arguments, lanes)], plan.joined, turn, [plan.nothing(lanes)])
+            store(block.args[0], buffer, place)
+            block.yields(plan.join(block.args[0], total))
 
 
 def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
-    """Scans over long rows, in panels whose totals stay in the cache."""
+    """Scans over long rows: each row of a panel is made of the one before it, which is in the cache still."""
     wanted = PANEL if plan.outer >= MANY else max(MOST_CARRIED * plan.lanes, min(PANEL, plan.inner // 4))
     width = wanted // (4 * plan.lanes) * 4 * plan.lanes
     panels = -(-plan.inner // width)
@@ -376,31 +362,33 @@ def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
     with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
         at, panel = items.split(item.iv)
         part = None if panels == 1 else Part(panel * width, panel * width + width, panel.eq(panels - 1))
-        _write_panel(plan, arguments, at[0], part, min(width, plan.inner))
+        _write_panel(plan, arguments, at[0], part)
     time = duration(4, plan.extent * width, 2 * plan.bytes // items.count, target)
     return Emitted(items.count, grain_of(time, items.count), in_place=IN_PLACE)
 
 
-def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Part | None, width: int) -> None:
+def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Part | None) -> None:
     source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+    begin = plan.begin(arguments, plan.lanes)
 
-    def place(row: Value, column: Value) -> Value:
-        row = index(plan.extent - 1) - row if plan.backwards else row
-        return (line * plan.extent + row) * plan.inner + column
+    def row_at(row: Value) -> Value:
+        return (line * plan.extent + (index(plan.extent - 1) - row if plan.backwards else row)) * plan.inner
 
-    panel = PanelScan(
-        plan.inner,
-        plan.lanes,
-        part,
-        width,
-        (plan.element,),
-        plan.joined,
-        lambda row, column, count: [load_lanes(source, place(row, column), plan.lanes, count, plan.identity)],
-        lambda totals, row, column, count: store_lanes(plan.finished(totals[0]), result, place(row, column), count),
-    )
-    before, own = panel.room(), panel.room()
-    if plan.starts:
-        begin = plan.begin(arguments, plan.lanes)
-        panel.each(lambda column, count: panel.keep([begin], before, column, count))
-    exists = constant(int(plan.starts), ir.IntegerType.get_signless(1))
-    panel.scan(index(0), index(plan.extent), plan.extent, before, exists, own)
+    def write_row(row: Value, before: Callable[[Value, int | None], Value]) -> None:
+        first = row_at(row)
+
+        def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
+            lanes = plan.lanes if count is None else count
+            value = load_lanes(source, first + at, plan.lanes, lanes, plan.identity)
+            store_lanes(plan.finished(plan.join(before(at, count), value)), result, first + at, lanes)
+            return []
+
+        sweep(plan.inner, plan.lanes, step, [[]] * 4, part)
+
+    write_row(index(0), lambda at, count: begin)
+    with loop(1, plan.extent) as row:
+        above = row_at(row.iv - 1)
+        write_row(
+            row.iv,
+            lambda at, count: load_lanes(result, above + at, plan.lanes, plan.lanes if count is None else count),
+        )
