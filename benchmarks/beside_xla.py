@@ -2,15 +2,15 @@
 
     python -m benchmarks.beside_xla [--output docs/numerics.md]
 
-Scans and statistics are in units of the roundoff 2**-24 of each exact element, the worst one over three kinds of numbers;
-scatters in the same units of the sum of the magnitudes. Programs have no single worst element: of each the geometric
-mean over several arguments is taken of the largest relative error.
+Scans, statistics and scatters are in units of the roundoff 2**-24 of each exact element, the worst one over three kinds
+of numbers, none of which is negative. Programs have no single worst element: of each the geometric mean over several
+arguments is taken of the largest relative error.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,11 @@ COUNT = 1 << 20
 SEEDS = 24
 
 
-def both(function: Callable[..., Any], *arguments: Array) -> Iterator[tuple[Array, Array]]:
-    """The results here and XLA's, of each set of arguments of these shapes; the first set is given here."""
+def both(function: Callable[..., Any], exact: Array, *arguments: Array) -> list[float]:
+    """How many units the worst element is off, here and in XLA."""
     lowered = jax.jit(function).lower(*arguments)
-    yield np.asarray(sx.compile(lowered.as_text())(*arguments)), np.asarray(lowered.compile()(*arguments))
+    results = sx.compile(lowered.as_text())(*arguments), lowered.compile()(*arguments)
+    return [float(np.abs((np.asarray(a) - exact) / np.where(exact == 0, 1, exact)).max() / UNIT) for a in results]
 
 
 def numbers(shape: tuple[int, ...]) -> list[Array]:
@@ -45,8 +46,8 @@ def _cumlogsumexp(x: Array, axis: int) -> Array:
 
 
 def _logsumexp(x: Array, axis: int) -> Array:
-    top = x.max(axis)
-    made: Array = np.log(np.exp(x - top).sum(axis)) + top
+    top = x.max(axis, keepdims=True)
+    made: Array = np.log(np.exp(x - top).sum(axis)) + top.squeeze(axis)
     return made
 
 
@@ -80,8 +81,7 @@ def of_functions() -> list[list[str]]:
                 wide = exact(x.astype(np.float64), axis=axis)
                 if name == "variance" and not np.ptp(x):
                     continue  # there is nothing but what the mean is off by
-                pairs = both(partial(function, axis=axis), x)
-                worst = np.maximum(worst, [[np.abs((a - wide) / wide).max() / UNIT for a in pair] for pair in pairs][0])
+                worst = np.maximum(worst, both(partial(function, axis=axis), wide, x))
             rows.append([name, kind, *(f"{w:.1f}" for w in worst)])
     return rows
 
@@ -94,8 +94,8 @@ def of_scatters() -> list[list[str]]:
         worst = np.zeros(2)
         for updates in numbers((count,)):
             exact = np.bincount(at, updates.astype(np.float64), places)
-            (pair,) = both(lambda x, at, v: x.at[at].add(v), np.zeros(places, np.float32), at, updates)
-            worst = np.maximum(worst, [np.abs((a - exact) / np.where(exact == 0, 1, exact)).max() / UNIT for a in pair])
+            zeros = np.zeros(places, np.float32)
+            worst = np.maximum(worst, both(lambda x, at, v: x.at[at].add(v), exact, zeros, at, updates))
         rows.append([f"{count:,}", f"{places:,}", *(f"{w:.1f}" for w in worst)])
     return rows
 
@@ -162,8 +162,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int, int], tuple[Array, 
 }
 
 
-def errors(program: Callable[..., Any], arguments: Callable[[int, int], tuple[Array, ...]], size: int) -> Array:
-    """The largest relative error of each seed's results, here and of XLA."""
+def geometric_means(
+    program: Callable[..., Any], arguments: Callable[[int, int], tuple[Array, ...]], size: int
+) -> tuple[float, float]:
+    """Of the largest relative error of each seed's results, here and of XLA."""
     lowered = jax.jit(program).lower(*arguments(size, 0))
     here, there, found = sx.compile(lowered.as_text()), lowered.compile(), []
     with jax.enable_x64(True):
@@ -171,15 +173,14 @@ def errors(program: Callable[..., Any], arguments: Callable[[int, int], tuple[Ar
         for seed in range(SEEDS):
             given = arguments(size, seed)
             wide = np.asarray(exact(*(a.astype(np.result_type(a, np.float64)) for a in given)))
-            results = np.asarray(here(*given)), np.asarray(there(*given))
-            found.append([np.abs((a - wide) / wide).max() for a in results])
-    return np.array(found)
+            found.append([np.abs((np.asarray(a) - wide) / wide).max() for a in (here(*given), there(*given))])
+    ours, theirs = np.exp(np.log(np.array(found) + 1e-12).mean(0))
+    return float(ours), float(theirs)
 
 
 def of_programs() -> list[list[str]]:
     """A row for each program."""
-    made = {name: errors(*program) for name, program in PROGRAMS.items()}
-    return [[name, *(f"{e:.1e}" for e in np.exp(np.log(found + 1e-12).mean(0)))] for name, found in made.items()]
+    return [[name, *(f"{e:.1e}" for e in geometric_means(*program))] for name, program in PROGRAMS.items()]
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
@@ -203,20 +204,19 @@ _TEXT = """## Scans, statistics, scatters and programs beside XLA
 
 Made by `python -m benchmarks.beside_xla`, in f32, against f64; held by `tests/numerics/test_long_scans.py`.
 
-Long scans are made in blocks of blocks, so that what precedes an element is never the end of one running sum; products of
-c64 are carried in c128 and rounded once. The worst error of an element, in units of the roundoff 2**-24 of it:
+Long scans are made in blocks of blocks, so that what precedes an element is never the end of one running sum; products
+of c64 are carried in c128 and rounded once. The worst error of an element, in units of the roundoff 2**-24 of it:
 
 {functions}
 
-Updates that a scatter adds to one place are added in their order, here, on GPUs and in XLA, so that the bits are the same
-in every run: errors grow with their number. The worst error of an element, in the same units:
+Updates that a scatter adds to one place are added in their order, here, on GPUs and in XLA, so that the bits are the
+same in every run: errors grow with their number. The worst error of an element, in the same units:
 
 {scatters}
 
-Whole programs: the geometric mean over {seeds} sets of arguments of the largest relative error. For one set of arguments
-either side may be several times as near as the other: a Gaussian process multiplies what its matrix is off by with that
-matrix's condition, and a search ends where its tolerance lets it. No operation of these programs was found, on the operands
-that it had, to be further from f64 than XLA's.
+Whole programs: the geometric mean over {seeds} sets of arguments of the largest relative error. For one set either side
+may be several times as near as the other: a Gaussian process multiplies the rounding of its matrix by that matrix's
+condition, and a search ends where its tolerance lets it.
 
 {programs}
 """

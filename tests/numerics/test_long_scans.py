@@ -6,16 +6,17 @@ from collections.abc import Callable
 from math import log2
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import stablexla as sx
+from benchmarks.beside_xla import PROGRAMS, geometric_means
 from tests.ops.test_window import cumulative, log_add_exp
 from tests.oracles import xla
 
 Array = np.ndarray[Any, np.dtype[Any]]
 UNIT = 2.0**-24
-jax = pytest.importorskip("jax")
 
 
 def compiled(make: Callable[..., Any], *arrays: Array) -> tuple[sx.XlaComputation, list[Array]]:
@@ -110,6 +111,19 @@ def test_scatters_to_few_places_are_no_worse_than_xlas(kind: str, places: int, c
     np.add.at(exact, arrays[1], arrays[2].astype(np.float64))
     here, there = sx.compile(text).execute(_narrow(arrays)), xla(text, _narrow(arrays))
     assert np.abs(here[0] - exact).max() <= np.abs(there[0] - exact).max()
+
+
+@pytest.mark.parametrize("name", ["gradient of a Gaussian process, 64 points", "cumulative product of 10,000 c64"])
+def test_programs_are_as_near_as_xlas(name: str) -> None:
+    """The geometric mean over some arguments: for one of them either may be several times as near."""
+    here, there = geometric_means(*PROGRAMS[name])
+    assert here <= 1.5 * there
+
+
+def test_a_least_squares_fit_is_as_near_as_xlas() -> None:
+    pytest.importorskip("optimistix")
+    here, there = geometric_means(*PROGRAMS["Levenberg-Marquardt (optimistix), 12 points"])
+    assert here <= 1.5 * there
 
 
 def _narrow(arrays: tuple[Array, ...]) -> list[Array]:
