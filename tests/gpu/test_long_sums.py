@@ -42,6 +42,19 @@ def test_reductions(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
     check(lambda b, x: sx.reduce(x, b.constant(0.0), sx.add, dims), [x], exact, x.size // exact.size)
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_complex_numbers_on_the_general_path(dim: int) -> None:
+    """A running sum in memory was off by 650 units."""
+    shape = (1 << 12, 3) if dim == 0 else (3, 1 << 12)
+    x = np.full(shape, TERM)
+
+    def make(b: sx.XlaBuilder, x: sx.XlaOp) -> list[sx.XlaOp]:
+        total = sx.reduce(sx.complex(x, x), b.constant(np.complex64(0)), sx.add, (dim,))
+        return [sx.real(total)]
+
+    check(make, [x], x.astype(np.float64).sum(dim), 1 << 12)
+
+
 @pytest.mark.parametrize(
     ("rows", "terms", "columns"),
     [(1, 1 << 14, 1), (4, 1 << 14, 4), (1, 1 << 13, 64), (20, 1 << 14, 20), (64, 1 << 12, 64)],
