@@ -18,6 +18,7 @@ from stablexla.dialects.composites import composite_kernel
 from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.kernels import kernel
+from stablexla.lowering.line_scan import LineScan
 from stablexla.lowering.loops import Values, add, count, empty_like, get, mul, number, put, sub
 from stablexla.lowering.shape import reshaped
 from stablexla.lowering.storage import constant, from_storage, narrow, to_storage, widen
@@ -49,6 +50,7 @@ def associative_scan(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value
         "start": False,
         "returned": list(scan.returned),
         "positive_zeros": True,
+        "associative": True,
     }
     made = kernel(
         ctx,
@@ -97,18 +99,17 @@ def _write(scan: _Scan, uniforms: Values, arrays: Values, extents: tuple[int, in
         return [_plus_zero(totals[i], scan.elements[i]) for i in scan.returned]
 
     def line(o: ir.Value, column: ir.Value, *out: ir.Value) -> Sequence[ir.Value]:
-        def place(turn: ir.Value) -> ir.Value:
-            row = sub(number(extent - 1), turn) if scan.axis.backwards else turn
+        def place(row: ir.Value) -> ir.Value:
+            row = sub(number(extent - 1), row) if scan.axis.backwards else row
             return add(mul(add(mul(o, extent), row), inner), column)
 
-        def turn(row: ir.Value, *carried: ir.Value) -> list[ir.Value]:
-            at = place(row)
-            totals = scan.combined(carried[: scan.arrays], get(arrays, at), uniforms)
-            return [*totals, *put(stored(totals), carried[scan.arrays :], at)]
-
-        first = place(number(0))
-        totals = get(arrays, first)
-        return count(1, extent, [*totals, *put(stored(totals), out, first)], turn)[scan.arrays :]
+        line = LineScan(
+            extent,
+            lambda before, values: scan.combined(before, values, uniforms),
+            lambda row: get(arrays, place(row)),
+            lambda totals, out, row: put(stored(totals), out, place(row)),
+        )
+        return line.run(out)
 
     return count(0, outer, made, lambda o, *out: count(0, inner, out, lambda c, *rest: line(o, c, *rest)))
 

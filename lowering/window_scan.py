@@ -7,25 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 import mlir.ir as ir
 from mlir.dialects import arith
 
-from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.element_types import BY_NAME, ElementType
 from stablexla.dialects.windows import Window
+from stablexla.lowering.complex_math import BINARY
+from stablexla.lowering.conversion import convert_value
 from stablexla.lowering.generic import elementwise, fill
 from stablexla.lowering.kernels import kernel
+from stablexla.lowering.line_scan import LineScan
 from stablexla.lowering.loops import add as plus
 from stablexla.lowering.loops import choose, count, empty_like, get, number, put, smaller, sub
 from stablexla.lowering.loops import mul as times
-from stablexla.lowering.shape import reshaped
+from stablexla.lowering.shape import reshaped, transposed
 from stablexla.lowering.storage import from_storage, to_storage
 from stablexla.lowering.types import tensor_storage
 from stablexla.lowering.window_parts import Folding
 
 # Rows that lie side by side are scanned together, at most so many at a time.
 PANEL = 1024
+C64 = BY_NAME["c64"]
 # Shorter scans of a computation that is not known are reductions of windows like others.
 LONG = 32
 
@@ -117,6 +122,8 @@ def _scan(
 ) -> Sequence[ir.Value]:
     """One pass over the arrays, seen as `outer` times `extent` rows of `inner` elements."""
     d = axis.dimension
+    if _rounds(folding) and prod(shape[d + 1 :]) > 1:
+        return _scan_turned(folding, arrays, shape, axis, start=start)
     size = prod(shape)
     types = [folding.type(e, shape) for e in folding.elements]
     flat = [t.with_shape((size,)) for t in types]
@@ -130,6 +137,7 @@ def _scan(
         "unsigned": folding.elements[0].is_unsigned,
         "whole_bytes": all(element.bits >= 8 for element in folding.elements),
         "start": start,
+        "associative": writer.associative,
     }
     made = kernel(
         folding.context,
@@ -141,6 +149,29 @@ def _scan(
         independent=writer.outer > 1,
     )
     return [reshaped(array, f, t) for array, f, t in zip(made, flat, types, strict=True)]
+
+
+def _rounds(folding: Folding) -> bool:
+    """Whether totals are rounded and no vectors are made of them: those have to be scanned along lines, by blocks."""
+    return folding.elements[0].is_complex or (not folding.known and _free(folding))
+
+
+def _free(folding: Folding) -> bool:
+    """Whether parentheses may be put elsewhere: what has no rounding keeps its order even if it is not associative."""
+    return bool(folding.known) or all(e.is_float or e.is_complex for e in folding.elements)
+
+
+def _scan_turned(
+    folding: Folding, arrays: Sequence[ir.Value], shape: tuple[int, ...], axis: Axis, *, start: bool
+) -> Sequence[ir.Value]:
+    """The scan of arrays whose scanned dimension is moved to the end, and back again."""
+    d, rank = axis.dimension, len(shape)
+    there = [*(i for i in range(rank) if i != d), d]
+    back = [there.index(i) for i in range(rank)]
+    turned = tuple(shape[i] for i in there)
+    moved = [transposed(a, folding.type(e, shape), there) for a, e in zip(arrays, folding.elements, strict=True)]
+    made = _scan(folding, moved, turned, Axis(rank - 1, axis.backwards), start=start)
+    return [transposed(a, folding.type(e, turned), back) for a, e in zip(made, folding.elements, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -173,28 +204,47 @@ class _Writer:
     def _stored(self, values: Sequence[ir.Value]) -> list[ir.Value]:
         return [to_storage(v, e) for v, e in zip(values, self.folding.elements, strict=True)]
 
+    @property
+    def associative(self) -> bool:
+        return _free(self.folding)
+
+    @cached_property
+    def _wide(self) -> ElementType | None:
+        """The type that totals are carried in, if not their own: errors of a product are those of all its factors."""
+        return BY_NAME["c128"] if self.folding.known == "multiply" and self.folding.elements[0] == C64 else None
+
     def _first(self, starts: Sequence[ir.Value], values: Sequence[ir.Value]) -> Sequence[ir.Value]:
         return self.folding.apply(starts, values) if self.start else values
 
     def _next(self, totals: Sequence[ir.Value], values: Sequence[ir.Value]) -> list[ir.Value]:
         """The elements stay in their order, also backwards."""
-        return self.folding.apply(values, totals) if self.backwards else self.folding.apply(totals, values)
+        first, last = (values, totals) if self.backwards else (totals, values)
+        if self._wide is not None:
+            return [BINARY["multiply"](first[0], last[0], self._wide)]
+        return self.folding.apply(first, last)
+
+    def _widened(self, values: Sequence[ir.Value]) -> list[ir.Value]:
+        return [*values] if self._wide is None else [convert_value(v, C64, self._wide) for v in values]
+
+    def _narrowed(self, totals: Sequence[ir.Value]) -> list[ir.Value]:
+        return [*totals] if self._wide is None else [convert_value(v, self._wide, C64) for v in totals]
 
     def _one_row(
         self, arrays: Sequence[ir.Value], starts: Sequence[ir.Value], outer: ir.Value, out: Sequence[ir.Value]
     ) -> Sequence[ir.Value]:
         """Totals are carried from element to element."""
-        at = self._place(outer, number(0), 0)
-        totals = self._first(starts, self._values(get(arrays, at)))
-        out = put(self._stored(totals), out, at)
 
-        def turn(row: ir.Value, *carried: ir.Value) -> list[ir.Value]:
-            before, out = carried[: len(arrays)], carried[len(arrays) :]
-            at = self._place(outer, row, 0)
-            totals = self._next(before, self._values(get(arrays, at)))
-            return [*totals, *put(self._stored(totals), out, at)]
+        def place(row: ir.Value) -> ir.Value:
+            return self._place(outer, row, 0)
 
-        return count(1, self.extent, [*totals, *out], turn)[len(arrays) :]
+        def read(row: ir.Value) -> list[ir.Value]:
+            return self._widened(self._values(get(arrays, place(row))))
+
+        def write(totals: Sequence[ir.Value], out: Sequence[ir.Value], row: ir.Value) -> list[ir.Value]:
+            return put(self._stored(self._narrowed(totals)), out, place(row))
+
+        line = LineScan(self.extent, self._next, read, write, in_order=not self.associative)
+        return line.run(out, self._widened(starts) if self.start else None)
 
     def _rows(
         self, arrays: Sequence[ir.Value], starts: Sequence[ir.Value], outer: ir.Value, out: Sequence[ir.Value]

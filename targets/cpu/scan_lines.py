@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import mlir.ir as ir
 from mlir.dialects import arith
 
+from stablexla.targets.cpu.cascade import scanned
 from stablexla.targets.cpu.emission import (
     Value,
     bits_of,
@@ -33,7 +34,7 @@ from stablexla.targets.cpu.scan_work import Plan, Values, Writer, emit_blocks
 from stablexla.targets.cpu.sweeps import duration, grain_of
 from stablexla.targets.cpu.window_scan import BLOCK, MANY
 
-# (where a group begins, totals before it) -> totals after it.
+# (where a group begins, totals before it) -> its own totals.
 _Turn = Callable[[Value, Values], Values]
 
 
@@ -96,29 +97,31 @@ class _Lines:
     def _groups(self, start: Value, stop: Value, totals: Values, body: _Turn) -> tuple[Value, Values]:
         """Does `body` for whole groups of as many vectors as there are lanes; where they end, and the totals there.
 
+        It is given what comes before a group, and returns what the group comes to.
+
         A group is turned in registers, so that each lane goes through neighbours one after the other. What comes before
         a lane is found once for the group: two combinations for each vector, where scanning it by itself takes five.
         """
         group = self.plan.lanes * self.plan.lanes
-        if self.plan.lanes < 4 or self.plan.extent < 2 * group:
+        if self.plan.extent < 2 * group:
             return start, totals
         groups = (stop - start) // group
-        with loop(0, groups, 1, totals) as turn:
-            turn.yields(*body(start + turn.iv * group, turn.args))
-        return start + groups * group, turn.results
+        combine, most = self.writer.combine, self.plan.extent // group
+        totals = scanned(0, groups, 1, most, totals, combine, lambda turn, here: body(start + turn * group, here))
+        return start + groups * group, totals
 
     def _scan_group(self, line: Value, at: Value, before: Values) -> Values:
         lanes = self.plan.lanes
         totals = self._along(line, at)
-        scanned = self._in_lanes(totals[-1], lanes, backwards=False)
-        earlier = self.writer.combine(before, [shuffle(v, v, [max(0, i - 1) for i in range(lanes)]) for v in scanned])
+        ends = self._in_lanes(totals[-1], lanes, backwards=False)
+        earlier = self.writer.combine(before, [shuffle(v, v, [max(0, i - 1) for i in range(lanes)]) for v in ends])
         masks = {bits: self._has_neighbour(bits, 1, lanes, backwards=False) for bits in self.plan.widths}
         earlier = [select(masks[bits_of(v.type)], v, b) for v, b in zip(earlier, before, strict=True)]
         made = [self.writer.combine(earlier, values) for values in totals]
         rows = self._turned(made[::-1] if self.plan.backwards else made, self.plan.returned)
         for number, values in enumerate(rows):
             self.writer.write(values, self.place(line, at + number * lanes, lanes), lanes)
-        return self.writer.combine(before, [shuffle(v, v, [lanes - 1] * lanes) for v in scanned])
+        return [shuffle(v, v, [lanes - 1] * lanes) for v in ends]
 
     def _along(self, line: Value, at: Value) -> list[Values]:
         """The scans of the neighbours in each lane of a turned group."""
@@ -171,7 +174,8 @@ class _Lines:
             return self._across(self.writer.read(self.place(line, at, lanes), lanes), self.plan.backwards)
 
         def of_group(at: Value, before: Values) -> Values:
-            return self.writer.combine(before, self._across(self._along(line, at)[-1], backwards=False))
+            del before
+            return self._across(self._along(line, at)[-1], backwards=False)
 
         first = of_vector(start)
         begin, totals = self._groups(start + lanes, stop, first, of_group)

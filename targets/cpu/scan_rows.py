@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlir.ir as ir
 
-from stablexla.targets.cpu.emission import (
-    Value,
-    alloca,
-    bits_of,
-    branch,
-    emitting,
-    index,
-    load_lanes,
-    loop,
-    select,
-    store_lanes,
-)
+from stablexla.targets.cpu.emission import Value, bits_of, constant, emitting, index, loop, select
 from stablexla.targets.cpu.kernel import Emitted, KernelArguments
-from stablexla.targets.cpu.scan_work import Plan, Values, Writer, emit_blocks
-from stablexla.targets.cpu.sweeps import Items, Part, duration, grain_of, sweep
+from stablexla.targets.cpu.scan_panels import PanelScan, Totals
+from stablexla.targets.cpu.scan_work import Plan, Writer, emit_blocks
+from stablexla.targets.cpu.sweeps import Items, Part, duration, grain_of
 from stablexla.targets.cpu.window_scan import BLOCK, MANY
 
 # Elements of a row whose totals are kept in the nearest cache, of all arrays together.
@@ -51,49 +41,28 @@ class _Panels:
         return Part(panel * self.width, panel * self.width + self.width, panel.eq(self.count - 1))
 
 
-class _Rows:
-    """Scans down a panel of rows; what the rows so far come to lies in buffers, from element `at` on."""
+def _panel(plan: Plan, arguments: KernelArguments, line: Value, panels: _Panels, panel: Value) -> PanelScan:
+    """A panel of a line's rows."""
+    writer = Writer(plan, arguments)
 
-    def __init__(self, plan: Plan, arguments: KernelArguments, totals: Values, at: Value, part: Part | None) -> None:
-        self.plan, self.writer, self.part = plan, Writer(plan, arguments), part
-        self.totals, self.at = totals, at if part is None else at - part.start
+    def place(row: Value, column: Value) -> Value:
+        row = index(plan.extent - 1) - row if plan.backwards else row
+        return (line * plan.extent + row) * plan.inner + column
 
-    def begin(self, line: Value, row: Value, *, written: bool) -> None:
-        """Takes a row as the totals."""
+    return PanelScan(
+        plan.inner,
+        plan.lanes,
+        panels.part(panel),
+        panels.width,
+        plan.elements,
+        writer.combine,
+        lambda row, column, count: writer.read(place(row, column), count),
+        lambda totals, row, column, count: writer.write(totals, place(row, column), count),
+    )
 
-        def step(column: Value, count: int | None, _: Values) -> Values:
-            place, number = self._place(line, row, column), count or self.plan.lanes
-            values = self.writer.read(place, number)
-            self._store(values, column, number)
-            if written:
-                self.writer.write(values, place, number)
-            return []
 
-        sweep(self.plan.inner, self.plan.lanes, step, [[]] * 4, self.part)
-
-    def rows(self, line: Value, start: Value, stop: Value, *, written: bool) -> None:
-        """Adds rows to the totals."""
-        with loop(start, stop) as row:
-
-            def step(column: Value, count: int | None, _: Values) -> Values:
-                place, number = self._place(line, row.iv, column), count or self.plan.lanes
-                before = [load_lanes(b, self.at + column, self.plan.lanes, number) for b in self.totals]
-                values = self.writer.combine(before, self.writer.read(place, number))
-                self._store(values, column, number)
-                if written:
-                    self.writer.write(values, place, number)
-                return []
-
-            sweep(self.plan.inner, self.plan.lanes, step, [[]] * 4, self.part)
-
-    def _store(self, values: Values, column: Value, count: int) -> None:
-        for value, buffer in zip(values, self.totals, strict=True):
-            store_lanes(value, buffer, self.at + column, count)
-
-    def _place(self, line: Value, row: Value, column: Value) -> Value:
-        if self.plan.backwards:
-            row = index(self.plan.extent - 1) - row
-        return (line * self.plan.extent + row) * self.plan.inner + column
+def _truth(value: bool) -> Value:
+    return constant(int(value), ir.IntegerType.get_signless(1))
 
 
 def emit_rows(plan: Plan) -> Emitted:
@@ -106,31 +75,24 @@ def emit_rows(plan: Plan) -> Emitted:
         function, arguments = plan.kernel.declare()
         with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
             at, panel = items.split(item.iv)
-            totals = [alloca(panels.width, element) for element in plan.elements]
-            walk = _Rows(plan, arguments, totals, index(0), panels.part(panel))
-            walk.begin(at[0], index(0), written=True)
-            walk.rows(at[0], index(1), index(plan.extent), written=True)
+            walk = _panel(plan, arguments, at[0], panels, panel)
+            own = walk.room()
+            walk.scan(index(0), index(plan.extent), plan.extent, own, _truth(False), own)
         return Emitted(items.count, grain_of(time, items.count), in_place=plan.in_place)
 
-    def rows_of(arguments: KernelArguments, line: Value, at: Value) -> tuple[_Rows, Value]:
+    def panel_of(arguments: KernelArguments, line: Value, at: Value) -> tuple[PanelScan, Totals]:
         places, panel = items.split(line)
         buffers = [Value(buffer) for buffer in arguments.scratch]
-        return _Rows(plan, arguments, buffers, at, panels.part(panel)), places[0]
+        return _panel(plan, arguments, places[0], panels, panel), Totals(buffers, at)
 
     def total(arguments: KernelArguments, line: Value, block: Value, at: Value) -> None:
-        walk, outer = rows_of(arguments, line, at)
-        walk.begin(outer, block * rows, written=False)
-        walk.rows(outer, block * rows + 1, block * rows + rows, written=False)
+        walk, own = panel_of(arguments, line, at)
+        walk = replace(walk, write=lambda *_: None)
+        walk.scan(block * rows, block * rows + rows, rows, own, _truth(False), own)
 
     def scan(arguments: KernelArguments, line: Value, block: Value, last: Value, at: Value) -> None:
-        walk, outer = rows_of(arguments, line, at)
-        first = branch(block.eq(0), [ir.IndexType.get()])
-        with first.then:
-            walk.begin(outer, index(0), written=True)
-            first.yields(index(1))
-        with first.otherwise:
-            first.yields(block * rows)
+        walk, before = panel_of(arguments, line, at)
         stop = select(last, index(plan.extent), block * rows + rows)
-        walk.rows(outer, first.results[0], stop, written=True)
+        walk.scan(block * rows, stop, 2 * rows, before, block.gt(0), walk.room())
 
     return emit_blocks(plan, plan.extent // rows, items.count, panels.width, time, total, scan)

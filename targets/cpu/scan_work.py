@@ -9,6 +9,7 @@ import mlir.ir as ir
 from mlir.dialects import arith
 
 from stablexla.lowering.operations import walk
+from stablexla.targets.cpu.cascade import scanned
 from stablexla.targets.cpu.emission import (
     Value,
     bits_of,
@@ -238,11 +239,15 @@ def _combine_totals(plan: Plan, arguments: KernelArguments, first: Value, blocks
     writer, buffers = Writer(plan, arguments), [Value(buffer) for buffer in arguments.scratch]
     with loop(0, width) as column:
         start = first + column.iv
-        with loop(1, blocks - 1, 1, [load(buffer, start) for buffer in buffers]) as block:
-            place = start + block.iv * width
-            values = [load(buffer, place) for buffer in buffers]
-            for before, buffer in zip(block.args, buffers, strict=True):
+        totals = [load(buffer, start) for buffer in buffers]
+
+        def turn(block: Value, here: Values) -> Values:
+            place = start + block * width
+            own = [load(buffer, place) for buffer in buffers]
+            for before, buffer in zip(here, buffers, strict=True):
                 store(before, buffer, place)
-            block.yields(*writer.combine(block.args, values))
-        for before, buffer in zip(block.results, buffers, strict=True):
+            return own
+
+        totals = scanned(1, blocks - 1, 1, blocks, totals, writer.combine, turn)
+        for before, buffer in zip(totals, buffers, strict=True):
             store(before, buffer, start + (blocks - 1) * width)

@@ -10,16 +10,17 @@ from dataclasses import replace
 
 import mlir.ir as ir
 
+from stablexla.targets.cpu.cascade import summed
 from stablexla.targets.cpu.chains import Chain, Pass, chain_of, keep_nothing
-from stablexla.targets.cpu.emission import Value, bits_of, index, load, loop, store, when
+from stablexla.targets.cpu.emission import Value, bits_of, load, store, when
 from stablexla.targets.cpu.folding import InOrder
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.nests import analyse
-from stablexla.targets.cpu.sweeps import flat
+from stablexla.targets.cpu.sweeps import Totals, flat
 from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
-from stablexla.targets.gpu.rows import parts_of
+from stablexla.targets.gpu.rows import joins_of
 from stablexla.targets.gpu.walks import Walk, Walker, walk_of
 
 MOST_SHARED = 48 << 10
@@ -124,12 +125,14 @@ class _Launches:
             scratch = [Value(v) for v in arguments.scratch]
             self._find(walker, number, scratch)
             starts = flat([f.start(walker.scope, walker.width) for f in now.foldings])
-            with loop(walker.down, index(self.walk.parts), walk.down, starts) as turn:
-                at = turn.iv * walk.totals + walker.place()
-                found = [load(b, at, walker.width) for b in self._parts_of(number, scratch)]
-                pairs = zip(parts_of(now, turn.args), parts_of(now, found), strict=True)
-                turn.yields(*flat([f.join(a, b) for (f, a), (_, b) in pairs]))
-            walker.finish(now, walker.joined(now, turn.results))
+            join, turns = joins_of(now), -(-self.walk.parts // walk.down)
+
+            def turn(part: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
+                at = part * walk.totals + walker.place()
+                return join(totals, [load(b, at, walker.width) for b in self._parts_of(number, scratch)]), []
+
+            made, _ = summed(walker.down, self.walk.parts, walk.down, turns, starts, join, turn)
+            walker.finish(now, walker.joined(now, made))
             self._hand_on(walker, now, scratch)
             if now is self.folding[-1] and self.chain.row_stores:
                 walker.write_rows()

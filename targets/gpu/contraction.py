@@ -12,6 +12,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.targets.cpu.cascade import summed
 from stablexla.targets.cpu.contraction_match import Axis, Contraction, match_contraction
 from stablexla.targets.cpu.contraction_output import Frame, Scene, compute_type, writes_vectors
 from stablexla.targets.cpu.emission import (
@@ -30,7 +31,7 @@ from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
-from stablexla.targets.gpu.register_tiles import DEPTH, LANES, SIDE, THREADS, Tile
+from stablexla.targets.gpu.register_tiles import DEPTH, LANES, SEVERAL, SIDE, TERMS, THREADS, Tile, added
 from stablexla.targets.gpu.warps import block, thread
 
 MOST_SHARED = 48 << 10
@@ -82,22 +83,27 @@ class _Block:
         if not axes:
             return self._inner(at, first, sums)
         axis, *rest = axes
-        with loop(0, axis.extent, 1, sums) as turn:
-            here = at[0] + turn.iv * axis.a, at[1] + turn.iv * axis.b
-            turn.yields(*self._outer(rest, here, first, turn.args))
-        return turn.results
+
+        def turn(place: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+            here = at[0] + place * axis.a, at[1] + place * axis.b
+            return added(sums, self._outer(rest, here, first, self.tile.zeros())), []
+
+        return summed(0, axis.extent, 1, axis.extent, sums, added, turn)[0]
 
     def _inner(self, at: tuple[Value, Value], first: tuple[Value, Value], sums: list[Value]) -> list[Value]:
         c = self.contraction
-        with loop(0, c.k.extent, DEPTH, sums) as turn:
-            self._bring(self._buffers[0], self.scene.load_a, at[0], first[0], turn.iv, c.m.extent, c.m.a, c.k.a)
-            self._bring(self._buffers[1], self.scene.load_b, at[1], first[1], turn.iv, c.n.extent, c.n.b, c.k.b)
+
+        def turn(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+            self._bring(self._buffers[0], self.scene.load_a, at[0], first[0], k, c.m.extent, c.m.a, c.k.a)
+            self._bring(self._buffers[1], self.scene.load_b, at[1], first[1], k, c.n.extent, c.n.b, c.k.b)
             gpu.barrier()
-            with loop(0, DEPTH, 1, turn.args) as depth:
+            with loop(0, DEPTH, 1, sums) as depth:
                 depth.yields(*self.tile.step(self._buffers, self._own, depth.iv, depth.args))
             gpu.barrier()
-            turn.yields(*depth.results)
-        return turn.results
+            return depth.results, []
+
+        turns, block = -(-c.k.extent // DEPTH), TERMS // DEPTH
+        return summed(0, c.k.extent, DEPTH, turns, sums, added, turn, block=block, several=SEVERAL)[0]
 
     def _bring(
         self,

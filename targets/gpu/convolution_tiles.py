@@ -8,6 +8,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.targets.cpu.cascade import summed
 from stablexla.targets.cpu.contraction_output import Scene, compute_type, writes_vectors
 from stablexla.targets.cpu.convolution_match import Convolved, match_convolution
 from stablexla.targets.cpu.emission import (
@@ -27,7 +28,7 @@ from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.convolution_windows import Windows, is_empty, windows_of
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
-from stablexla.targets.gpu.register_tiles import DEPTH, LANES, SIDE, THREADS, Tile
+from stablexla.targets.gpu.register_tiles import DEPTH, LANES, SEVERAL, SIDE, TERMS, THREADS, Tile, added
 from stablexla.targets.gpu.warps import block, thread
 
 STEPS = 4
@@ -111,20 +112,22 @@ class _Block:
         self._put(self._sums(sums) if windows.depth else sums)
 
     def _sums(self, sums: list[Value]) -> list[Value]:
-        tile, count, brought = self.work.tile, len(sums), self._bring(index(0))
-        with loop(0, self.windows.depth, DEPTH, [*sums, *brought]) as turn:
-            sums, brought = turn.args[:count], turn.args[count:]
+        tile, whole = self.work.tile, self.windows.depth
+
+        def turn(k: Value, sums: list[Value], brought: list[Value]) -> tuple[list[Value], list[Value]]:
             self._keep(brought)
             gpu.barrier()
-            brought = self._bring(turn.iv + DEPTH)
+            brought = self._bring(k + DEPTH)
             with loop(0, DEPTH, STEPS, sums) as depth:
                 made = depth.args
-                for k in range(STEPS):
-                    made = tile.step(self.buffers, self._own(), depth.iv + k, made)
+                for number in range(STEPS):
+                    made = tile.step(self.buffers, self._own(), depth.iv + number, made)
                 depth.yields(*made)
             gpu.barrier()
-            turn.yields(*depth.results, *brought)
-        return turn.results[:count]
+            return depth.results, brought
+
+        turns, block = -(-whole // DEPTH), TERMS // DEPTH
+        return summed(0, whole, DEPTH, turns, sums, added, turn, self._bring(index(0)), block, SEVERAL)[0]
 
     def _bring(self, first: Value) -> list[Value]:
         """The thread's elements of both factors, from place `first` along k on; zeros stand for what is outside."""

@@ -15,6 +15,7 @@ from stablexla.lowering.operations import erase, walk
 from stablexla.targets.cpu.general import bufferized, lift_allocations, run_passes, tell_apart
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.sizes import bytes_of
+from stablexla.targets.gpu.general_sums import block_sums
 from stablexla.targets.gpu.parallel_first import put_parallel_loops_first
 from stablexla.targets.gpu.phases import Splitter, parts_of, ranges_of
 
@@ -30,6 +31,7 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
     with kernels[0].func.context, ir.Location.unknown():
         module, updates = bufferized(kernels, put_parallel_loops_first)
         run_passes(module, LOOPS)
+        block_sums(module)
         emitted = []
         for kernel, view, update in zip(kernels, list(module.body.operations), updates, strict=True):
             phases, scratch = _mapped(kernel, view.operation)

@@ -8,16 +8,21 @@ from math import prod
 
 from mlir.dialects import gpu
 
+from stablexla.targets.cpu.cascade import summed
 from stablexla.targets.cpu.contraction_match import Axis
-from stablexla.targets.cpu.emission import Index, Value, constant, index, loop, select, split_index, when
+from stablexla.targets.cpu.emission import Index, Value, constant, index, select, split_index, when
 from stablexla.targets.gpu.instructions import commit_copies, shared_base, wait_for_copies
 from stablexla.targets.gpu.mma_formats import ROW, STEP, Format
 from stablexla.targets.gpu.mma_fragments import Reader, Registers, pieces
 from stablexla.targets.gpu.mma_loads import Loader
 from stablexla.targets.gpu.mma_plan import UNIT, Side, Tiling
+from stablexla.targets.gpu.register_tiles import added
 from stablexla.targets.gpu.warps import WARP, thread
 
 STEPS = ROW // STEP
+LONG = 256
+"""Multiplications by tensor cores that add to one sum, each of which stands for several terms: registers for sums of
+sums are found only for products that are longer."""
 
 
 @dataclass
@@ -112,24 +117,28 @@ class WarpLoop:
         gpu.barrier()
         loaded = self._load(base, stages, 0)
         words = [base, base + ahead * stages.size]
-        with loop(0, stages.turns, 1, [*zeros, *loaded, *sources, *words]) as turn:
-            sums, rest = turn.args[: len(zeros)], turn.args[len(zeros) :]
-            loaded, sources, (at, to) = rest[: len(loaded)], rest[len(loaded) : -2], rest[-2:]
-            stages.go_on(to, sources, turn.iv + ahead, first)
+        registers = len(loaded)
+
+        def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
+            loaded, sources, (at, to) = rest[:registers], rest[registers:-2], rest[-2:]
+            stages.go_on(to, sources, number + ahead, first)
             for step in range(STEPS):
                 here = at
                 if step == STEPS - 1:
                     wait_for_copies(ahead - 1)
                     gpu.barrier()
                     at = here = stages.next(at, base)
-                last = step == STEPS - 1 and turn.iv.known is not None
+                last = step == STEPS - 1 and number.known is not None
                 following = loaded if last else self._load(here, stages, (step + 1) % STEPS)
                 sums = self._multiply(loaded, sums)
                 loaded = following
-            turn.yields(*sums, *loaded, *stages.after(sources), at, stages.next(to, base))
+            return sums, [*loaded, *stages.after(sources), at, stages.next(to, base)]
+
+        rest = [*loaded, *sources, *words]
+        sums, _ = summed(0, stages.turns, 1, stages.turns, zeros, added, turn, rest, block=LONG // STEPS)
         wait_for_copies(0)
         gpu.barrier()
-        return turn.results[: len(zeros)]
+        return sums
 
     def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
         """The sums and their places among the block's."""

@@ -21,6 +21,13 @@ DEPTH = 16
 """How much of both factors is in shared memory at a time."""
 LANES = 4
 """Neighbours that a thread takes together."""
+TERMS, SEVERAL = 64, 128
+"""Terms that are added to one sum after the other, and such sums: few, and yet each level's sums take up registers."""
+
+
+def added(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+    """Two sets of sums as one."""
+    return [x + y for x, y in zip(a, b, strict=True)]
 
 
 @dataclass(frozen=True)

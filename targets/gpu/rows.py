@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import reduce
 from math import prod
 
+from stablexla.targets.cpu.cascade import summed
 from stablexla.targets.cpu.chains import Chain, Pass, chain_of, keep_nothing
-from stablexla.targets.cpu.emission import Value, bits_of, index, loop, minimum, select, when
+from stablexla.targets.cpu.emission import Value, bits_of, index, minimum, select, when
 from stablexla.targets.cpu.folding import Folding, InOrder
 from stablexla.targets.cpu.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.cpu.nests import Load, Store, analyse
@@ -22,7 +23,7 @@ from stablexla.targets.gpu.arguments import thread_of
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.emitters import Launch, gpu_emitter
 from stablexla.targets.gpu.threads import taken_apart
-from stablexla.targets.gpu.warps import WARP, block, over_block, over_warp, shared_bytes, thread
+from stablexla.targets.gpu.warps import WARP, Join, block, over_block, over_warp, shared_bytes, thread
 
 MOST_THREADS = 512
 MOST_KEPT = 8
@@ -162,12 +163,16 @@ class _Rows:
     def _read_again(self, now: Pass, row: Scope, me: Value, starts: Totals) -> Totals:
         """A whole block has the row, so that every thread is inside."""
         lanes, inner = self.plan.lanes, self.chain.inner
-        with loop(me * lanes, index(self.chain.length), self.plan.threads * lanes, starts) as turn:
-            here = row.inside({inner: turn.iv}, lane=inner, lanes=0 if lanes == 1 else lanes)
-            made = folded(now, here, turn.args)
+        step = self.plan.threads * lanes
+
+        def turn(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
+            here = row.inside({inner: at}, lane=inner, lanes=0 if lanes == 1 else lanes)
+            made = folded(now, here, totals)
             put(now, here, None)
-            turn.yields(*made)
-        return turn.results
+            return made, []
+
+        turns = -(-self.chain.length // step)
+        return summed(me * lanes, index(self.chain.length), step, turns, starts, joins_of(now), turn)[0]
 
 
 def folded(now: Pass, here: Scope, totals: Totals) -> Totals:
@@ -185,6 +190,16 @@ def put(now: Pass, here: Scope, condition: Value | None) -> None:
     with when(condition) if condition is not None and values else nullcontext():
         for s, value in zip(now.stores, values, strict=True):
             here.store(s, value)
+
+
+def joins_of(now: Pass) -> Join:
+    """How two sets of totals of a pass become one."""
+
+    def join(a: Totals, b: Totals) -> Totals:
+        pairs = zip(parts_of(now, a), parts_of(now, b), strict=True)
+        return flat([folding.join(x, y) for (folding, x), (_, y) in pairs])
+
+    return join
 
 
 def parts_of(now: Pass, totals: Totals) -> list[tuple[Folding, Totals]]:

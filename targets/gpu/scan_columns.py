@@ -5,6 +5,7 @@ Few long lines are cut into parts, as in `scan_lines.py`.
 
 from __future__ import annotations
 
+from stablexla.targets.cpu.cascade import scanned
 from stablexla.targets.cpu.emission import Value, index, load, loop, minimum, select, split_index, store
 from stablexla.targets.cpu.kernel import Emitted, KernelArguments
 from stablexla.targets.gpu.arguments import thread_of
@@ -99,16 +100,24 @@ class _Columns:
                 writer.write(made, self._place(outer, at, column))
             return made
 
+        def several(first: Value, here: Values) -> Values:
+            places = [first + n for n in range(AHEAD)]
+            found = [writer.read(self._place(outer, at, column)) for at in places]
+            own = found[0]
+            for at, values in zip(places, found, strict=True):
+                own = values if at is places[0] else writer.combine(own, values)
+                if written:
+                    writer.write(writer.combine(here, own), self._place(outer, at, column))
+            return own
+
         first = start + 1
         whole = first + (stop - first) // AHEAD * AHEAD
-        with loop(first, whole, AHEAD, totals) as turn:
-            places = [turn.iv + n for n in range(AHEAD)]
-            found = [writer.read(self._place(outer, at, column)) for at in places]
-            totals = turn.args
-            for at, values in zip(places, found, strict=True):
-                totals = step(at, values, totals)
-            turn.yields(*totals)
-        with loop(whole, stop, 1, turn.results) as rest:
+        if self.plan.associative:
+            turns = -(-self.plan.extent // AHEAD)
+            totals = scanned(first, whole, AHEAD, turns, totals, writer.combine, several)
+        else:
+            whole = first
+        with loop(whole, stop, 1, totals) as rest:
             rest.yields(*step(rest.iv, writer.read(self._place(outer, rest.iv, column)), rest.args))
         return rest.results
 
@@ -129,12 +138,14 @@ class _Columns:
         totals = self._begun([load(b, place(index(0))) for b in buffers], None)
         for value, buffer in zip(totals, buffers, strict=True):
             store(value, buffer, place(index(0)))
-        with loop(1, parts - 1, 1, totals) as turn:
-            at = place(turn.iv)
-            made = self.writer.combine(turn.args, [load(b, at) for b in buffers])
-            for value, buffer in zip(made, buffers, strict=True):
-                store(value, buffer, at)
-            turn.yields(*made)
+
+        def turn(part: Value, here: Values) -> Values:
+            own = [load(b, place(part)) for b in buffers]
+            for value, buffer in zip(self.writer.combine(here, own), buffers, strict=True):
+                store(value, buffer, place(part))
+            return own
+
+        scanned(1, parts - 1, 1, parts, totals, self.writer.combine, turn)
 
     def _place(self, outer: Value, row: Value, column: Value) -> Value:
         if self.plan.backwards:

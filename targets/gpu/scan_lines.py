@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.targets.cpu.cascade import scanned
 from stablexla.targets.cpu.emission import (
     Value,
     constant,
@@ -20,7 +21,6 @@ from stablexla.targets.cpu.emission import (
     index,
     insert,
     load,
-    loop,
     minimum,
     select,
     splat,
@@ -196,20 +196,22 @@ class Lines:
         self, start: Value, stop: Value, before: Values | None, exists: Value, read: _Read, write: _Write
     ) -> Values:
         """Goes through chunks, of which each is read, scanned and written."""
-        types = self.plan.elements
-        carried = before if before is not None else [constant(0, e) for e in types]
-        with loop(start, stop, self.deal.chunk, [exists, *carried]) as turn:
-            at = turn.iv + self.me * self.deal.each
-            exists, *carried = turn.args
-            made, totals = self._chunk(read(at), carried, exists, (turn.iv - start) // self.deal.chunk % 2)
+        chunk = self.deal.chunk
+        carried = before if before is not None else [constant(0, e) for e in self.plan.elements]
+
+        def turn(first: Value, here: Values) -> Values:
+            at, number = first + self.me * self.deal.each, (first - start) // chunk
+            made, totals = self._chunk(read(at), here, exists | number.gt(0), number % 2)
             write(at, made)
-            turn.yields(_truth(True), *totals)
-        return turn.results[1:]
+            return totals
+
+        turns = -(-self.plan.extent // chunk)
+        return scanned(start, stop, chunk, turns, carried, self.writer.combine, turn, exists=exists)
 
     def _chunk(
         self, elements: list[Values], carried: Values, exists: Value, turn: Value
     ) -> tuple[list[Values], Values]:
-        """The scanned elements of this thread, and the total up to the chunk's end."""
+        """The scanned elements of this thread, and the chunk's own total."""
         combine = self.writer.combine
         own = elements[:1]
         for values in elements[1:]:
@@ -217,18 +219,21 @@ class Lines:
         lane, warp = self.me % WARP, self.me // WARP
         before, whole = scanned_in_warp(own[-1], combine, own[-1])
         if self.deal.warps == 1:
-            totals = _joined(combine, exists, carried, whole)
-            there = exists
+            totals, there = whole, exists
         else:
             with when(lane.eq(0)):
                 for value, place in zip(whole, self.places, strict=True):
                     store(value, place, turn * self.deal.warps + warp)
             gpu.barrier()
-            totals = carried
-            for number in range(self.deal.warps):
-                found = [load(place, turn * self.deal.warps + number) for place in self.places]
-                totals = _joined(combine, exists, totals, found) if number == 0 else combine(totals, found)
-                carried = _either(warp.gt(number), totals, carried)
+            totals, *rest = [
+                [load(place, turn * self.deal.warps + number) for place in self.places]
+                for number in range(self.deal.warps)
+            ]
+            earlier = totals
+            for number, found in enumerate(rest, 1):
+                earlier = _either(warp.ge(number), totals, earlier)
+                totals = combine(totals, found)
+            carried = _either(warp.gt(0), _joined(combine, exists, carried, earlier), carried)
             there = exists | warp.gt(0)
         inside = lane.gt(0)
         before = _either(there, _either(inside, combine(carried, before), carried), before)

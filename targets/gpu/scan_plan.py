@@ -64,9 +64,8 @@ class Plan:
 
     @property
     def associative(self) -> bool:
-        """Whether parts may be computed by themselves: of one known operation, or where it is promised."""
-        config = self.kernel.config
-        return bool(config["computation"]) or "returned" in config
+        """Whether parts may be computed by themselves."""
+        return bool(self.kernel.config["associative"])
 
     @property
     def widest(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from stablexla.targets.cpu.cascade import BLOCK, summed
 from stablexla.targets.cpu.contraction_output import Frame, Scene
 from stablexla.targets.cpu.emission import (
     Index,
@@ -20,6 +21,7 @@ from stablexla.targets.cpu.emission import (
     vector_of,
     when,
 )
+from stablexla.targets.gpu.register_tiles import added
 from stablexla.targets.gpu.warps import WARP, exchanged, thread
 
 Range = tuple[Index, Index]
@@ -86,18 +88,22 @@ class Rows(Work):
         starts = [minimum(first + place + j, last) * c.n.b + frame.b for j in range(self.each)]
         zeros = [constant(0, scene.compute)] * (self.rows * self.each)
         low = thread() % self.width * self.lanes + terms[0]
-        with loop(low, terms[1], self.step, zeros) as turn:
-            b = [self._lanes_of(scene.load_b(at + turn.iv, self._wide)) for at in starts]
+
+        def turn(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+            b = [self._lanes_of(scene.load_b(at + k, self._wide)) for at in starts]
             made = list[Value]()
             for i in range(self.rows):
-                a = self._row(scene, frame, i, turn.iv)
+                a = self._row(scene, frame, i, k)
                 for column in b:
-                    total = turn.args[len(made)]
+                    total = sums[len(made)]
                     for x, y in zip(a, column, strict=True):
                         total = fma(x, y, total)
                     made.append(total)
-            turn.yields(*made)
-        offset, sums = self.width // 2, turn.results
+            return made, []
+
+        turns, block = -(-c.k.extent // self.step), max(1, BLOCK // self.lanes)
+        sums, _ = summed(low, terms[1], self.step, turns, zeros, added, turn, block=block)
+        offset = self.width // 2
         while offset:
             sums = [v + exchanged(v, offset) for v in sums]
             offset //= 2
@@ -149,12 +155,15 @@ class Columns(Work):
             return [fma(splat(a, lanes), b, total) for a, total in zip(found, sums, strict=True)]
 
         whole = index(terms[0]) + (index(terms[1]) - terms[0]) // self.step * self.step
-        with loop(index(terms[0]) + warp, whole, self.step, sums) as turn:
-            made = turn.args
+
+        def several(k: Value, made: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
             for i in range(UNROLLED):
-                made = add(turn.iv + i * self.warps, made)
-            turn.yields(*made)
-        with loop(whole + warp, terms[1], self.warps, turn.results) as turn:
+                made = add(k + i * self.warps, made)
+            return made, []
+
+        first, turns = index(terms[0]) + warp, c.k.extent // self.step
+        sums, _ = summed(first, whole, self.step, turns, sums, added, several, block=BLOCK // UNROLLED)
+        with loop(whole + warp, terms[1], self.warps, sums) as turn:
             turn.yields(*add(turn.iv, turn.args))
         for row, total in enumerate(turn.results):
             store(total, buffer, (warp * self.rows + row) * self.columns + place)

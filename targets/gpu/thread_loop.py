@@ -12,12 +12,14 @@ from collections.abc import Iterator
 import mlir.ir as ir
 from mlir.dialects import gpu, vector
 
+from stablexla.targets.cpu.cascade import summed
 from stablexla.targets.cpu.emission import Index, Value, constant, extract, fma, loop, splat
 from stablexla.targets.gpu.instructions import load_shared, shared_base, wait_for_copies, word
 from stablexla.targets.gpu.mma_formats import CHUNK, ROW, Format
 from stablexla.targets.gpu.mma_loads import CHUNKS
 from stablexla.targets.gpu.mma_loop import Stages
 from stablexla.targets.gpu.mma_plan import Side, Tiling
+from stablexla.targets.gpu.register_tiles import SEVERAL, TERMS, added
 from stablexla.targets.gpu.warps import WARP, thread
 
 FOUR = 4
@@ -89,21 +91,25 @@ class ThreadLoop:
         zeros = [constant(0, four)] * (OWN * OWN // FOUR)
         base, ahead = shared_base(), stages.count - 1
         sources = stages.start(base, ahead, first)
-        with loop(0, stages.turns, 1, [*zeros, *sources, base, base + ahead * stages.size]) as turn:
-            sums, rest = turn.args[: len(zeros)], turn.args[len(zeros) :]
+
+        def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
             sources, (at, to) = rest[:-2], rest[-2:]
             wait_for_copies(ahead - 1)
             gpu.barrier()
-            stages.go_on(to, sources, turn.iv + ahead, first)
+            stages.go_on(to, sources, number + ahead, first)
             with loop(0, CHUNKS, 1, sums) as steps:
                 step = word(steps.iv)
                 left = self._left.read(at, stages.offsets[0], step)
                 right = self._right.read(at, stages.offsets[1], step)
                 steps.yields(*_multiply(left, right, steps.args))
-            turn.yields(*steps.results, *stages.after(sources), stages.next(at, base), stages.next(to, base))
+            return steps.results, [*stages.after(sources), stages.next(at, base), stages.next(to, base)]
+
+        rest = [*sources, base, base + ahead * stages.size]
+        turns, block = stages.turns, TERMS // (CHUNKS * FOUR)
+        sums, _ = summed(0, turns, 1, turns, zeros, added, turn, rest, block, SEVERAL)
         wait_for_copies(0)
         gpu.barrier()
-        return turn.results[: len(zeros)]
+        return sums
 
     def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
         """The sums and their places among the block's."""

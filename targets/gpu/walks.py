@@ -12,6 +12,7 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.targets.cpu.cascade import BLOCK, summed
 from stablexla.targets.cpu.chains import Chain, Pass
 from stablexla.targets.cpu.emission import Value, bits_of, index, load, loop, minimum, split_index, store, when
 from stablexla.targets.cpu.folding import Folding, InOrder
@@ -19,7 +20,7 @@ from stablexla.targets.cpu.kernel import KernelArguments
 from stablexla.targets.cpu.nests import Load, Store
 from stablexla.targets.cpu.sweeps import Items, Totals, flat
 from stablexla.targets.cpu.vector_body import Scope
-from stablexla.targets.gpu.rows import folded, parts_of, put
+from stablexla.targets.gpu.rows import folded, joins_of, parts_of, put
 from stablexla.targets.gpu.threads import taken_apart
 from stablexla.targets.gpu.warps import WARP, block, over_block, shared_buffer, shared_bytes, thread
 
@@ -220,17 +221,24 @@ class Walker:
         turn = walk.down * ABREAST
         begin, totals = first + self.down, self.starts(now)
         if walk.steps >= turn:
-            with loop(begin, last - (turn - walk.down), turn, [begin, *totals]) as many:
-                made = many.args[1:]
-                for k in range(ABREAST):
-                    made = self._step(now, many.iv + walk.down * k, made)
-                many.yields(many.iv + turn, *made)
-            begin, *totals = many.results
+            totals, (begin,) = self._several(now, begin, last - (turn - walk.down), turn, totals)
             if not walk.steps % turn:  # parts are whole turns
                 return totals
         with loop(begin, last, walk.down, totals) as one:
             one.yields(*self._step(now, one.iv, one.args))
         return one.results
+
+    def _several(self, now: Pass, begin: Value, last: Value, turn: int, starts: Totals) -> tuple[Totals, Totals]:
+        """The totals of some steps at a time, and where these end."""
+
+        def several(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
+            for k in range(ABREAST):
+                totals = self._step(now, at + self.walk.down * k, totals)
+            return totals, [at + turn]
+
+        turns, ordered = self.walk.steps_of_part // turn, any(isinstance(f, InOrder) for f in now.foldings)
+        block = max(1, turns) if ordered else BLOCK // ABREAST
+        return summed(begin, last, turn, turns, starts, joins_of(now), several, [begin], block)
 
     def _step(self, now: Pass, step: Value, totals: Totals) -> Totals:
         here = self.at(step)

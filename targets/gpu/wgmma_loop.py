@@ -12,12 +12,14 @@ from dataclasses import replace
 import mlir.ir as ir
 from mlir.dialects import arith, gpu
 
-from stablexla.targets.cpu.emission import Index, Value, constant, loop
+from stablexla.targets.cpu.cascade import summed
+from stablexla.targets.cpu.emission import Index, Value, constant
 from stablexla.targets.gpu.instructions import instruction, shared_base, wait_for_copies
 from stablexla.targets.gpu.mma_formats import FORMATS, ROW, STEP, Format
 from stablexla.targets.gpu.mma_fragments import pieces
-from stablexla.targets.gpu.mma_loop import STEPS, Stages
+from stablexla.targets.gpu.mma_loop import LONG, STEPS, Stages
 from stablexla.targets.gpu.mma_plan import ALIGNED, UNIT, Side, Tiling
+from stablexla.targets.gpu.register_tiles import added
 from stablexla.targets.gpu.warps import WARP, thread
 
 ROWS = 64
@@ -46,8 +48,8 @@ class GroupLoop:
         sources = stages.start(base, ahead, first)
         _share(ahead - 1)
         words = [base, base + ahead * stages.size]
-        with loop(0, stages.turns, 1, [*sums, *sources, *words]) as turn:
-            sums, rest = turn.args[: len(sums)], turn.args[len(sums) :]
+
+        def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
             sources, (at, to) = rest[:-2], rest[-2:]
             instruction("nothing", "wgmma.fence.sync.aligned;")
             starts = [self._start(at, stages.offsets[0], 0), self._start(at, stages.offsets[1], 1)]
@@ -57,11 +59,18 @@ class GroupLoop:
             # The fence may wait for all copies, so that it stands before new ones, and while there is work.
             wait_for_copies(ahead - 2)
             instruction("nothing", FENCE)
-            stages.go_on(to, sources, turn.iv + ahead, first)
+            stages.go_on(to, sources, number + ahead, first)
             instruction("nothing", "wgmma.wait_group.sync.aligned 1;")
             gpu.barrier()
-            turn.yields(*sums, *stages.after(sources), stages.next(at, base), stages.next(to, base))
-        sums = self._finish(turn.results[: len(sums)])
+            return sums, [*stages.after(sources), stages.next(at, base), stages.next(to, base)]
+
+        def join(totals: list[Value], block: list[Value]) -> list[Value]:
+            return added(totals, self._finish(block))
+
+        turns, block = stages.turns, LONG // STEPS
+        sums, _ = summed(0, turns, 1, turns, sums, join, turn, [*sources, *words], block)
+        if turns <= block:
+            sums = self._finish(sums)
         wait_for_copies(0)
         gpu.barrier()
         return sums

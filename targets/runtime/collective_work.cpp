@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "member_fold.h"
 #include "strided_copy.h"
 
 #if defined(__x86_64__)
@@ -167,16 +168,22 @@ void Work::move_rows(const Part& part, const Member* members, std::int64_t begin
     put(begin, end, source(std::max(part.from, 0)));
     return;
   }
-  alignas(64) char folded[kTile], next[kTile];  // rows that lie together are folded at once
+  alignas(64) char folded[kTile], block[kTile], next[kTile];  // rows that lie together are folded at once
   const std::int64_t tile = kTile / layout.run();
   const std::int64_t elements = layout.run() / what_.operands[part.operand].element_bytes;
   for (std::int64_t at = begin; at < end; at += tile) {
     const std::int64_t to = std::min(at + tile, end);
-    copy_rows(layout.extents, at, to, {folded}, source(0));
-    for (int i = 1; i < members_; ++i) {
-      copy_rows(layout.extents, at, to, {next}, source(i));
-      members[0].combine(folded, next, folded, 0, (to - at) * elements);
-    }
+    const auto combine = [&](char* total, const char* more) {
+      members[0].combine(total, more, total, 0, (to - at) * elements);
+    };
+    fold_members(
+        members_, &folded[0], &block[0],
+        [&](int i, char* total) { copy_rows(layout.extents, at, to, {total}, source(i)); },
+        [&](char* total, int i) {
+          copy_rows(layout.extents, at, to, {next}, source(i));
+          combine(total, next);
+        },
+        combine);
     put(at, to, {folded});
   }
 }
@@ -205,7 +212,7 @@ void Work::copy(const Part& part, const Member* members, std::int64_t source, st
 
 void Work::fold(const Part& part, const Member* members, std::int64_t source, std::int64_t target,
                 std::int64_t bytes) const {
-  alignas(64) char scratch[kStreamTile];
+  alignas(64) char scratch[kStreamTile], block[kTile];
   const std::int64_t width = what_.operands[part.operand].element_bytes;
   const Combine combine = members[0].combine;
   const int first = std::max(part.to, 0), last = part.to == kAll ? members_ : part.to + 1;
@@ -216,8 +223,16 @@ void Work::fold(const Part& part, const Member* members, std::int64_t source, st
     const std::int64_t tile = std::min(most, bytes - at);
     const bool is_last = bytes - at < 2 * most;
     char* folded = streams_ ? scratch : output(first) + at;
-    combine(input(0) + at, input(1) + at, folded, 0, tile / width);
-    for (int i = 2; i < members_; ++i) combine(folded, input(i) + at, folded, 0, tile / width);
+    const char* alone = nullptr;  // a total of one member, which need not be copied
+    fold_members(
+        members_, folded, &block[0], [&](int i, char*) { alone = input(i) + at; },
+        [&](char* total, int i) {
+          combine(alone != nullptr ? alone : total, input(i) + at, total, 0, tile / width);
+          alone = nullptr;
+        },
+        [&](char* total, char* more) {
+          combine(total, alone != nullptr ? alone : more, total, 0, tile / width);
+        });
     for (int j = first; j < last; ++j) {
       if (streams_)
         stream(output(j) + at, folded, tile, is_last ? nullptr : input(j) + at + most);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "member_fold.h"
+
 namespace stablexla {
 namespace {
 
@@ -133,15 +135,24 @@ bool MpiData::move(std::size_t operand) {
   return true;
 }
 
-// From left to right, in blocks that stay in the cache.
+// In tiles that stay in the cache.
 void MpiData::fold(const std::vector<const char*>& inputs, char* out, std::int64_t elements,
                    std::int64_t element_bytes) const {
   const Combine combine = first().combine;
-  const std::int64_t block = std::max<std::int64_t>(64, kFoldBytes / element_bytes / 64 * 64);
-  for (std::int64_t begin = 0; begin < elements; begin += block) {
-    const std::int64_t end = std::min(elements, begin + block);
-    combine(inputs[0], inputs[1], out, begin, end);
-    for (std::size_t i = 2; i < inputs.size(); ++i) combine(out, inputs[i], out, begin, end);
+  const std::int64_t tile = std::max<std::int64_t>(64, kFoldBytes / element_bytes / 64 * 64);
+  const int members = static_cast<int>(inputs.size());
+  std::vector<char> block(members > kFoldBlock ? static_cast<std::size_t>(tile * element_bytes) : 0);
+  for (std::int64_t begin = 0; begin < elements; begin += tile) {
+    const std::int64_t count = std::min(elements, begin + tile) - begin, at = begin * element_bytes;
+    const char* alone = nullptr;  // a total of one member, which need not be copied
+    fold_members(
+        members, out + at, block.data(), [&](int i, char*) { alone = inputs[static_cast<std::size_t>(i)] + at; },
+        [&](char* total, int i) {
+          const char* more = inputs[static_cast<std::size_t>(i)] + at;
+          combine(alone != nullptr ? alone : total, more, total, 0, count);
+          alone = nullptr;
+        },
+        [&](char* total, char* more) { combine(total, alone != nullptr ? alone : more, total, 0, count); });
   }
 }
 

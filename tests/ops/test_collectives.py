@@ -308,3 +308,26 @@ def test_nothing_sent_is_the_number_zero_of_quantised_arrays() -> None:
     for (permuted, broadcast), wanted in zip(results, [(zeros, zeros), (x, y)], strict=True):
         np.testing.assert_array_equal(permuted, wanted[0])
         np.testing.assert_array_equal(broadcast, wanted[1])
+
+
+@pytest.mark.parametrize("elements", [1, 5000])
+def test_sums_of_many_devices_keep_their_digits(elements: int) -> None:
+    """1 + u + u + ...: each u is lost that is added to the 1 alone, and 69 of them are more than 8 u log2(70)."""
+    count, unit = 70, 2.0**-24
+    numbers = [np.full(elements, 1.0 if i == 0 else unit, np.float32) for i in range(count)]
+    b = sx.XlaBuilder("sum")
+    x = b.parameter(0, sx.f32[elements])
+    whole = sx.compile(b.build(sx.all_reduce(x, sx.add)), num_replicas=count)
+    for (found,) in whole.execute_replicated([[x] for x in numbers]):
+        assert (np.abs(found.astype(np.float64) - (1 + 69 * unit)) <= 8 * np.log2(count) * unit).all()
+
+
+def test_parts_of_many_devices_are_summed_where_rows_lie_apart() -> None:
+    """More than one block of members, the last of one member alone."""
+    count = 65
+    arrays = [np.random.default_rng(i).integers(0, 100, (7, count)).astype(np.float32) for i in range(count)]
+    b = sx.XlaBuilder("sum")
+    x = b.parameter(0, sx.f32[7, count])
+    parts = sx.compile(b.build(sx.reduce_scatter(x, sx.add, 1, count)), num_replicas=count)
+    for number, (found,) in enumerate(parts.execute_replicated([[x] for x in arrays])):
+        assert (found[:, 0] == sum(arrays)[:, number]).all()
