@@ -56,7 +56,8 @@ def exact_sums(text: str, operands: list[Array]) -> ExactSums | None:
 
 def has_lost_digits(actual: Array, sums: ExactSums) -> Array:
     """Which results are farther from the exact sums than 8 u log2(n) of the magnitudes, and their own last rounding."""
-    info: Any = ml_dtypes.finfo(actual.dtype)
+    finfo: Any = ml_dtypes.finfo
+    info = finfo(actual.dtype)
     with np.errstate(all="ignore"):
         allowed = UNITS * log2(sums.terms + 1) * _UNIT[actual.dtype] * sums.magnitudes.reshape(-1)
         values, found = sums.values.reshape(-1), actual.reshape(-1).astype(sums.values.dtype)

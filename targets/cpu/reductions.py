@@ -322,8 +322,11 @@ class _Deep(_Reduction):
         additions = -(-prod(self.extents[d] for d in dims[1:]) // self.abreast) if len(dims) > 1 else 1
         length = LONGEST // additions if len(dims) > 1 else LONGEST * self.abreast
         turns_here = self.rows_of_part if dims[0] == self.columns[0] else self.extents[dims[0]]
-        if not panel.sums or turns_here <= length:
+        if not panel.sums:
             self._add_rows(scope, dims, panel.place, panel.part, span)
+        elif turns_here <= length:
+            self._add_rows(scope, dims, panel.place, panel.part, span)
+            panel.take()
         elif length:
             with loop(*span, length) as block:
                 end = minimum(block.iv + length, span[1])
@@ -333,7 +336,6 @@ class _Deep(_Reduction):
             with loop(*span) as turn:
                 inner = (index(0), index(self.extents[dims[1]]))
                 self._add_blocks(scope.inside({dims[0]: turn.iv}), dims[1:], panel, inner)
-                panel.take()
 
     def _add_rows(self, scope: Scope, dims: Sequence[int], place: _Place, part: Part | None, span: Span) -> None:
         lo, hi = span

@@ -67,7 +67,7 @@ class Plan:
         # Two of them are worked in at a time, and lie in the cache that a core has for itself.
         most = max(1, target.l2_bytes // 4 // (block * given.keys.bits // 8))
         tile = min(1 << (blocks - 1).bit_length(), 1 << most.bit_length() - 1)
-        while given.rows * -(-blocks // tile) < SHARES and tile * block >= 2 * SMALLEST_TILE:
+        while tile > 1 and given.rows * -(-blocks // tile) < SHARES and tile * block >= 2 * SMALLEST_TILE:
             tile //= 2
         return cls(given, column, blocks, tile)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith, complex, memref, scf
 
-from stablexla.lowering.operations import defining, remap, walk
+from stablexla.lowering.operations import defining, erase, remap, walk
 from stablexla.targets.cpu.cascade import BLOCK
 from stablexla.targets.gpu.launches import known_number
 
@@ -52,7 +52,7 @@ class _Sum:
                 is_complex = isinstance(type_, ir.ComplexType)
                 memref.store(complex.add(before, own) if is_complex else arith.addf(before, own), place, at)
                 scf.YieldOp([])
-        self.loop.erase()
+        erase(self.loop)
         return outer.operation
 
     def _move(self, inner: scf.ForOp) -> None:

@@ -29,6 +29,14 @@ def test_lengths(path: Path, length: int) -> None:
     assert max(path.errors(n, "f32", SHORT).values()) <= 8 * np.log2(n) + 2
 
 
+@pytest.mark.parametrize("length", [1 << 12, 1 << 14])
+@pytest.mark.parametrize("name", ["columns, many", "columns, many, 2 dimensions", "vector by matrix"])
+def test_parts(name: str, length: int) -> None:
+    """Sums in memory whose parts are shorter than the whole."""
+    path = next(p for p in PATHS if p.name == name)
+    assert max(path.errors(length, "f32", SHORT).values()) <= bound(length)
+
+
 def test_mean_of_squares_and_its_gradient() -> None:
     """A scalar beside two arrays, as jax.value_and_grad of it has them."""
     jax = pytest.importorskip("jax")
