@@ -154,12 +154,14 @@ class TestFunctions:
         [
             (call("main", "main"), "main -> main"),
             (call("main", "f") + call("f", "g") + call("g", "f"), "f -> g -> f"),
-            (TEXT + call("f", "f"), "f -> f"),
         ],
     )
     def test_circles(self, text: str, circle: str) -> None:
         with pytest.raises(UnsupportedError, match=f"call each other in a circle: {circle}"):
             sx.compile(text)
+
+    def test_circle_that_main_does_not_need(self) -> None:
+        doubles(TEXT + call("f", "f"))
 
     @pytest.mark.parametrize("first", [True, False])
     def test_without_a_body(self, first: bool) -> None:
