@@ -186,7 +186,7 @@ class XlaBuilder(Annotations, Aliases):
         """
         with checking("iota", shape=shape, iota_dimension=iota_dimension) as rule:
             if isinstance(shape, ElementType):
-                shape, iota_dimension = Shape(shape, (rule.integer("size", iota_dimension),)), 0
+                shape, iota_dimension = Shape(shape, (rule.integer("iota_dimension", iota_dimension),)), 0
             shape = rule.array_shape("shape", shape)
             rule("", shape.is_static, "shape must be static", "sx.set_dimension_size(b.iota(...), size, dimension)")
             rule(

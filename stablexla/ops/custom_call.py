@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import index
 from typing import TYPE_CHECKING
 
 import jaxlib.mlir.ir as ir
@@ -233,11 +232,9 @@ class CustomCall:
         self, rule: Rules, builder: XlaBuilder, ops: Sequence[XlaOp], shape: ShapeWithLayout
     ) -> tuple[dict[str, ir.Attribute], Shape]:
         """The layouts of arguments and results, where the call has any, and the shape of the result."""
-        if self.operand_shapes_with_layout is None:
+        if "layout" not in rule.operation:
             return {}, rule.shape("shape", shape)
-        given = self.operand_shapes_with_layout
-        several = isinstance(given, Iterable) and not isinstance(given, (str, Shape))
-        rule("", several, "operand_shapes_with_layout must be a sequence of shapes", '["f32[2,3]{0,1}"]')
+        given = rule.items("operand_shapes_with_layout", self.operand_shapes_with_layout, "a sequence of shapes")
         read = [_with_layout(rule, f"operand_shapes_with_layout[{i}]", each) for i, each in enumerate(given)]
         taken = [known for known, _ in read]
         fits = taken == [op.shape for op in ops]
@@ -327,13 +324,11 @@ def _aliasing(
 
 def _pairs(rule: Rules, pairs: Aliasing) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Both leaves of each pair by the numbers that lead to them."""
-    try:
-        return [(_path(result), _path(argument)) for result, argument in pairs]
-    except (TypeError, ValueError):
-        rule.broken(
-            "", f"output_operand_aliasing must be pairs of numbers or sequences of numbers, not {pairs!r}", "[(0, 0)]"
-        )
+    name = "output_operand_aliasing"
+    found = [rule.items(f"{name}[{i}]", pair, "a pair") for i, pair in enumerate(rule.items(name, pairs))]
+    rule("", all(len(pair) == 2 for pair in found), f"{name} must be pairs (result, argument)", "[(0, 0)]")
+    return [(_path(rule, f"{name}[{i}][0]", a), _path(rule, f"{name}[{i}][1]", b)) for i, (a, b) in enumerate(found)]
 
 
-def _path(given: Path) -> tuple[int, ...]:
-    return tuple(map(index, given)) if isinstance(given, Sequence) else (index(given),)
+def _path(rule: Rules, name: str, given: object) -> tuple[int, ...]:
+    return rule.integers(name, given) if isinstance(given, Sequence) else (rule.integer(name, given),)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import jaxlib.mlir.ir as ir
+
 from stablexla.checking import Rules, checking
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.index_numbers import GatherDimensionNumbers
@@ -71,7 +73,7 @@ def dynamic_reshape(
         x = rule.op("operand", operand)
         rule.arrays(operand=x)
         bounds = rule.integers("new_size_bounds", new_size_bounds)
-        flags, sizes = _flags(rule, dims_are_dynamic), _sizes(rule, x, dim_sizes)
+        flags, sizes = rule.truths("dims_are_dynamic", dims_are_dynamic), _sizes(rule, x, dim_sizes)
         same = len(bounds) == len(flags) == len(sizes)
         rule("C1", same, "dim_sizes, new_size_bounds and dims_are_dynamic must have an entry for each dimension")
         shape = x.shape.with_dimensions(bounds)
@@ -186,11 +188,22 @@ def mhlo_dynamic_broadcast_in_dim(
 def _check_result(rule: Rules, x: XlaOp, sizes: XlaOp, shape: Shape, name: str, of_sizes: str, number: str) -> None:
     """An array's shape of the operand's element type, and an array with a size for each of its dimensions."""
     rule.arrays(operand=x, **{of_sizes: sizes})
-    rule("", isinstance(shape, Shape) and shape.is_array, f"{name} must be the Shape of an array", "sx.f32[2, 3]")
+    shape = rule.array_shape(name, shape)
     given = x.shape.element_type
     rule("C1", shape.element_type is given, f"{name} must have operand's element type {given}")
     fits = sizes.shape.dimensions == (shape.rank,) and sizes.shape.element_type.kind in INTEGER
     rule(number, fits, f"{of_sizes} must be {shape.rank} integers, a size for each dimension, not {sizes.shape}")
+    known = _constant_sizes(sizes)
+    same = known is None or not shape.is_static or known == list(shape.dimensions)
+    rule(number, same, f"{of_sizes} is the constant {known}, and {name} says {list(shape.dimensions)}")
+
+
+def _constant_sizes(sizes: XlaOp) -> list[int] | None:
+    """The sizes, where they are a constant."""
+    maker = sizes.values[0].owner
+    if isinstance(maker, ir.Block) or maker.name != "stablehlo.constant":
+        return None
+    return [int(size) for size in ir.DenseIntElementsAttr(maker.attributes["value"])]
 
 
 def _dynamic_entries(sizes: XlaOp, shape: Shape) -> dict[int, XlaOp]:
@@ -263,8 +276,8 @@ def _with_sizes(x: XlaOp, sizes: dict[int, XlaOp]) -> XlaOp:
 
 def _sizes(rule: Rules, x: XlaOp, given: Any) -> list[XlaOp]:
     """C2: s32 scalars; integers become constants."""
-    rule("C2", not isinstance(given, XlaOp) and isinstance(given, Sequence), "dim_sizes must be a sequence of sizes")
-    found = [size if isinstance(size, XlaOp) else _constant(rule, x, place, size) for place, size in enumerate(given)]
+    items = rule.items("dim_sizes", given, "a sequence of sizes")
+    found = [size if isinstance(size, XlaOp) else _constant(rule, x, place, size) for place, size in enumerate(items)]
     rule.one_builder([x, *found])
     for place, size in enumerate(found):
         rule("C2", size.shape == Shape("s32"), f"dim_sizes[{place}] must be an s32 scalar, not {size.shape}")
@@ -275,12 +288,6 @@ def _constant(rule: Rules, x: XlaOp, place: int, given: Any) -> XlaOp:
     size = rule.integer(f"dim_sizes[{place}]", given)
     rule("C2", 0 <= size < 2**31, f"dim_sizes[{place}] must be an s32 from 0 on, not {size}")
     return x.builder.constant(size, "s32")
-
-
-def _flags(rule: Rules, given: Any) -> list[bool]:
-    fits = isinstance(given, Sequence) and all(isinstance(flag, bool) for flag in given)
-    rule("", fits, f"dims_are_dynamic must be a sequence of truth values, not {given!r}")
-    return list(given)
 
 
 def _dimension(rule: Rules, number: str, name: str, given: int, rank: int) -> int:

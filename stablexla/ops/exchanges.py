@@ -6,6 +6,7 @@ What can be written in StableHLO's collectives is; `ragged_all_to_all` is the cu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import jaxlib.mlir.ir as ir
@@ -199,5 +200,5 @@ def _vectors(rule: Rules, x: XlaOp, out: XlaOp, numbers: dict[str, XlaOp]) -> li
 def _config(x: XlaOp, groups: Sequence[Sequence[int]], channel_id: int | None) -> dict[str, Any]:
     config = {"replica_groups": group_attributes(x, groups, None)["replica_groups"]}
     if channel_id is not None:
-        config["channel_id"] = x.builder.attribute(channel_id)
+        config["channel_id"] = x.builder.attribute(index(channel_id))
     return config

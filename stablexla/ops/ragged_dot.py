@@ -166,7 +166,8 @@ def _by_group(x: XlaOp, ragged: int, before: Sequence[int], groups: tuple[XlaOp,
     starts, ends = (_spread(bound, shape, places) for bound in groups)
     index = x.builder.iota(starts.shape, ragged + 1)
     inside = elementwise.and_(elementwise.le(starts, index), elementwise.lt(index, ends))
-    return elementwise.select(inside, broadcast_in_dim(x, shape, range(1, len(shape))), 0)
+    nothing = False if x.shape.element_type.name == "pred" else 0
+    return elementwise.select(inside, broadcast_in_dim(x, shape, range(1, len(shape))), nothing)
 
 
 def _spread(x: XlaOp, shape: Sequence[int], places: Sequence[int]) -> XlaOp:

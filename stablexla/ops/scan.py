@@ -58,9 +58,9 @@ def scan(
         xs, carried = rule.sequence("inputs", inputs), rule.sequence("inits", inits)
         rule("", bool(xs or carried), "there must be inputs or inits")
         rule.one_builder([*xs, *carried])
-        rule("", isinstance(is_reverse, bool), f"is_reverse must be a truth value, not {is_reverse!r}")
-        known = is_associative is None or isinstance(is_associative, bool)
-        rule("", known, f"is_associative must be a truth value or None, not {is_associative!r}")
+        rule.truth("is_reverse", is_reverse)
+        if is_associative is not None:
+            rule.truth("is_associative", is_associative)
         place = rule.integer("scan_dimension", scan_dimension)
         rule("", place >= 0, "scan_dimension must not be negative")
         size = _size(rule, xs, place, scan_dimension_size)

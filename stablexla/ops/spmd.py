@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from stablexla.checking import Rules, checking
+from stablexla.dialects.arguments import told
 from stablexla.dialects.shapes import Shape
 from stablexla.op import XlaOp
 from stablexla.ops.registry import operation
@@ -62,8 +63,7 @@ def convert_spmd_shard_to_full_shape(input: XlaOp, output_shape: Shape, single_d
     given = {"input": input, "output_shape": output_shape, "manual_sharding": manual_sharding}
     with checking("convert_spmd_shard_to_full_shape", **given) as rule:
         x = rule.op("input", input)
-        rule("", isinstance(output_shape, Shape), "output_shape must be a Shape", "sx.f32[4, 3]")
-        part = _part(rule, output_shape, single_dim, manual_sharding)
+        part = _part(rule, rule.shape("output_shape", output_shape), single_dim, manual_sharding)
         rule("", x.shape == part, f"input must be a part of {output_shape}, which is {part}")
     return _crossing(x, "{manual}", "SPMDShardToFullShape", manual_sharding, output_shape)
 
@@ -80,9 +80,9 @@ def _part(rule: Rules, whole: Shape, single_dim: int, sharding: object) -> Shape
     single = rule.integer("single_dim", single_dim)
     rule("", single == -1, "single_dim must be -1: all dimensions at once")
     rule("", whole.is_array and whole.is_static, f"{whole} must be that of an array of known size")
-    found = _TILES.fullmatch(sharding) if isinstance(sharding, str) else None
+    found = _TILES.fullmatch(rule.text("manual_sharding", sharding))
     if found is None:
-        rule.broken("", f"manual_sharding must be a sharding in tiles, not {sharding!r}", '"{devices=[2,1]<=[2]}"')
+        rule.broken("", f"manual_sharding must be in tiles, not {told(sharding)}", '"{devices=[2,1]<=[2]}"')
     tiles = [int(n) for n in found[1].split(",")]
     rule("", len(tiles) >= whole.rank, f"manual_sharding must have a number for each dimension of {whole}")
     return whole.with_dimensions(_cut(rule, whole.dimensions, tiles))

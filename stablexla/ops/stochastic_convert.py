@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stablexla.checking import checking
-from stablexla.dialects.element_types import ElementType, element_type
+from stablexla.dialects.element_types import ElementType
 from stablexla.op import XlaOp
 from stablexla.ops.conversion import convert_element_type
 from stablexla.ops.elementwise import abs, floor, ge, le, lt, select
@@ -37,7 +37,8 @@ def stochastic_convert_type(operand: XlaOp, random: XlaOp, new_element_type: str
         x, bits = rule.ops(operand=rule.op("operand", operand), random=rule.op("random", random))
         rule.types(operand=x)
         rule.arrays(random=bits)
-        wanted, given, drawn = element_type(new_element_type), x.shape.element_type, bits.shape.element_type
+        wanted = rule.element_type("new_element_type", new_element_type)
+        given, drawn = x.shape.element_type, bits.shape.element_type
         fits = drawn.is_unsigned and drawn.bits == given.bits
         rule("I2", fits, f"random must be of unsigned integers of {given.bits} bits, as wide as {given}, not {drawn}")
         rule("I2", bits.shape.dimensions == x.shape.dimensions, "random must have the dimensions of operand")

@@ -121,6 +121,7 @@ def test_what_the_mhlo_forms_refuse() -> None:
         ("C2", lambda x, n: sx.mhlo_dynamic_reshape(x, n, sx.f32[4, 2])),
         ("C4", lambda x, n: sx.mhlo_dynamic_reshape(x, n, sx.f32[6])),
         ("", lambda x, n: sx.mhlo_dynamic_reshape(x, n, (3, 2))),
+        ("C4", lambda x, n: sx.mhlo_dynamic_reshape(x, x.builder.constant([3, 2]), sx.f32[2, 3])),
         ("C1", lambda x, n: sx.mhlo_dynamic_broadcast_in_dim(x, n, (1,), sx.f64[2, 6])),
         ("I2", lambda x, n: sx.mhlo_dynamic_broadcast_in_dim(x, n, (1,), sx.f32[2, 6, 1])),
         ("C3", lambda x, n: sx.mhlo_dynamic_broadcast_in_dim(x, n, (2,), sx.f32[2, 6])),

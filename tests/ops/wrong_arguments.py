@@ -37,8 +37,9 @@ ALSO_CALLED = {
     ("conditional", "pred"): "branch_index",
     ("conditional", "true_operand"): "branch_computations",
     ("conditional", "true_computation"): "branch_operands",
+    ("map", "static_operands"): "computation",
 }
-"""Parameters that have another name in another form of the operation."""
+"""Parameters that have another name in another form of the operation, or decide what another one must take."""
 
 
 class TooLong(BaseException):

@@ -20,7 +20,7 @@ NEVER = r"(?!)"
 TEXT = r"\bstr\b|Padding|Precision|Literal|FftType|Transpose"
 INTEGER = r"(^|\| )int\b|\bfloat\b|Operand\b|InitValues"
 NUMBER = r"(^|\| )float\b|Operand\b|InitValues"
-SEQUENCE = r"Sequence|Iterable|Operands|Packed|Pairs|Groups|Padding|Precision|InitValues|Sizes|tuple\["
+SEQUENCE = r"Sequence|Iterable|Operands|Packed|Pairs|Groups|Padding|Precision|InitValues|Sizes|Aliasing|tuple\["
 OPERAND = r"XlaOp|Operand|InitValues|Packed"
 ANYTHING = r"\bobject\b|\bAny\b"
 
@@ -126,7 +126,7 @@ WRONG: tuple[Wrong, ...] = (
     Wrong("function of nothing", _constant(lambda: None), NEVER),
     Wrong("function that returns its argument", _constant(lambda x: x), "Computation"),
     Wrong("function that returns None", _constant(lambda *_: None)),
-    Wrong("computation", lambda _: _computation(sx.f32[3], sx.s32[()]), NEVER),
+    Wrong("computation", lambda _: _computation(sx.f32[3], sx.s32[()]), r"^XlaComputation$"),
     Wrong("class", _constant(int)),
     Wrong("builder", lambda x: x.builder),
     Wrong("dimension numbers", _constant(sx.DotDimensionNumbers((0,), (0,))), "DotDimensionNumbers"),
