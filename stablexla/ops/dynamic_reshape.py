@@ -276,6 +276,7 @@ def _with_sizes(x: XlaOp, sizes: dict[int, XlaOp]) -> XlaOp:
 
 def _sizes(rule: Rules, x: XlaOp, given: Any) -> list[XlaOp]:
     """C2: s32 scalars; integers become constants."""
+    rule("C2", not isinstance(given, XlaOp), "dim_sizes must be a sequence of sizes")
     items = rule.items("dim_sizes", given, "a sequence of sizes")
     found = [size if isinstance(size, XlaOp) else _constant(rule, x, place, size) for place, size in enumerate(items)]
     rule.one_builder([x, *found])
