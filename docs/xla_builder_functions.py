@@ -75,11 +75,20 @@ HERE = {
 
 _RAISES = "an operation that breaks a rule raises `sx.ShapeError` where it is written: there is no builder in error"
 _ORIGINAL = "StableHLO has no place for original values, which XLA's debugger reads"
+_DYNAMIC_CONV = (
+    "custom calls that only XLA's dynamic padder knows; `sx.conv_general_dilated` takes dynamic dimensions with given "
+    "padding, and padding that follows from sizes at run time is not there"
+)
 _NO_HANDLES = "no op and no computation is without a builder or invalid: what cannot be made is not made"
 
 ABSENT = {
     "CustomCallWithConvDnums": "StableHLO's custom_call has no window and no convolution's dimensions; put them into "
     "`opaque`",
+    "ConvKernelGrad": "the header declares it as a friend alone; a kernel's gradient is `sx.conv_general_dilated` with "
+    "other dimension numbers",
+    "DynamicConvForward": _DYNAMIC_CONV,
+    "DynamicConvInputGrad": _DYNAMIC_CONV,
+    "DynamicConvKernelGrad": _DYNAMIC_CONV,
     "SetOriginalValue": _ORIGINAL,
     "ClearOriginalValue": _ORIGINAL,
     "original_value": _ORIGINAL,
@@ -95,15 +104,6 @@ ABSENT = {
     "IsUninitialized": _NO_HANDLES,
 }
 """Why a function is not here."""
-
-NOT_YET = frozenset(
-    [
-        *("RaggedDot", "ScaledDot", "Scan", "DynamicReshape", "MhloDynamicReshape", "MhloDynamicBroadcastInDim"),
-        *("ReshapeWithInferredDimension", "RemoveDynamicDimension", "DynamicConvForward", "DynamicConvInputGrad"),
-        *("DynamicConvKernelGrad", "ConvKernelGrad", "Mulhi", "StochasticConvertType", "Copy"),
-    ]
-)
-"""Functions that have a meaning here and are not written."""
 
 GROUPS_ABSENT = {"internal::XlaBuilderFriend": "for XLA's own compiler and tests, on operations that passes make"}
 """Why none of a group's functions is here."""
@@ -148,7 +148,7 @@ def functions() -> Iterator[Function]:
         for name in names:
             found = HERE.get(name) or _looked_up(name, group)
             reason = "" if found else ABSENT.get(name) or GROUPS_ABSENT.get(group, "")
-            yield Function(name, group, found, reason or ("not yet" if name in NOT_YET and not found else ""))
+            yield Function(name, group, found, reason)
 
 
 def _looked_up(name: str, group: str) -> str:
@@ -177,5 +177,5 @@ def gaps() -> list[str]:
     names = {f.name for f in found}
     gaps = [f"{f.name} of xla_builder.h: neither here nor absent for a reason" for f in found if not f.here + f.reason]
     gaps += [f"{f.name} is here as {f.here}, and has a reason why not" for f in found if f.here and f.name in ABSENT]
-    known = {*HERE, *ABSENT, *NOT_YET, *PARAMETERS_ABSENT}
+    known = {*HERE, *ABSENT, *PARAMETERS_ABSENT}
     return gaps + [f"{name}: no function of xla_builder.h" for name in sorted(known - names)]
