@@ -73,14 +73,13 @@ def _counts(value: hlo_ir.Value, along: int) -> bool:
 def _wants_largest(ctx: LoweringContext) -> bool:
     """What the function says by which elements are compared."""
     (name,) = ctx.attributes["called_computations"]
-    comparisons = [
-        word(op.attributes["comparison_direction"])
-        for op in ctx.function(hlo_ir.FlatSymbolRefAttr(name).value).regions[0].blocks[0].operations
-        if op.operation.name == "stablehlo.compare"
-    ]
-    if comparisons not in (["GT"], ["LT"]):
-        raise ctx.unsupported("ApproxTopK compares by GT or LT")
-    return comparisons == ["GT"]
+    block = ctx.function(hlo_ir.FlatSymbolRefAttr(name).value).regions[0].blocks[0]
+    compared = [op for op in block.operations if op.operation.name == "stablehlo.compare"]
+    sides = [list(block.arguments).index(v) for op in compared for v in op.operands if v in list(block.arguments)]
+    directions = [word(op.attributes["comparison_direction"]) for op in compared]
+    if directions not in (["GT"], ["LT"]) or sorted(sides) != [0, 1]:
+        raise ctx.unsupported("the first two arguments must be compared, by GT or LT")
+    return (directions == ["GT"]) == (sides == [0, 1])
 
 
 @operation_call("TopK")
