@@ -82,7 +82,7 @@ def _part(rule: Rules, whole: Shape, single_dim: int, sharding: object) -> Shape
     rule("", whole.is_array and whole.is_static, f"{whole} must be that of an array of known size")
     found = _TILES.fullmatch(rule.text("manual_sharding", sharding))
     if found is None:
-        rule.broken("", f"manual_sharding must be in tiles, not {told(sharding)}", '"{devices=[2,1]<=[2]}"')
+        rule.broken("", f"manual_sharding must be a sharding in tiles, not {told(sharding)}", '"{devices=[2,1]<=[2]}"')
     tiles = [int(n) for n in found[1].split(",")]
     rule("", len(tiles) >= whole.rank, f"manual_sharding must have a number for each dimension of {whole}")
     return whole.with_dimensions(_cut(rule, whole.dimensions, tiles))

@@ -46,6 +46,8 @@ from stablexla.targets.cpu.window_values import identity, join
 
 # Elements of a block of a long scan, and the least number of other scans beside it that make blocks needless.
 BLOCK, MANY = 8192, 8
+# Registers of a square that is transposed: LLVM takes minutes over 64 of 64 bytes, and a fifth of a second over 32.
+MOST_TURNED = 32
 # Rows of at most this many vectors are carried in registers; longer ones are cut into panels of so many elements.
 MOST_CARRIED, PANEL = 8, 1024
 # Streams at least this long are prefetched.
@@ -171,7 +173,7 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     outer, extent, inner = config["extents"]
     lanes = target.vector_bits // bits_of(element)
     width = extent if inner == 1 else inner
-    while lanes > 2 and lanes // 2 >= width:
+    while lanes > 2 and (lanes // 2 >= width or (inner == 1 and lanes > MOST_TURNED)):
         lanes //= 2
     starts, zeros = config["start"], config.get("positive_zeros", False) and is_float(element)
     return _Plan(

@@ -224,7 +224,7 @@ def test_parts_of_a_sharded_program_by_hand() -> None:
     [
         (0, "{devices=[2,1]<=[2]}", "single_dim must be -1"),
         (-1, "{replicated}", "must be a sharding in tiles"),
-        (-1, 5, "must be a sharding in tiles"),
+        (-1, 5, "must be a text"),
         (-1, "{devices=[4,1]<=[4]}", r"must cut \[6, 2\] into equal parts"),
         (-1, "{devices=[2]<=[2]}", "a number for each dimension"),
     ],
