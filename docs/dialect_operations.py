@@ -176,17 +176,8 @@ SAMPLES = {
 """A program for each operation that no rule is registered for, and that is not StableHLO's under another name."""
 
 REASONS = {
-    "mhlo.add_dependency": "XLA's own, between its passes",
-    "mhlo.async_update": "XLA's own, between its passes",
-    "mhlo.copy": "XLA's own, between its passes",
-    "mhlo.domain": "XLA's own, between its passes",
-    "mhlo.fusion": "XLA's own, after its passes",
     "mhlo.minimum_broadcast_shapes": "its sizes are of the type index, which no array of XLA's has",
-    "mhlo.ragged_dot": "jaxlib has no StableHLO for it; write `chlo.ragged_dot`",
-    "mhlo.scan": "jaxlib has no StableHLO for it; write `chlo.scan`",
-    "mhlo.stochastic_convert": "jaxlib has no StableHLO for it",
     "mhlo.trace": "XLA's own; it computes nothing",
-    "mhlo.xla.rng_get_and_update_state": "a state that outlives a program; `stablehlo.rng` has one",
 }
 """Why operations are refused."""
 

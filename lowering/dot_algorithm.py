@@ -94,7 +94,7 @@ def _components(
     ):
         raise ctx.unsupported(f"an algorithm that makes {precision} of {own.element.mlir}")
     type_ = TensorType(target, own.shape)
-    if own.element == target:
+    if own.element == target and precision != "tf32":
         return [(value, own)]  # all further ones are 0
     if own.element.bits < 32:
         wide, narrow = TensorType(BY_NAME["f32"], own.shape), own.element

@@ -8,7 +8,9 @@ import mlir.ir as ir
 from mlir.dialects import tensor
 
 from stablexla.dialects.attributes import integers
+from stablexla.dialects.element_types import ElementType
 from stablexla.lowering.context import LoweringContext
+from stablexla.lowering.conversion import convert_value
 from stablexla.lowering.generic import (
     PARALLEL,
     REDUCTION,
@@ -30,19 +32,21 @@ def reduce(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     count = len(operands) // 2
     dimensions = integers(ctx.attributes["dimensions"])
     source = ctx.operand_types[0]
-    if not source.rank:
-        return ctx.inline_region(0, [*operands[count:], *operands[:count]])
     elements = [t.element for t in ctx.operand_types[:count]]
     # The accumulators are of the region's types, which may be wider than the operands'.
     sums = [t.element for t in ctx.result_types]
+    firsts = _widened(operands[count:], [t.element for t in ctx.operand_types[count:]], sums)
+    if not source.rank:
+        return ctx.inline_region(0, [*firsts, *_widened(operands[:count], elements, sums)])
 
     def body(arguments: Sequence[ir.Value]) -> list[ir.Value]:
         values = [from_storage(a, e) for a, e in zip(arguments[:count], elements, strict=True)]
+        values = _widened(values, elements, sums)
         totals = [from_storage(a, e) for a, e in zip(arguments[count : 2 * count], sums, strict=True)]
         results = ctx.inline_region(0, [*totals, *values])
         return [to_storage(v, e) for v, e in zip(results, sums, strict=True)]
 
-    starts = [to_storage(v, t.element) for v, t in zip(operands[count:], ctx.result_types, strict=True)]
+    starts = [to_storage(v, t.element) for v, t in zip(firsts, ctx.result_types, strict=True)]
     if ctx.result_types[0].rank and all(source.shape[d] == 1 for d in dimensions):
         # Nothing is folded but the initial value: an element-wise operation, which others may join.
         rank = source.rank - len(dimensions)
@@ -58,6 +62,12 @@ def reduce(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
     if ctx.result_types[0].rank:
         return folded
     return [from_storage(tensor.extract(v, []), e) for v, e in zip(folded, sums, strict=True)]
+
+
+def _widened(values: Sequence[ir.Value], given: Sequence[ElementType], to: Sequence[ElementType]) -> list[ir.Value]:
+    """Scalars as scalars of other element types."""
+    each = zip(values, given, to, strict=True)
+    return [value if own is wide else convert_value(value, own, wide) for value, own, wide in each]
 
 
 @lowers("stablehlo.map")

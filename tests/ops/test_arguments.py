@@ -169,7 +169,7 @@ class TestPlainValues:
             (
                 "",
                 lambda x: sx.custom_call("f", x, sx.f32[2], output_operand_aliasing=[0]),
-                "output_operand_aliasing[0] must be a sequence of integers",
+                "output_operand_aliasing[0] must be a pair, not 0",
             ),
             ("", lambda x: sx.custom_call("f", x, sx.f32[2], "", "no"), "has_side_effect must be True or False"),
             ("", lambda x: sx.infeed_with_token(x.builder.create_token(), sx.f32["<=2"]), "shape must be static"),
