@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import stablexla as sx
 from tests.ops.building import build, refused
 
@@ -97,7 +99,7 @@ def test_aliases_inside_of_tuples() -> None:
         assert "there is no pair" in str(refused("", make, X, pair))
     for wrong in (5, [0], [(0,)], ["ab"], [(0, 0, 0)], [(0.5, 0)]):
         make = lambda a, p, w=wrong: sx.custom_call("f", (a, p), nested, output_operand_aliasing=w)  # noqa: E731
-        assert "output_operand_aliasing must be pairs" in str(refused("", make, X, pair))
+        assert re.search(r"output_operand_aliasing\S* must be", str(refused("", make, X, pair)))
 
 
 def test_a_single_argument_of_the_builders_method() -> None:
