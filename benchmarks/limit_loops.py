@@ -156,12 +156,14 @@ def _integers(lanes: int) -> tuple[str, float]:
 
 
 def _dots(intrinsic: str, lanes: int) -> tuple[str, float]:
-    kind = f"vector<{lanes}xi32>"
+    kind, bytes_ = f"vector<{lanes}xi32>", f"vector<{4 * lanes}xi8>"
     start = f"llvm.load volatile %from {{alignment = 4 : i64}} : !llvm.ptr -> {kind}"
 
     def step(i: int) -> str:
-        operands = f"(%x{i}, %start0, %start1) : ({kind}, {kind}, {kind}) -> {kind}"
-        return f'    %y{i} = llvm.call_intrinsic "{intrinsic}"{operands}'
+        operands = f"(%x{i}, %a{i}, %b{i}) : ({kind}, {bytes_}, {bytes_}) -> {kind}"
+        return f"""    %a{i} = vector.bitcast %start0 : {kind} to {bytes_}
+    %b{i} = vector.bitcast %start1 : {kind} to {bytes_}
+    %y{i} = llvm.call_intrinsic "{intrinsic}"{operands}"""
 
     return _chains(kind, start, step, _stores(kind)), 8.0 * lanes * CHAINS
 

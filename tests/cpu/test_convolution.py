@@ -257,7 +257,8 @@ def test_one_element_windows(name: str, size: int, kind: str) -> None:
 
 
 def test_convolutions_share_functions() -> None:
-    """Layers of several sizes, strides and windows have one function for sums, one for packing, one for each table."""
+    """Layers of several sizes, strides and windows have one function for sums, one for sums of more than 256 products,
+    one for packing, one for each table."""
     b = sx.XlaBuilder("test")
     y, number = b.parameter(0, sx.f32[1, 16, 12, 8]), 1
     for window, stride, features in ((3, 1, 16), (3, 2, 32), (1, 2, 16), (5, 1, 48)):
@@ -271,6 +272,7 @@ def test_convolutions_share_functions() -> None:
         "stablexla_fill_taps_i32",
         "stablexla_pack_lines_16_f32_f32_f32",
         "stablexla_sum_pixels_6x2_f32_f32_f32_i32_i32",
+        "stablexla_sum_pixels_6x2_in_blocks_f32_f32_f32_i32_i32",
     ]
 
 

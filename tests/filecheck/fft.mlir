@@ -1,5 +1,5 @@
 // RUN: stablexla-opt %s -split-input-file --stage=tensor | FileCheck %s
-// RUN: stablexla-opt %s -split-input-file --stage=buffers --num-threads=2 | FileCheck %s --check-prefix=BUFFERS
+// RUN: stablexla-opt %s -split-input-file --stage=buffers --num-threads=2 --vector-bits=256 | FileCheck %s --check-prefix=BUFFERS
 
 // The tables of the plan are operands; six real numbers are three complex ones, transformed in f64 and joined.
 // CHECK: func.func private @fft_0(%{{.*}}: tensor<6xf32>, %{{.*}}: tensor<2x3xf64>, %{{.*}}: tensor<2x4xf64>)

@@ -57,13 +57,14 @@ func.func public @main(%x: tensor<100xi32>) -> tensor<64xi32> {
 
 // -----
 
-// A window that reaches from each element to the end is a scan.
+// A window that reaches from each element to the end is a scan, in blocks of 32 that begin with what came before them.
 // CHECK-LABEL: // -----
 // CHECK: func.func private @scan_0(%[[X:.*]]: tensor<300xi32>, %[[ZERO:.*]]: i32) -> tensor<300xi32>
 // CHECK-SAME: backwards = true, computation = "add", extents = [3, 100, 1]
 // CHECK-SAME: stablexla.kernel = "scan"
 // CHECK: scf.for
-// CHECK: arith.addi %[[ZERO]], %{{.*}} : i32
+// CHECK: scf.for {{.*}} step %c32 iter_args(%{{.*}} = %[[ZERO]], %{{.*}} = %{{.*}}) -> (i32, tensor<300xi32>)
+// CHECK: arith.addi %{{.*}}, %[[ZERO]] : i32
 // CHECK: scf.for {{.*}} iter_args(%{{.*}} = %{{.*}}, %{{.*}} = %{{.*}}) -> (i32, tensor<300xi32>)
 func.func public @main(%x: tensor<3x100xi32>) -> tensor<3x100xi32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
