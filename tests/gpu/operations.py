@@ -43,10 +43,17 @@ OF_VECTORS = {
 }
 """Operations on one array or two, by the type of their elements."""
 REPLICAS = {"all_gather": 2, "all_reduce": 4, "all_to_all": 4, "collective_broadcast": 4, "reduce_scatter": 2} | {
+    "all_to_all_tuple": 2,
     "collective_permute": 4,
     "cross_replica_sum": 2,
+    "multi_collective_permute": 2,
+    "ragged_all_to_all": 2,
 }
 """What is written for several devices."""
+PARTITIONS = {"convert_spmd_full_to_shard_shape": 2, "convert_spmd_shard_to_full_shape": 2}
+"""What is written for several partitions."""
+TARGETS = ("column_major", "myfunc", "mysort")
+"""The functions that the examples of custom calls name."""
 CHIP = "sm_80"
 
 
@@ -79,6 +86,8 @@ def _example(name: str, function: Callable[..., Any]) -> sx.XlaComputation:
         made = made or [value for value in shown if isinstance(value, sx.XlaOp)]
         if not made:
             raise LookupError(f"the example of {name} builds nothing")
+        if shown and shown[-1] is made[-1]:  # the example ends with it, even where more follows what it comes to
+            return made[-1].builder.build(made[-1])
         own = [op for op in made if op.builder is made[-1].builder]
         chosen = [op for op in own if op.name in (REGISTRY[name].emits, name)] or own
         return chosen[-1].builder.build(chosen[-1])
@@ -131,21 +140,24 @@ noted: list[Compiled] = []
 @functools.cache
 def compiled(name: str) -> Compiled:
     """The program of an operation, compiled for a GPU."""
-    with warnings.catch_warnings(), _known_target("myfunc"):
+    with warnings.catch_warnings(), _known_targets():
         warnings.simplefilter("ignore", UserWarning)  # those that name what runs on the host
         options = sx.CompileOptions()
-        compile_watched(program_of(name), "main", f"gpu:{CHIP}", REPLICAS.get(name, 1), None, options, _Noting)
+        counts = REPLICAS.get(name, 1), PARTITIONS.get(name)
+        compile_watched(program_of(name), "main", f"gpu:{CHIP}", *counts, options, _Noting)
     return noted.pop()
 
 
 @contextlib.contextmanager
-def _known_target(name: str) -> Iterator[None]:
-    """The function that the example of a custom call names."""
-    sx.register_custom_call(name, lambda *operands: operands[0])
+def _known_targets() -> Iterator[None]:
+    """The functions of `TARGETS` are there."""
+    for name in TARGETS:
+        sx.register_custom_call(name, lambda *operands: operands[0])
     try:
         yield
     finally:
-        sx.unregister_custom_call(name)
+        for name in TARGETS:
+            sx.unregister_custom_call(name)
 
 
 def kernels_of(name: str) -> str:
