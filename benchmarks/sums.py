@@ -7,6 +7,7 @@ hour and 8 GiB; `--quick` a minute. `python -m benchmarks.numerics` leaves what 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path as File
 
@@ -50,8 +51,9 @@ def _measured(path: Path, dtype: str, k: int) -> str:
 def replaced(page: str, made: str) -> str:
     """The page with its part on sums replaced, or at its end."""
     before, found, after = page.partition(f"\n{HEADING}\n")
-    rest = after.partition("\n## ")[2] if found else ""
-    return f"{before}\n{made}" + (f"\n## {rest}" if rest else "")
+    # The next part begins with its heading, or with the comment above it by which its own script finds it.
+    rest = re.search(r"^(<!-- |## )", after, re.MULTILINE) if found else None
+    return f"{before}\n{made}" + (f"\n{after[rest.start() :]}" if rest else "")
 
 
 def main() -> None:

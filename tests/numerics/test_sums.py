@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from benchmarks import sums
 from tests.numerics.summation import PATHS, REDUCTIONS, Path, bound
 
 N = 1 << 20
@@ -74,3 +75,12 @@ def test_sums_of_negative_zeros() -> None:
     x = b.parameter(0, sx.f32[100_000])
     run = sx.compile(b.build(sx.tuple([sx.reduce(x, b.constant(np.float32(-0.0)), sx.add, (0,)), x + x])))
     assert np.signbit(run.execute([np.full(100_000, -0.0, "f4")])[0])
+
+
+def test_the_page_keeps_what_other_scripts_made() -> None:
+    """Also the comment by which a script finds its own part again."""
+    after = "\n<!-- made by another -->\n\n## Other\n\nc\n"
+    made = f"{sums.HEADING}\n\nnew\n"
+    page = f"# Page\n\n{sums.HEADING}\n\nold\n{after}"
+    assert sums.replaced(page, made) == f"# Page\n\n{made}{after}"
+    assert sums.replaced("# Page\n", made) == f"# Page\n\n{made}"
