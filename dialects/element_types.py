@@ -176,7 +176,7 @@ def _named(what: object) -> ElementType | None:
 
 
 def _hint(what: object) -> str:
-    """What numpy takes it for, which somebody may have meant, or all element types."""
+    """The hint of the error: the element type that numpy reads it as, or the list of all element types."""
     is_code = isinstance(what, str) and re.fullmatch("[<=>|]?[a-z][0-9]*", what)
     if is_code or what is int or what is float or what is complex:
         try:

@@ -183,7 +183,7 @@ REASONS = {
 
 
 class State(NamedTuple):
-    """What becomes of an operation.
+    """The support state of an operation.
 
     Attributes:
         name: with its dialect.

@@ -15,10 +15,10 @@ import jaxlib.mlir.ir as ir
 
 import stablexla.dialects.dynamic_rules  # noqa: F401  (fills the registry of sizes)
 from stablexla.dialects.dynamic_sizes import Extents, Refusal, Size, Sizes, Use, extents_of, result_sizes
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.bounded_values import Scalar, emit, size_type, tensor
 from stablexla.lowering.context import place_of
-from stablexla.lowering.operations import erase
 
 Rule = Callable[["Site"], None]
 EXPANSIONS: dict[str, Rule] = {}

@@ -7,9 +7,9 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.bounded import Declared, Expansion, Site, expands
 from stablexla.lowering.bounded_values import Scalar, size_type
-from stablexla.lowering.operations import erase
 
 
 @expands("stablehlo.while")

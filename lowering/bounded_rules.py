@@ -16,6 +16,7 @@ from stablexla.dialects.attributes import (
 )
 from stablexla.dialects.dynamic_rules import is_dropped
 from stablexla.dialects.dynamic_sizes import Size, agree
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.windows import Window
 from stablexla.lowering.bounded import Site, expands
@@ -33,7 +34,6 @@ from stablexla.lowering.bounded_values import (
     wide_enough,
     within,
 )
-from stablexla.lowering.operations import erase
 
 
 @expands("stablehlo.set_dimension_size")

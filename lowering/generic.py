@@ -10,7 +10,7 @@ from mlir.dialects import arith, tensor
 
 from stablexla.dialects.contexts import kept_with_contexts
 from stablexla.dialects.element_types import ElementType
-from stablexla.lowering.operations import erase
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.storage import from_storage, to_storage
 from stablexla.lowering.types import TensorType, tensor_storage
 from stablexla.lowering.unit_dimensions import read_reshaped, with_dimensions, without

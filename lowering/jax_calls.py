@@ -13,7 +13,7 @@ import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 from mlir.dialects import arith, tensor
 
-from stablexla.dialects.attributes import word
+from stablexla.dialects.comparators import direction_of
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.lowering.call_attributes import CONFIG, attributes_of_call
 from stablexla.lowering.comparators import has_keys
@@ -71,15 +71,12 @@ def _counts(value: hlo_ir.Value, along: int) -> bool:
 
 
 def _wants_largest(ctx: LoweringContext) -> bool:
-    """What the function says by which elements are compared."""
+    """Whether the comparator puts the larger element first."""
     (name,) = ctx.attributes["called_computations"]
-    block = ctx.function(hlo_ir.FlatSymbolRefAttr(name).value).regions[0].blocks[0]
-    compared = [op for op in block.operations if op.operation.name == "stablehlo.compare"]
-    sides = [list(block.arguments).index(v) for op in compared for v in op.operands if v in list(block.arguments)]
-    directions = [word(op.attributes["comparison_direction"]) for op in compared]
-    if directions not in (["GT"], ["LT"]) or sorted(sides) != [0, 1]:
+    direction = direction_of(ctx.function(hlo_ir.FlatSymbolRefAttr(name).value))
+    if direction is None:
         raise ctx.unsupported("the first two arguments must be compared, by GT or LT")
-    return (directions == ["GT"]) == (sides == [0, 1])
+    return direction == "GT"
 
 
 @operation_call("TopK")
@@ -102,7 +99,7 @@ def shape_assertion(ctx: LoweringContext, *values: ir.Value) -> list[ir.Value]:
 
 
 def text_of(attributes: Any) -> str:
-    """What an assertion says when it does not hold."""
+    """The error message of a shape assertion."""
     if "error_message" not in attributes:
         return "a shape assertion does not hold"
     return str(hlo_ir.StringAttr(attributes["error_message"]).value)

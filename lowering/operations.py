@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import mlir.ir as ir
 
 from stablexla.dialects.errors import CompileError
@@ -86,40 +83,3 @@ def _holder(value: ir.Value) -> ir.Operation:
     """The operation that makes a value, or in whose region the value is an argument."""
     owner = value.owner
     return owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
-
-
-def erase(op: Any) -> None:
-    """Erases an operation, of either MLIR, and all inside it. MLIR ends the process where something is still used.
-
-    Raises:
-        CompileError: an operation elsewhere uses a value of it, or one that is made inside it; it stays.
-    """
-    op = op.operation
-    for value in _seen_outside(op):
-        for use in value.uses:
-            if not _is_inside(use.owner.operation, op):
-                user, place = use.owner.operation.name, str(op.location)
-                raise CompileError(f"{op.name} must not be erased: {user} uses what it makes", diagnostics=(place,))
-    op.erase()
-
-
-def _seen_outside(op: Any) -> Iterator[Any]:
-    """The results of an operation, and what is inside it and no function: the verifier keeps others out of those."""
-    yield from op.results
-    for region in op.regions:
-        for block in region.blocks:
-            yield from block.arguments
-            for view in block.operations if op.name not in _ISOLATED else ():
-                yield from _seen_outside(view.operation)
-
-
-_ISOLATED = ("func.func", "gpu.func", "gpu.module", "llvm.func")
-
-
-def _is_inside(op: Any, holder: Any) -> bool:
-    """Whether an operation stands in a region of another one."""
-    while op.parent is not None:
-        op = op.parent.operation
-        if op == holder:
-            return True
-    return False

@@ -14,7 +14,7 @@ from typing import Any
 
 import mlir.ir as ir
 
-from stablexla.lowering.operations import erase
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.short_nans import has_short_nans
 
 PASS_NAME = "stablexla-expand-small-floats"

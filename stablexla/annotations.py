@@ -1,4 +1,4 @@
-"""What a builder says of the operations that it emits beside what they compute: shardings, origins, free attributes.
+"""Annotations of emitted operations: shardings, operation metadata, frontend attributes.
 
 All of them hold from where they are set until they are cleared, or as long as a `with` lasts. None changes a result.
 """
@@ -269,7 +269,7 @@ class Annotations:
                 self._free(value, self._frontend)
 
     def _argument_attributes(self, value: ir.Value) -> dict[str, ir.Attribute]:
-        """What stands on a parameter of main."""
+        """The argument attributes of a parameter of main."""
         noted = {SHARDING: self._shardings.get(value), FRONTEND: self._frontend_of.get(value)}
         return {key: self._spelled(text) for key, text in noted.items() if text}
 

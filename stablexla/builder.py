@@ -21,6 +21,7 @@ from stablexla.constants import as_array, dense_attribute
 from stablexla.dialects.arguments import told
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
 from stablexla.dialects.element_types import BY_DTYPE, ElementType
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import StablexlaError, VerificationError
 from stablexla.dialects.shapes import Shape
 from stablexla.dynamic_shapes import dynamic_result, in_steps, needs_steps
@@ -428,7 +429,7 @@ class XlaBuilder(Annotations, Aliases):
         ir.Operation.create(
             "stablehlo.return", operands=list(end.operands), loc=end.location, ip=ir.InsertionPoint(end)
         )
-        end.erase()
+        erase(end)
         return block
 
     def call(self, computation: Computation, args: Operands = ()) -> XlaOp:
@@ -614,7 +615,7 @@ class XlaBuilder(Annotations, Aliases):
                 module.body.append(function.clone())
         end = ir.Operation.create("func.return", operands=list(root.values), loc=here, ip=self._end)
         main = self._main.clone()
-        end.erase()
+        erase(end)
         module.body.append(main)
         block = main.regions[0].blocks[0]
         if only_root:
@@ -707,7 +708,7 @@ def trace(rule: Rules, name: str, function: Callable[..., object], shapes: Seque
 
 
 def _applied(rule: Rules, name: str, function: Callable[..., object], parameters: Sequence[XlaOp]) -> object:
-    """What a user's function returns; one that can't be called with these parameters breaks a rule.
+    """Call a user's function and return its result; one that can't be called with these parameters breaks a rule.
 
     An error that comes out of the user's own code is left as it is.
     """

@@ -207,7 +207,7 @@ class Rules:
         return self._by_rule(number, lambda: arguments.word(name, value, choices))
 
     def _by_rule(self, number: str, take: Callable[[], T]) -> T:
-        """What `take` gives; its error gets the rule's number."""
+        """Call `take`; its error gets the rule's number."""
         try:
             return take()
         except ShapeError as error:

@@ -8,6 +8,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.computation import CALLED, functions, symbol
+from stablexla.dialects.erasing import erase
 
 # What does not compute the same from the same operands.
 STATEFUL = frozenset(
@@ -65,7 +66,7 @@ def drop_unused(block: ir.Block) -> None:
     *operations, _ = list(block.operations)
     for op in reversed(operations):
         if not any(_is_read(result) for result in op.operation.results):
-            op.operation.erase()
+            erase(op)
     for place in reversed(range(len(block.arguments))):
         block.erase_argument(place)
 

@@ -17,12 +17,12 @@ import stablexla as sx
 
 
 def hint_for_package(name: str) -> str:
-    """What to write in place of `sx.name`: ": try b.iota(...), a method of the builder", or ""."""
+    """Suggest what to write in place of `sx.name`: ": try b.iota(...), a method of the builder", or ""."""
     return _hint(name, {**_methods(), **_functions()})
 
 
 def hint_for_builder(name: str) -> str:
-    """What to write in place of `b.name`."""
+    """Suggest what to write in place of `b.name`."""
     return _hint(name, {**_functions(), **_methods()})
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 from jaxlib.mlir.dialects import func as hlo_func
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.associative_scan import NAME
-from stablexla.lowering.operations import erase
 from stablexla.targets.passes import module_pass
 from stablexla.targets.scan_trees import Node, Tree, trees_of
 

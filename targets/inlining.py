@@ -11,8 +11,8 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.composites import TARGET, kernel_of, name_and_version
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.lowering.operations import erase
 from stablexla.targets.passes import module_pass
 
 NOTE = "stablexla.composites"
@@ -196,6 +196,18 @@ def _run_at_start(start: Any) -> None:
 
 def _functions(module: hlo_ir.Module) -> list[Any]:
     return [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+
+
+def all_operations(root: Any) -> list[Any]:
+    """An operation and all inside it, inner ones first."""
+    found: list[Any] = []
+
+    def note(op: Any) -> hlo_ir.WalkResult:
+        found.append(op.operation)
+        return hlo_ir.WalkResult.ADVANCE
+
+    root.operation.walk(note, hlo_ir.WalkOrder.POST_ORDER)
+    return found
 
 
 def operations_of(root: Any, name: str) -> list[Any]:

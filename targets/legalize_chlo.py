@@ -12,7 +12,7 @@ import jaxlib.mlir.ir as hlo_ir
 from jaxlib.mlir.passmanager import PassManager
 
 from stablexla.dialects.element_types import BY_MLIR
-from stablexla.lowering.operations import erase
+from stablexla.dialects.erasing import erase
 from stablexla.targets.inlining import operations_of
 from stablexla.targets.passes import module_pass
 

@@ -8,7 +8,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 from jaxlib.mlir.dialects import sdy
 
-from stablexla.lowering.operations import erase
+from stablexla.dialects.erasing import erase
 
 
 def meshes_of(module: hlo_ir.Module) -> dict[str, Any]:

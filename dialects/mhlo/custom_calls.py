@@ -9,6 +9,8 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import chlo, stablehlo
 
+from stablexla.dialects.comparators import direction_of
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.mhlo.registry import Rule, array, convert, reshape, rewrites
 
 TARGETS: dict[str, Rule] = {}
@@ -41,34 +43,17 @@ def top_k(op: Any) -> None:
     found = chlo.top_k(op.operands[0], type_.get_type(0).shape[-1])
     for user in users:
         user.results[0].replace_all_uses_with(found[ir.IntegerAttr(user.attributes["index"]).value])
-        user.erase()
-    op.erase()
+        erase(user)
+    erase(op)
 
 
 def _takes_largest(op: Any) -> bool:
-    """Whether the comparison of a call says that the first of two elements is the larger one.
-
-    XLA's passes write a total order of floats as one of integers, so both sides may be computed.
-    """
+    """Whether the comparator of a call puts the larger element first."""
     module = op.parent
     while module.name != "builtin.module":
         module = module.parent
     name = ir.FlatSymbolRefAttr(ir.ArrayAttr(op.attributes["called_computations"])[0]).value
-    function = ir.SymbolTable(module)[name]
-    block = function.regions[0].blocks[0]
-    root = block.operations[len(block.operations) - 1].operands[0]
-    compare: Any = root.owner
-    if isinstance(compare, ir.Block) or compare.operation.name != "stablehlo.compare":
-        return False
-    first, second = (_arguments_behind(side) for side in compare.operation.operands)
-    return "GT" in str(compare.operation.attributes["comparison_direction"]) and (first, second) == ({0}, {1})
-
-
-def _arguments_behind(value: Any) -> set[int]:
-    """Which arguments of its block a value is computed from."""
-    if isinstance(value.owner, ir.Block):
-        return {ir.BlockArgument(value).arg_number}
-    return {number for operand in value.owner.operation.operands for number in _arguments_behind(operand)}
+    return direction_of(ir.SymbolTable(module)[name]) == "GT"
 
 
 @_target("hlo.mulhi")

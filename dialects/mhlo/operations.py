@@ -10,6 +10,7 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import chlo, stablehlo
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.mhlo.registry import array, convert, reshape, rewrites
 
 
@@ -67,7 +68,7 @@ def scan(op: Any) -> Sequence[Any]:
     terminator = body.operations[len(body.operations) - 1].operation
     with ir.InsertionPoint(terminator):
         stablehlo.return_(list(terminator.operands))
-    terminator.erase()
+    erase(terminator)
     return list(made.results)
 
 

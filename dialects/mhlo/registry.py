@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.dialects.erasing import erase
+
 Rule: TypeAlias = Callable[[Any], "Sequence[Any] | None"]
 """Gives the values that stand for an operation's results, or None where it has replaced the operation or cannot."""
 
@@ -40,7 +42,7 @@ def rewrite_mhlo(module: ir.Module) -> None:
         if values is not None:
             for result, value in zip(op.results, values, strict=True):
                 result.replace_all_uses_with(value)
-            op.erase()
+            erase(op)
 
 
 def array(shape: Sequence[int], element: Any) -> Any:

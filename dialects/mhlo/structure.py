@@ -8,6 +8,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import func
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.mhlo.registry import rewrites
 
 
@@ -49,4 +50,4 @@ def call_at_start(op: Any) -> None:
     for result, value in zip(waits[0].results, call.results, strict=True):
         result.replace_all_uses_with(value)
     for finished in (*waits, *reversed(bundles)):
-        finished.erase()
+        erase(finished)

@@ -10,8 +10,8 @@ from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.math_expansion.values import Real, Scope
-from stablexla.lowering.operations import erase
 
 PASS_NAME = "stablexla-expand-math"
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from jaxlib.mlir import passmanager
 
 from stablexla.dialects.contexts import diagnostics
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.types import TensorType, tensor_type
 from stablexla.targets.driver import copy_of
 from stablexla.targets.inlining import decompose_composites, inline_calls, operations_of
@@ -106,7 +107,7 @@ def _split_complex_results(module: ir.Module) -> None:
             for name in ("stablehlo.real", "stablehlo.imag"):
                 values.append(ir.Operation.create(name, results=[part], operands=[value]).result)
         ir.Operation.create("func.return", operands=values)
-    terminator.erase()
+    erase(terminator)
     main = main_of(module)
     inputs = [a.type for a in main.regions[0].blocks[0].arguments]
     with module.context:

@@ -1,4 +1,4 @@
-"""What XLA's parser of HLO text does not say: elements left out when it was printed, older names, and devices."""
+"""Preprocessing of HLO text: elided constants are refused, older opcode names replaced, device counts read."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects.erasing import erase
+
 CALL, TUPLE, ELEMENT = "stablehlo.custom_call", "stablehlo.tuple", "stablehlo.get_tuple_element"
 
 
@@ -45,7 +47,7 @@ class _Flattening:
     def run(self, module: ir.Module) -> None:
         self._block(module.body)
         for op in reversed(self._old):
-            op.erase()
+            erase(op)
         for block, count in self._old_arguments:
             for _ in range(count):
                 block.erase_argument(0)

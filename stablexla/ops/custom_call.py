@@ -197,7 +197,7 @@ def _builder_of(name: str, args: Operands, shape: object) -> XlaBuilder:
 
 @dataclass
 class CustomCall:
-    """What is said of a call beside its arguments and the shape of its result."""
+    """The attributes of a custom call: target, configuration, aliasing, layouts, called computation."""
 
     target_name: str
     opaque: str | Mapping[str, object]

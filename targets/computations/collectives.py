@@ -11,9 +11,9 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
 from stablexla.dialects.device_groups import BrokenRule, Grid, GroupRules, Groups, grid_of, mode_of, resolve_groups
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.bounded_values import emit, tensor
 from stablexla.lowering.device_attributes import channel_of, table_of
-from stablexla.lowering.operations import erase
 from stablexla.targets.computations.element_loops import (
     Values,
     add,

@@ -11,11 +11,12 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 
 from stablexla.dialects.custom_calls import registered
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.rules import rule_for
-from stablexla.lowering.operations import erase
 from stablexla.targets.computations import collectives, folds, scattering, sorting  # noqa: F401  (they register)
 from stablexla.targets.computations.registry import EXPANSIONS
 from stablexla.targets.computations.scalars import pick_elements
+from stablexla.targets.inlining import all_operations
 from stablexla.targets.passes import module_pass
 
 # What is no arithmetic, though it may be on scalars alone.
@@ -29,7 +30,7 @@ OF_MAIN = ("stablehlo.replica_id", "stablehlo.partition_id")
 )
 def expand_computations(module: hlo_ir.Module) -> None:
     """Inner operations come first: an outer one moves them, or drops them where it never applies its computation."""
-    for op in [op for op in _operations(module.operation) if op.name in EXPANSIONS]:
+    for op in [op for op in all_operations(module) if op.name in EXPANSIONS]:
         if rule_for(op) is None and _needs_loops(op):
             for region in op.regions:
                 pick_elements(region)
@@ -49,7 +50,7 @@ def _expand(op: Any) -> None:
 
 def _needs_loops(op: Any) -> bool:
     """Whether a computation of the operation holds what the body of a kernel cannot."""
-    return not all(map(_is_scalar, _operations(op)[:-1]))
+    return not all(map(_is_scalar, all_operations(op)[:-1]))
 
 
 def _is_scalar(op: Any) -> bool:
@@ -63,15 +64,3 @@ def _calls_host(op: Any) -> bool:
     if op.name != "stablehlo.custom_call":
         return False
     return registered(str(hlo_ir.StringAttr(op.attributes["call_target_name"]).value)) is not None
-
-
-def _operations(root: Any) -> list[Any]:
-    """An operation and all inside it, inner ones first."""
-    found: list[Any] = []
-
-    def note(op: Any) -> hlo_ir.WalkResult:
-        found.append(op.operation)
-        return hlo_ir.WalkResult.ADVANCE
-
-    root.operation.walk(note, hlo_ir.WalkOrder.POST_ORDER)
-    return found

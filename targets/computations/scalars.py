@@ -13,8 +13,8 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
 from stablexla.dialects.attributes import PaddingConfig, integers
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.bounded_values import emit, tensor
-from stablexla.lowering.operations import erase
 from stablexla.lowering.registry import RULES
 from stablexla.targets.computations.element_loops import index
 

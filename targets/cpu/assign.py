@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.kernels import EFFECT, KIND
-from stablexla.lowering.operations import erase, is_tensor, remap
+from stablexla.lowering.operations import is_tensor, remap
 from stablexla.targets.cpu.buffers import ALIASES, Buffer, BufferAssignment, Copy, Rotation
 from stablexla.targets.cpu.calls import packed_of
 from stablexla.targets.cpu.copying import Copying, as_bytes, bytes_type

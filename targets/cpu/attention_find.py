@@ -13,8 +13,9 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import func
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.kernels import KIND
-from stablexla.lowering.operations import body_of, defining, erase, is_tensor, main_of, within
+from stablexla.lowering.operations import body_of, defining, is_tensor, main_of, within
 from stablexla.targets.cpu.attention import fits
 from stablexla.targets.cpu.attention_match import Attention, reading
 from stablexla.targets.cpu.attention_reshapes import open_batches

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import func
 
-from stablexla.lowering.operations import erase
+from stablexla.dialects.erasing import erase
 from stablexla.targets.cpu.attention_rows import Rows, made_in, read_rows
 from stablexla.targets.cpu.contraction_match import (
     Operand,

@@ -12,7 +12,8 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
-from stablexla.lowering.operations import defining, erase
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.operations import defining
 from stablexla.targets.kernels.classify import Kind, classify, is_generic
 
 # What makes weights.

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith, scf
 
-from stablexla.lowering.operations import defining, erase, walk
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.operations import defining, walk
 
 # Additions of a block, and the most that are left in one running sum: off by a quarter of them times u at worst.
 BLOCK, LONGEST = 128, 256

@@ -12,8 +12,9 @@ import mlir.ir as ir
 from mlir.dialects import bufferization, func, linalg, memref
 from mlir.passmanager import PassManager
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.kernels import INDEPENDENT
-from stablexla.lowering.operations import defining, erase, remap, walk
+from stablexla.lowering.operations import defining, remap, walk
 from stablexla.targets.cpu.general_sums import block_general_sums
 from stablexla.targets.cpu.kernel import Emitted, Kernel, flat_type
 from stablexla.targets.cpu.sizes import bytes_of

@@ -13,7 +13,8 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import arith, memref, scf
 
-from stablexla.lowering.operations import body_of, defining, erase, remap, walk
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.operations import body_of, defining, remap, walk
 from stablexla.targets.cpu.blocked_sums import BLOCK, LONGEST, block_loops, compensated, two_sum, zero
 
 Values = list[ir.Value]

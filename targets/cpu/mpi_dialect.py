@@ -15,9 +15,10 @@ from typing import Any
 import mlir.ir as ir
 
 from stablexla.dialects.device_groups import grid_of
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.kernels import config_value
-from stablexla.lowering.operations import defining, erase, walk
+from stablexla.lowering.operations import defining, walk
 from stablexla.targets.cpu.collective import COLLECTIVES, DEVICE_ID, RUN
 from stablexla.targets.passes import module_pass
 from stablexla.targets.runtime.mpi_symbols import IMPLEMENTATION, IMPLEMENTATIONS

@@ -15,8 +15,9 @@ import numpy as np
 from mlir.dialects import arith, func, ub
 
 from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.tensor_types import TensorType
-from stablexla.lowering.operations import defining, erase, is_tensor, main_of, walk
+from stablexla.lowering.operations import defining, is_tensor, main_of, walk
 from stablexla.targets.cpu.buffers import root
 from stablexla.targets.cpu.calls import PACKED, Packing, Phase, call_of
 from stablexla.targets.cpu.engine import load

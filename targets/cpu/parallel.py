@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.lowering.operations import erase, walk
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.operations import walk
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.passes import module_pass
 

@@ -7,8 +7,8 @@ from collections.abc import Collection
 import mlir.ir as ir
 from mlir.dialects import memref
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.kernels import KIND
-from stablexla.lowering.operations import erase
 from stablexla.targets.cpu.assign import BufferedMain
 from stablexla.targets.cpu.buffers import BufferAssignment
 from stablexla.targets.gpu.host_calls import functions_of_host

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 import mlir.ir as ir
 from mlir.dialects import scf, tensor
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.kernels import KIND
-from stablexla.lowering.operations import defining, erase, is_tensor, main_of, walk
+from stablexla.lowering.operations import defining, is_tensor, main_of, walk
 from stablexla.targets.cpu.emitters import ONLY
 from stablexla.targets.gpu.scalars import is_computation
 from stablexla.targets.passes import module_pass

@@ -8,8 +8,9 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref, scf
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.operations import erase, remap, walk
+from stablexla.lowering.operations import remap, walk
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.parallel import PARALLEL_FOR
 from stablexla.targets.cpu.symbols import declare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith, func, memref
 
-from stablexla.lowering.operations import erase
+from stablexla.dialects.erasing import erase
 from stablexla.targets.cpu.symbols import declare, pointer_to, pointer_type
 from stablexla.targets.gpu.instructions import BASE, NAME, NUMBERS
 

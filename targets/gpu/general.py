@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import mlir.ir as ir
 from mlir.dialects import memref
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.kernels import INDEPENDENT
-from stablexla.lowering.operations import erase, walk
+from stablexla.lowering.operations import walk
 from stablexla.targets.cpu.general import bufferized, lift_allocations, run_passes, tell_apart
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.sizes import bytes_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import mlir.ir as ir
 from mlir.dialects import arith, complex, memref, scf
 
-from stablexla.lowering.operations import defining, erase, remap, walk
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.operations import defining, remap, walk
 from stablexla.targets.cpu.cascade import BLOCK
 from stablexla.targets.gpu.launches import known_number
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 import mlir.ir as ir
 from mlir.dialects import arith, func
 
-from stablexla.lowering.operations import erase
+from stablexla.dialects.erasing import erase
 from stablexla.targets.cpu.assign import PARALLEL_GRAIN
 from stablexla.targets.cpu.kernel import Emitted, Kernel
 from stablexla.targets.cpu.sizes import bytes_of

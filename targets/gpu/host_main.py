@@ -11,8 +11,9 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import arith, func, llvm, memref
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.operations import erase, main_of, walk
+from stablexla.lowering.operations import main_of, walk
 from stablexla.targets.cpu.sizes import bytes_of, element_bytes
 from stablexla.targets.cpu.symbols import declare, pointer_to, pointer_type
 from stablexla.targets.gpu.host_calls import HostCalls, is_host_call

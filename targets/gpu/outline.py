@@ -5,7 +5,8 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import arith, gpu
 
-from stablexla.lowering.operations import erase, walk
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.operations import walk
 from stablexla.targets.gpu.emitters import LAUNCH, Launch, launched_functions
 from stablexla.targets.passes import module_pass
 

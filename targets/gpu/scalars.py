@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import mlir.ir as ir
 from mlir.dialects import func
 
-from stablexla.lowering.operations import defining, erase, main_of, remap, walk
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.operations import defining, main_of, remap, walk
 from stablexla.targets.gpu.emitters import LAUNCH, Launch, launched_functions
 from stablexla.targets.gpu.threads import constant, in_one_thread
 from stablexla.targets.passes import module_pass

@@ -10,7 +10,8 @@ from math import prod
 
 import mlir.ir as ir
 
-from stablexla.lowering.operations import body_of, defining, erase, is_tensor, main_of, walk
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.operations import body_of, defining, is_tensor, main_of, walk
 from stablexla.targets.kernels.classify import Kind, classify, is_generic, loops_of, num_inputs
 from stablexla.targets.kernels.prepare import drop_unused
 from stablexla.targets.passes import module_pass

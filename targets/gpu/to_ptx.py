@@ -7,8 +7,9 @@ from collections import Counter
 import mlir.ir as ir
 from mlir.dialects import gpu
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
-from stablexla.lowering.operations import erase, walk
+from stablexla.lowering.operations import walk
 from stablexla.targets.gpu.chips import DEFAULT, MOST_THREADS, shared_limit
 from stablexla.targets.gpu.launches import kernel_of, launch_of
 from stablexla.targets.gpu.selected import is_selected, name_of

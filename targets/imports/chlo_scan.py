@@ -11,8 +11,8 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.bounded_values import broadcast, compare, constant, emit, number, tensor
-from stablexla.lowering.operations import erase
 from stablexla.targets.imports.replacements import is_static, replaces
 
 

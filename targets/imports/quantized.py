@@ -12,8 +12,8 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.quantized_types import QuantizedType, is_quantized, quantized_type, storage_of
-from stablexla.lowering.operations import erase
 from stablexla.targets.imports.quantized_arithmetic import dequantize, quantize
 from stablexla.targets.imports.quantized_products import exact_product
 from stablexla.targets.passes import module_pass

@@ -16,10 +16,10 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.custom_calls import registered
 from stablexla.dialects.device_groups import Grid, grid_of
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError, VerificationError
 from stablexla.lowering.bounded_values import broadcast, compare, constant, emit, tensor
 from stablexla.lowering.context import place_of
-from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_calls import replace_value
 from stablexla.targets.inlining import operations_of
 from stablexla.targets.meshes import call_target

@@ -8,7 +8,7 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.lowering.operations import erase
+from stablexla.dialects.erasing import erase
 from stablexla.targets.passes import module_pass
 
 

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.lowering.operations import erase
+from stablexla.dialects.erasing import erase
 from stablexla.targets.imports.shape_calls import replace_value
+from stablexla.targets.inlining import all_operations
 from stablexla.targets.passes import module_pass
 
 Replacement: TypeAlias = Callable[[Any], Sequence[Any] | None]
@@ -39,15 +40,7 @@ def replaces(*names: str) -> Callable[[Replacement], Replacement]:
 )
 def replace_imported(module: ir.Module) -> None:
     """Operations within an operation are replaced before it."""
-    found: list[Any] = []
-
-    def look(op: Any) -> Any:
-        if op.name in REPLACEMENTS:
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(look)
-    for op in found:
+    for op in [op for op in all_operations(module) if op.name in REPLACEMENTS]:
         with op.location, ir.InsertionPoint(op):
             made = REPLACEMENTS[op.name](op)
         if made is None:

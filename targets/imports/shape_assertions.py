@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
 from stablexla.lowering.jax_calls import SHAPE_ASSERTION, text_of
-from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_values import constant_of
 from stablexla.targets.inlining import operations_of
 from stablexla.targets.runtime.assertions import check

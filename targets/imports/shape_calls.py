@@ -12,7 +12,7 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.lowering.operations import erase
+from stablexla.dialects.erasing import erase
 from stablexla.targets.imports.shape_values import constant_of
 from stablexla.targets.inlining import operations_of
 

@@ -13,11 +13,11 @@ import jaxlib.mlir.ir as ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.bounded_values import emit
 from stablexla.lowering.context import place_of
 from stablexla.lowering.jax_calls import SHAPE_ASSERTION
-from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_calls import replace_value
 from stablexla.targets.imports.shape_values import constant_of
 

@@ -14,9 +14,9 @@ import numpy as np
 from jaxlib.mlir.dialects import sdy
 
 from stablexla.dialects.custom_calls import PARTITIONER_NOTES
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
-from stablexla.lowering.operations import erase
 from stablexla.targets.imports.mesh_groups import GROUPS, is_of_mesh
 from stablexla.targets.meshes import axis_sizes, call_target, drop_attributes, drop_meshes, meshes_of
 from stablexla.targets.passes import module_pass

@@ -9,8 +9,8 @@ from typing import Any
 
 import jaxlib.mlir.ir as ir
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.bounded_values import constant, emit
-from stablexla.lowering.operations import erase
 from stablexla.targets.imports.shape_values import constant_of
 from stablexla.targets.inlining import operations_of
 

@@ -11,7 +11,8 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
-from stablexla.lowering.operations import defining, erase, main_of, walk
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.operations import defining, main_of, walk
 from stablexla.targets.kernels.classify import Kind, classify, is_generic, loops_of
 from stablexla.targets.kernels.prepare import drop_unused
 from stablexla.targets.passes import module_pass

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 import mlir.ir as ir
 from mlir.dialects import func
 
+from stablexla.dialects.erasing import erase
 from stablexla.lowering.kernels import KIND
-from stablexla.lowering.operations import captured, defining, erase, is_tensor, main_of, remap, walk, within
+from stablexla.lowering.operations import captured, defining, is_tensor, main_of, remap, walk, within
 from stablexla.targets.kernels.effects import previous_effects
 from stablexla.targets.kernels.group import GROUP, blocks_of
 from stablexla.targets.kernels.prepare import drop_unused

@@ -7,9 +7,10 @@ import ctypes
 import mlir.ir as ir
 from mlir.dialects import arith, linalg, scf
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.kernels import EFFECT
-from stablexla.lowering.operations import defining, erase, is_tensor, main_of, remap, walk
+from stablexla.lowering.operations import defining, is_tensor, main_of, remap, walk
 from stablexla.targets.kernels.classify import is_generic, num_inputs
 from stablexla.targets.kernels.repeat import repeat_cheap
 from stablexla.targets.kernels.rolls import compute_through_rolls

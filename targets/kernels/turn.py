@@ -10,7 +10,8 @@ from __future__ import annotations
 import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
-from stablexla.lowering.operations import defining, erase, main_of
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.operations import defining, main_of
 from stablexla.targets.kernels.classify import Kind, Loops, classify, is_generic, loops_of
 from stablexla.targets.kernels.prepare import drop_unused
 from stablexla.targets.passes import module_pass

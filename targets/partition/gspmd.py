@@ -11,8 +11,8 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 from jaxlib.mlir.dialects import sdy
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.lowering.operations import erase
 from stablexla.targets.meshes import call_target
 from stablexla.targets.partition.annotations import SHARDING, shape_of
 from stablexla.targets.partition.axes import Axis, Sharding, coordinates_of, fitting, primes, split_axis, whole

@@ -14,9 +14,9 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.lowering.context import place_of
-from stablexla.lowering.operations import erase
 from stablexla.targets.meshes import call_target
 from stablexla.targets.partition import factors_windows  # noqa: F401  (it registers rules)
 from stablexla.targets.partition.annotations import SHARDING, Meshes, shape_of

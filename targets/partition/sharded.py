@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import jaxlib.mlir.ir as hlo_ir
 import jaxlib.mlir.passmanager as hlo_passes
 
+from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError, ReplicationWarning
-from stablexla.lowering.operations import erase
 from stablexla.targets.array_sharding import ArraySharding
 from stablexla.targets.inlining import inline_calls
 from stablexla.targets.meshes import drop_attributes, drop_meshes

@@ -156,17 +156,35 @@ def test_top_k_as_a_custom_call(name: str) -> None:
         equal(text, [x], [np.asarray(v) for v in lax.top_k(x, 3)])
 
 
-def test_smallest_k_as_a_custom_call() -> None:
+@pytest.mark.parametrize("compared", ["LT, %a, %b", "GT, %b, %a"])
+def test_smallest_k_as_a_custom_call(compared: str) -> None:
     text = """func.func @main(%x: tensor<5xi32>) -> (tensor<3xi32>, tensor<3xi32>) {
       %0:2 = stablehlo.custom_call @TopK(%x) {called_computations = [@less]}
           : (tensor<5xi32>) -> (tensor<3xi32>, tensor<3xi32>)
       return %0#0, %0#1 : tensor<3xi32>, tensor<3xi32>
     }
     func.func private @less(%a: tensor<i32>, %b: tensor<i32>, %i: tensor<i32>, %j: tensor<i32>) -> tensor<i1> {
-      %0 = stablehlo.compare LT, %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      %0 = stablehlo.compare COMPARED : (tensor<i32>, tensor<i32>) -> tensor<i1>
       return %0 : tensor<i1>
-    }"""
+    }""".replace("COMPARED", compared)
     equal(text, [np.int32([3, 1, 4, 1, 5])], [np.int32([1, 1, 3]), np.int32([1, 3, 0])])
+
+
+def test_a_comparator_that_is_not_read_is_refused() -> None:
+    """By negated elements the larger one comes last; nothing is guessed."""
+    text = """func.func @main(%x: tensor<5xi32>) -> (tensor<3xi32>, tensor<3xi32>) {
+      %0:2 = stablehlo.custom_call @TopK(%x) {called_computations = [@turned]}
+          : (tensor<5xi32>) -> (tensor<3xi32>, tensor<3xi32>)
+      return %0#0, %0#1 : tensor<3xi32>, tensor<3xi32>
+    }
+    func.func private @turned(%a: tensor<i32>, %b: tensor<i32>, %i: tensor<i32>, %j: tensor<i32>) -> tensor<i1> {
+      %0 = stablehlo.negate %a : tensor<i32>
+      %1 = stablehlo.negate %b : tensor<i32>
+      %2 = stablehlo.compare GT, %0, %1 : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      return %2 : tensor<i1>
+    }"""
+    with pytest.raises(sx.UnsupportedError, match="the first two arguments must be compared, by GT or LT"):
+        sx.compile(text)
 
 
 def test_broadcast_select() -> None:

@@ -247,13 +247,16 @@ class TestTexts:
         with pytest.raises(sx.CompileError, match=r"no target '__onednn\$softmax'"):
             sx.compile(text)
 
-    def test_the_smallest_elements_are_no_top_k(self) -> None:
+    @pytest.mark.parametrize(
+        "compared", ["compare(a, b), direction=LT", "compare(b, a), direction=GT", "compare(m, n), direction=GT"]
+    )
+    def test_the_smallest_elements_are_no_top_k(self, compared: str) -> None:
         """A comparison in the other order is left alone, and refused by name where nobody has registered it."""
         text = entry(
             "x = f32[9] parameter(0)",
             'y = (f32[3], s32[3]) custom-call(x), custom_call_target="TopK", called_computations={less}',
             before="less { a = f32[] parameter(0)  b = f32[] parameter(1)  i = s32[] parameter(2)\n"
-            "  j = s32[] parameter(3)  ROOT c = pred[] compare(a, b), direction=LT }\n",
+            f"  j = s32[] parameter(3)  m = f32[] negate(a)  n = f32[] negate(b)  ROOT c = pred[] {compared} }}\n",
         )
         assert "chlo.top_k" not in str(sx.load(text))
 
