@@ -113,16 +113,10 @@ def test_scatters_to_few_places_are_no_worse_than_xlas(kind: str, places: int, c
     assert np.abs(here[0] - exact).max() <= np.abs(there[0] - exact).max()
 
 
-@pytest.mark.parametrize("name", ["gradient of a Gaussian process, 64 points", "cumulative product of 10,000 c64"])
+@pytest.mark.parametrize("name", list(PROGRAMS))
 def test_programs_are_as_near_as_xlas(name: str) -> None:
     """The geometric mean over some arguments: for one of them either may be several times as near."""
     here, there = geometric_means(*PROGRAMS[name])
-    assert here <= 1.5 * there
-
-
-def test_a_least_squares_fit_is_as_near_as_xlas() -> None:
-    pytest.importorskip("optimistix")
-    here, there = geometric_means(*PROGRAMS["Levenberg-Marquardt (optimistix), 12 points"])
     assert here <= 1.5 * there
 
 
