@@ -92,9 +92,12 @@ class Path:
         made = self.make(b, *(b.parameter(i, sx.Shape(DTYPES[dtype], s)) for i, s in enumerate(self.shapes(n))))
         return b.build(sx.tuple(made) if isinstance(made, list) else made)
 
-    def errors(self, n: int, dtype: str, fills: Sequence[str] = FILLS) -> dict[str, float]:
-        """The largest error for each kind of numbers."""
-        executable = sx.compile(self.program(n, dtype), options=self._options())
+    def errors(self, n: int, dtype: str, fills: Sequence[str] = FILLS, target: str | None = None) -> dict[str, float]:
+        """The largest error for each kind of numbers; the CPU's options are left out for another target."""
+        if target is None:
+            executable = sx.compile(self.program(n, dtype), options=self._options())
+        else:
+            executable = sx.compile(self.program(n, dtype), target=target)
         out = {}
         for kind in fills:
             arrays = [fill(kind, shape, DTYPES[dtype], seed) for seed, shape in enumerate(self.shapes(n))]
