@@ -21,40 +21,51 @@ def block_sums(module: ir.Module) -> None:
     for loop in [op for op in walk(module.operation) if op.name == "scf.for"][::-1]:
         found = _match(loop)
         while found is not None:
-            found = _match(found.write())
+            rest = found.write()
+            found = None if rest is None else _match(rest)
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """A loop, the operations of its body that read and write one place, and the place's new value, which is a sum."""
+    """A loop, the operations of its body that read and write one place, and the place's new value, which is a sum.
+
+    Attributes:
+        turns: of the loop; at most `BLOCK` of them are a block of the loop around it.
+    """
 
     loop: ir.Operation
     load: ir.Operation
     value: ir.Value
     store: ir.Operation
+    turns: int
 
-    def write(self) -> ir.Operation:
-        """Puts the loop's turns into blocks, and returns the loop over these."""
+    def write(self) -> ir.Operation | None:
+        """Puts the loop's turns into blocks, and returns the loop over these; None where there is one block."""
         lo, hi, step = list(self.loop.operands)[:3]
         size = known_number(step)
         assert size is not None
-        type_ = self.value.type
+        outer = None
         with self.loop.location, ir.InsertionPoint(self.loop):
-            nothing = _zero(type_)
-            outer = scf.ForOp(lo, hi, arith.constant(step.type, size * BLOCK))
-            with ir.InsertionPoint(outer.body):
-                begin = outer.induction_variable
-                end = arith.minsi(arith.addi(begin, outer.operation.operands[2]), hi)
-                inner = scf.ForOp(begin, end, step, [nothing])
-                self._move(inner)
-                place, *at = self.load.operands
-                before = memref.load(place, at)
-                own = inner.results[0]
-                is_complex = isinstance(type_, ir.ComplexType)
-                memref.store(complex.add(before, own) if is_complex else arith.addf(before, own), place, at)
-                scf.YieldOp([])
+            if self.turns <= BLOCK:
+                self._add_block(lo, hi, step)
+            else:
+                outer = scf.ForOp(lo, hi, arith.constant(step.type, size * BLOCK))
+                with ir.InsertionPoint(outer.body):
+                    begin = outer.induction_variable
+                    end = arith.minsi(arith.addi(begin, outer.operation.operands[2]), hi)
+                    self._add_block(begin, end, step)
+                    scf.YieldOp([])
         erase(self.loop)
-        return outer.operation
+        return None if outer is None else outer.operation
+
+    def _add_block(self, begin: ir.Value, end: ir.Value, step: ir.Value) -> None:
+        """Adds what these turns sum up, from nothing, to what the place has."""
+        inner = scf.ForOp(begin, end, step, [_zero(self.value.type)])
+        self._move(inner)
+        place, *at = self.load.operands
+        before, own = memref.load(place, at), inner.results[0]
+        is_complex = isinstance(self.value.type, ir.ComplexType)
+        memref.store(complex.add(before, own) if is_complex else arith.addf(before, own), place, at)
 
     def _move(self, inner: scf.ForOp) -> None:
         """The body on the block's own total."""
@@ -73,7 +84,7 @@ class _Sum:
 
 
 def _match(loop: ir.Operation) -> _Sum | None:
-    """A long loop that does nothing but add to a place that stays the same."""
+    """A loop that does nothing but add to a place that stays the same: a long one, or one in a loop that adds there."""
     *operations, _ = (view.operation for view in loop.regions[0].blocks[0].operations)
     bounds = [known_number(v) for v in list(loop.operands)[:3]]
     if len(loop.results) or None in bounds or not operations or operations[-1].name != "memref.store":
@@ -82,7 +93,8 @@ def _match(loop: ir.Operation) -> _Sum | None:
     store = operations[-1]
     value, *place = store.operands
     load = _added_to(value)
-    if hi - lo <= step * BLOCK or load is None or list(load.operands) != place:
+    turns = -((lo - hi) // step)
+    if load is None or list(load.operands) != place or not (turns > BLOCK or _adds_on(loop, place)):
         return None
     if load not in operations or defining(value) not in operations:
         return None
@@ -90,7 +102,16 @@ def _match(loop: ir.Operation) -> _Sum | None:
     if any(defining(v) in inside or v == loop.regions[0].blocks[0].arguments[0] for v in place):
         return None
     others = [op for op in inside if op not in (load, store) and place[0] in list(op.operands)]
-    return None if others else _Sum(loop, load, value, store)
+    return None if others else _Sum(loop, load, value, store, turns)
+
+
+def _adds_on(loop: ir.Operation, place: list[ir.Value]) -> bool:
+    """Whether the loop around a loop comes to the same place in each of its turns."""
+    around = loop.parent
+    if around is None or around.name != "scf.for":
+        return False
+    inside = set(walk(around))
+    return not any(defining(v) in inside or v == around.regions[0].blocks[0].arguments[0] for v in place)
 
 
 def _added_to(value: ir.Value) -> ir.Operation | None:

@@ -35,7 +35,7 @@ def emit_columns(plan: Plan) -> Emitted:
 def _emit_parts(plan: Plan, lines: int, size: int) -> Emitted:
     parts = -(-plan.extent // size)
     kernel = plan.kernel
-    scratch = tuple((str(e), lines * parts) for e in plan.elements)
+    scratch = tuple((str(e), lines * parts) for e in plan.totals)
     names = [f"{kernel.impl_name}_{suffix}" for suffix in ("totals", "before", "parts")]
     extents = [plan.outer, parts, plan.inner]
     items = lines * (parts - 1)

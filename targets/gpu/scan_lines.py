@@ -99,7 +99,7 @@ def _emit_parts(plan: Plan, deal: Deal) -> Emitted:
     size = -(-chunks // parts) * deal.chunk
     parts = -(-plan.extent // size)
     kernel = plan.kernel
-    scratch = tuple((str(e), plan.outer * parts) for e in plan.elements)
+    scratch = tuple((str(e), plan.outer * parts) for e in plan.totals)
     names = [f"{kernel.impl_name}_{suffix}" for suffix in ("totals", "before", "parts")]
     shared = _shared(plan, deal)
     with thread_of(kernel, Launch(plan.outer * (parts - 1), deal.threads, shared), names[0], scratch) as arguments:
@@ -146,7 +146,7 @@ class Lines:
         self.places: Values = []
         if deal.warps > 1:
             size = 2 * deal.warps
-            self.places = [shared_buffer(e, size, 8 * size * n) for n, e in enumerate(plan.elements)]
+            self.places = [shared_buffer(e, size, 8 * size * n) for n, e in enumerate(plan.totals)]
 
     def scan(
         self, line: Value, start: Value, stop: Value, before: Values | None, exists: Value, *, written: bool
@@ -197,7 +197,7 @@ class Lines:
     ) -> Values:
         """Goes through chunks, of which each is read, scanned and written."""
         chunk = self.deal.chunk
-        carried = before if before is not None else [constant(0, e) for e in self.plan.elements]
+        carried = before if before is not None else [constant(0, e) for e in self.plan.totals]
 
         def turn(first: Value, here: Values) -> Values:
             at, number = first + self.me * self.deal.each, (first - start) // chunk
@@ -254,7 +254,7 @@ class Lines:
 
     def _vectors(self, first: Value, at: Value) -> list[Values]:
         found = [load(array, self._vector_place(first, at), self.deal.each) for array in self.writer.arrays]
-        return [[extract(vector, lane) for vector in found] for lane in self._order()]
+        return [self.writer.widened([extract(vector, lane) for vector in found]) for lane in self._order()]
 
     def _write_vectors(self, first: Value, at: Value, made: list[Values]) -> None:
         rows = [self.writer.finished(values) for values in made]

@@ -24,6 +24,7 @@ class Plan:
         returned: numbers of the arrays whose scans are results.
         positive_zeros: whether zeros are added to the results.
         elements: types of the elements in memory.
+        totals: types of what is carried from element to element: f32 for sums of narrower numbers.
         before, values: what stands in the computation for what came before, and for the elements.
         made: what it comes to.
     """
@@ -37,6 +38,7 @@ class Plan:
     returned: tuple[int, ...]
     positive_zeros: bool
     elements: tuple[ir.Type, ...]
+    totals: tuple[ir.Type, ...]
     before: tuple[ir.Value, ...]
     values: tuple[tuple[ir.Value, int], ...]
     made: tuple[ir.Value, ...]
@@ -58,8 +60,20 @@ class Plan:
         outer, extent, inner = config["extents"]
         returned = tuple(config.get("returned", range(len(arrays))))
         zeros = config.get("positive_zeros", False)
+        adds = config["computation"] == "add"
+        totals = tuple(ir.F32Type.get() if adds and _is_narrow(e) else e for e in elements)
         return Plan(
-            kernel, outer, extent, inner, config["backwards"], config["start"], returned, zeros, elements, *found
+            kernel,
+            outer,
+            extent,
+            inner,
+            config["backwards"],
+            config["start"],
+            returned,
+            zeros,
+            elements,
+            totals,
+            *found,
         )
 
     @property
@@ -105,6 +119,10 @@ def _is_plain(type_: ir.Type) -> bool:
     return isinstance(type_, ir.FloatType) or (isinstance(type_, ir.IntegerType) and type_.width in (8, 16, 32, 64))
 
 
+def _is_narrow(type_: ir.Type) -> bool:
+    return is_float(type_) and bits_of(type_) < 32
+
+
 class Writer:
     """Reads, combines and writes elements inside one function."""
 
@@ -118,26 +136,37 @@ class Writer:
         self._starts = [v for _, v in pairs][:count]
 
     def starts(self) -> Values:
-        """The initial values, as elements in memory."""
-        return [_stored(v, e) for v, e in zip(self._starts, self.plan.elements, strict=True)]
+        """The initial values, as totals."""
+        return self.widened([_stored(v, e) for v, e in zip(self._starts, self.plan.elements, strict=True)])
 
     def combine(self, before: Values, values: Values) -> Values:
-        """Elements after what came before them."""
+        """Totals after what came before them."""
         plan = self.plan
+        if plan.totals != plan.elements:
+            return [b + v for b, v in zip(before, values, strict=True)]
         known = dict(self._uniforms)
         known.update({v: _carried(b.ssa, v.type) for v, b in zip(plan.before, before, strict=True)})
         known.update({v: values[number].ssa for v, number in plan.values})
         copies = Copies(known)
-        return [_stored(copies.of(v), e) for v, e in zip(plan.made, plan.elements, strict=True)]
+        return [_stored(copies.of(v), e) for v, e in zip(plan.made, plan.totals, strict=True)]
 
     def read(self, at: Value) -> Values:
-        """The elements at a place."""
-        return [load(array, at) for array in self.arrays]
+        """The elements at a place, as totals."""
+        return self.widened([load(array, at) for array in self.arrays])
+
+    def widened(self, elements: Values) -> Values:
+        """Elements as totals."""
+        pairs = zip(elements, self.plan.totals, strict=True)
+        return [v if v.type == t else Value(arith.extf(t, v.ssa)) for v, t in pairs]
 
     def finished(self, totals: Values) -> Values:
         """What is written of totals."""
         zeros = self.plan.positive_zeros
-        return [_plus_zero(totals[n]) if zeros and is_float(totals[n].type) else totals[n] for n in self.plan.returned]
+        made = [_plus_zero(v) if zeros and is_float(v.type) else v for v in totals]
+        narrowed = [
+            v if v.type == e else Value(arith.truncf(e, v.ssa)) for v, e in zip(made, self.plan.elements, strict=True)
+        ]
+        return [narrowed[n] for n in self.plan.returned]
 
     def write(self, totals: Values, at: Value) -> None:
         """Writes those totals that are results."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -42,17 +43,21 @@ def test_reductions(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
     check(lambda b, x: sx.reduce(x, b.constant(0.0), sx.add, dims), [x], exact, x.size // exact.size)
 
 
-@pytest.mark.parametrize("dim", [0, 1])
-def test_complex_numbers_on_the_general_path(dim: int) -> None:
-    """A running sum in memory was off by 650 units."""
-    shape = (1 << 12, 3) if dim == 0 else (3, 1 << 12)
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [((1 << 12, 3), (0,)), ((3, 1 << 12), (1,)), ((1 << 8, 3, 32), (0, 2)), ((1 << 7, 3, 100), (0, 2))],
+    ids=str,
+)
+def test_complex_numbers_on_the_general_path(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    """A running sum in memory was off by 650 units; one through two loops by 6,500."""
     x = np.full(shape, TERM)
 
     def make(b: sx.XlaBuilder, x: sx.XlaOp) -> list[sx.XlaOp]:
-        total = sx.reduce(sx.complex(x, x), b.constant(np.complex64(0)), sx.add, (dim,))
+        total = sx.reduce(sx.complex(x, x), b.constant(np.complex64(0)), sx.add, dims)
         return [sx.real(total)]
 
-    check(make, [x], x.astype(np.float64).sum(dim), 1 << 12)
+    exact = x.astype(np.float64).sum(dims)
+    check(make, [x], exact, x.size // exact.size)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +80,29 @@ def test_scans(shape: tuple[int, ...], axis: int) -> None:
         return sx.reduce_window(x, b.constant(0.0), sx.add, window, [1] * len(shape), padding)
 
     check(make, [x], np.cumsum(x.astype(np.float64), axis), shape[axis])
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16], ids=["bf16", "f16"])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 1 << 10), 1), ((1 << 15,), 0), ((1 << 12, 3), 0)], ids=str)
+def test_scans_of_narrow_numbers(shape: tuple[int, ...], axis: int, dtype: Any) -> None:
+    """They add in f32: the last rounding is the only one of their own type, forwards and backwards."""
+    x = np.full(shape, 2.0**-9, dtype)
+    x.flat[:: shape[-1]] = 0.7
+    load_threads()
+    for backwards in (False, True):
+        window = [n if d == axis else 1 for d, n in enumerate(shape)]
+        padding = [(0, n - 1) if backwards else (n - 1, 0) for n in window]
+
+        def make(b: sx.XlaBuilder, x: sx.XlaOp) -> sx.XlaOp:
+            zero = b.constant(np.zeros((), dtype))
+            return sx.reduce_window(x, zero, sx.add, window, [1] * len(shape), padding)  # noqa: B023
+
+        (found,) = sx.compile(program(make, x), target=sx.targets.gpu(emulated=True)).execute([x])
+        ordered = np.flip(x, axis) if backwards else x
+        exact = np.cumsum(ordered.astype(np.float64), axis)
+        exact = np.flip(exact, axis) if backwards else exact
+        half = float(ml_dtypes.finfo(dtype).eps) / 2
+        assert (np.abs(found.astype(np.float64) - exact) <= (half + 8 * 15 * UNIT) * exact).all()
 
 
 def test_convolutions() -> None:
