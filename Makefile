@@ -1,24 +1,27 @@
-# For a machine with Python 3.11, pip, make and g++; everything else, CMake included, comes from the package index.
-# Everything is put into .venv, where stablexla is installed in place: a change of a Python file needs no new install.
+# For a machine with Python 3.11 or later, pip, make and g++; everything else, CMake included, comes from the package
+# index. Everything is put into .venv, where stablexla is installed in place: a change of a Python file needs no new install.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# The newest supported Python that the machine has, pyenv's among them.
+PYTHON ?= $(shell third_party/find_python.sh oldest)
 JOBS ?= 2
 PYTEST_ARGS ?=
 
-VENV := .venv
+VENV ?= .venv
+OLDEST := .venv-oldest
 BIN := $(CURDIR)/$(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := stablexla dialects lowering targets
 NATIVE := $(wildcard targets/runtime/*.cpp targets/runtime/*.h)
 
-.PHONY: help run test lint types clean FORCE
+.PHONY: help run test test-oldest slice lint types clean FORCE
 
 help:
 	@echo "make run     install stablexla into $(VENV) and train the digits example"
 	@echo "make test    install it with all it takes to test, then lint, type-check and run the whole suite"
+	@echo "make test-oldest  the first case of each test of operations, formats and programs, with the oldest jaxlib"
 	@echo "make lint    ruff and the import contracts alone"
 	@echo "make types   mypy alone"
-	@echo "make clean   remove $(VENV) and build/"
+	@echo "make clean   remove the virtual environments and build/"
 	@echo "Variables: PYTHON=$(PYTHON) JOBS=$(JOBS) PYTEST_ARGS=..."
 
 run: $(VENV)/installed.run
@@ -26,6 +29,13 @@ run: $(VENV)/installed.run
 
 test: lint types
 	$(BIN)/pytest -n $(JOBS) $(PYTEST_ARGS)
+
+# The oldest line of jaxlib, with the oldest Python that there is.
+test-oldest:
+	$(MAKE) VENV=$(OLDEST) PYTHON=$$(third_party/find_python.sh oldest) LINE=--oldest slice
+
+slice: $(VENV)/installed.test
+	$(BIN)/pytest -n $(JOBS) --slice $(PYTEST_ARGS)
 
 lint: $(VENV)/installed.test
 	$(BIN)/ruff check .
@@ -39,12 +49,11 @@ types: $(VENV)/installed.test
 	cd build/typing && $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p stablexla
 
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) $(OLDEST) build
 
-$(VENV)/constraints.txt: third_party/pins.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -c 'import tomllib; pins = tomllib.load(open("third_party/pins.toml", "rb")); \
-	  print("\n".join(f"{name}=={pin['"'version'"']}" for name, pin in pins.items()))' > $@
+$(VENV)/constraints.txt: third_party/pins.toml third_party/constraints.py
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python third_party/constraints.py $(LINE) > $@
 
 # An install in place has to be renewed when a module comes or goes, so the list of them is kept.
 build/modules.txt: FORCE

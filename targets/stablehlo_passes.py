@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-STABLEHLO_PASSES = {
+from importlib import metadata
+
+_ALL = {
     "chlo-legalize-to-stablehlo": "writes operations of CHLO out in StableHLO",
     "mhlo-flatten-tuple": "takes the tuples among operands and results of custom calls apart",
     "shape-legalize-to-stablehlo": "turns operations of the shape dialect into StableHLO on arrays of sizes",
@@ -50,7 +52,9 @@ STABLEHLO_PASSES = {
     "sdy-lift-inlined-meshes": "gives meshes that stand inside of shardings a name in the module",
     "sdy-manual-axes-cleanup": "puts the manual axes of manual computations into order",
     "sdy-op-priority-propagate": "propagates shardings through some operations before others",
+    "sdy-optimize-collectives": "simplifies collective operations",
     "sdy-pad-for-divisibility": "pads arrays whose sizes their shardings do not divide",
+    "sdy-per-instruction-partitioning": "puts operations that are to be partitioned alone into manual computations",
     "sdy-populate-op-sharding-rules": "notes on each operation the rule by which shardings pass through it",
     "sdy-pre-order-funcs": "sorts functions so that callers come before those that they call",
     "sdy-propagate-sharding-from-func-to-call": "gives calls the shardings of their function's results",
@@ -63,6 +67,7 @@ STABLEHLO_PASSES = {
     "sdy-remove-sub-axes-in-input-output-shardings": "removes parts of axes from shardings of parameters and results",
     "sdy-reshard-to-collectives": "turns reshards into collective operations",
     "sdy-resolve-permutation-factors": "resolves shardings along factors that are permuted, as in slices and pads",
+    "sdy-resolve-single-device-sharding": "puts what is for one device into an `if` on the number of the device",
     "sdy-sharding-constraint-to-reshard": "turns sharding constraints into reshards",
     "sdy-sharding-group-import": "checks sharding groups and numbers them anew",
     "sdy-sink-data-flow-edges": "moves shardings from data flow edges to the values, and removes the edges",
@@ -70,9 +75,18 @@ STABLEHLO_PASSES = {
     "sdy-unflatten-call-graph": "merges the copies of functions that came of flattening",
     "sdy-update-non-divisible-input-output-shardings": "drops axes that do not divide sizes of parameters and results",
     "sdy-user-priority-propagate": "propagates shardings in the order of the priorities that users gave them",
+    "sdy-verify-unreduced-axes": "checks the unreduced axes of shardings",
     "xla-sdy-round-trip-import-shardy-attrs": "reads shardings back from the attributes in which XLA keeps them",
 }
-"""Passes that jaxlib alone has, by name."""
+# Passes that one line of jaxlib has.
+_ONE_LINE = {
+    "mhlo-flatten-tuple": "0.10",
+    **dict.fromkeys(("sdy-optimize-collectives", "sdy-per-instruction-partitioning"), "0.12"),
+    **dict.fromkeys(("sdy-resolve-single-device-sharding", "sdy-verify-unreduced-axes"), "0.12"),
+}
+_LINE = ".".join(metadata.version("jaxlib").split(".")[:2])
+STABLEHLO_PASSES = {name: summary for name, summary in _ALL.items() if _ONE_LINE.get(name, _LINE) == _LINE}
+"""Passes that the installed jaxlib alone has, by name."""
 
 SHARED = (
     *("bubble-down-memory-space-casts", "canonicalize", "composite-fixed-point-pass", "control-flow-sink", "cse"),

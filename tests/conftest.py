@@ -7,6 +7,29 @@ from collections.abc import Iterator
 
 import pytest
 
+# What depends on jaxlib most: operations, formats and programs of each kind, the first case of each test; and texts.
+SLICE = ("tests/ops/", "tests/interop/", "tests/runtime/test_pins.py", "tests/test_examples.py")
+TEXTS = "tests/test_filecheck.py"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slice", action="store_true", help="a part: operations, formats, programs")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--slice` is for the line of jaxlib that the whole suite does not run with."""
+    if not config.getoption("--slice"):
+        return
+    kept: dict[str, pytest.Item] = {}
+    for item in items:
+        if item.nodeid.startswith(TEXTS):
+            kept[item.nodeid] = item
+        elif item.nodeid.startswith(SLICE):
+            kept.setdefault(item.nodeid.partition("[")[0], item)
+    chosen = set(kept.values())
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = kept.values()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """`pytest -m gpu` runs what is there for the CPU on a GPU."""

@@ -9,10 +9,14 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-MESHES = [AbstractMesh((2, 2), ("x", "y")), AbstractMesh((4,), ("x",)), AbstractMesh((2, 3), ("x", "y"))]
+# Axes that the compiler may use as it likes; from JAX 0.11 on they are explicit if nothing is said.
+MESHES = [
+    AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(sizes))
+    for sizes, names in [((2, 2), ("x", "y")), ((4,), ("x",)), ((2, 3), ("x", "y"))]
+]
 
 
 def random_spec(generator: np.random.Generator, mesh: AbstractMesh, shape: tuple[int, ...], evenly: bool) -> P:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jaxlib.mlir.ir as ir
-import numpy as np
 
 from stablexla.interop.jax.required import jax
 from stablexla.lowering.donation import ALIASING, DONOR
 from stablexla.lowering.types import is_token
+from stablexla.targets.runtime import ArraySpec
 from stablexla.targets.signature import main_of
 
 
@@ -67,15 +68,16 @@ def interface_of(lowered: Any) -> Interface:
     )
 
 
-def interface_of_exported(exported: Any) -> Interface:
+def interface_of_exported(exported: Any, parameters: Sequence[ArraySpec]) -> Interface:
     """Of what `jax.export.export(jax.jit(f))(...)` gives.
 
-    A module for several platforms takes the number of the one that it runs on before everything else.
+    A module for several platforms takes the number of the one that it runs on before everything else: an s64 where it
+    was exported with numbers of 64 bits, else an s32.
     """
     kept = tuple(exported.module_kept_var_idx)
     constants: tuple[Any, ...] = ()
     if len(exported.platforms) > 1:
-        constants = (np.int32(exported.platforms.index("cpu")),)
+        constants = (parameters[0].dtype.type(exported.platforms.index("cpu")),)
         kept = (0, *(i + 1 for i in kept))
     return Interface(exported.fun_name, exported.in_tree, exported.out_tree, tuple(exported.out_avals), kept, constants)
 

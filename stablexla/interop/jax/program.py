@@ -195,7 +195,8 @@ def from_exported(exported: Any, *, options: CompileOptions | None = None, retur
         )
     module = load(exported.mlir_module_serialized, trusted=is_known)
     executable = compile_program(module, options=options, num_partitions=_partitions(module))
-    return JaxProgram(executable, interface_of_exported(exported), returns, _mesh(executable, (), ()))
+    interface = interface_of_exported(exported, executable.parameters)
+    return JaxProgram(executable, interface, returns, _mesh(executable, (), ()))
 
 
 def _partitions(module: Any) -> int | None:

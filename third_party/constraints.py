@@ -1,0 +1,30 @@
+"""Prints the builds that pip is to install for the Python that runs this: `python third_party/constraints.py`.
+
+`--oldest` takes the oldest line of jaxlib instead of the newest that there are wheels of.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+
+def pins(python: tuple[int, ...], *, oldest: bool = False) -> dict[str, str]:
+    """The version of each package of pins.toml.
+
+    Raises:
+        LookupError: no line of jaxlib is for so old a Python.
+    """
+    rows: dict[str, Any] = tomllib.loads((Path(__file__).parent / "pins.toml").read_text())
+    lines = [line for line in rows.pop("lines") if tuple(map(int, line["python"].split("."))) <= python]
+    if not lines:
+        raise LookupError(f"stablexla takes Python 3.11 or later, and this is {'.'.join(map(str, python))}")
+    jaxlib = lines[-1 if oldest else 0]["jaxlib"]
+    return {"jaxlib": jaxlib, **{name: row["version"] for name, row in rows.items() if name != "jaxlib"}}
+
+
+if __name__ == "__main__":
+    for name, version in pins(sys.version_info[:2], oldest="--oldest" in sys.argv).items():
+        print(f"{name}=={version}")
