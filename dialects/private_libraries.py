@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from importlib.machinery import ExtensionFileLoader, ModuleSpec, PathFinder
 from mmap import mmap
 from pathlib import Path
@@ -21,7 +22,6 @@ from types import ModuleType
 from stablexla.dialects.elf_names import rename_libraries
 from stablexla.dialects.errors import StablexlaError
 
-PACKAGE = "mlir._mlir_libs"
 # In the order in which they are linked with each other.
 RENAMED = {
     b"libnanobind-mlir.so": b"libnanobind-sxla.so",
@@ -41,24 +41,19 @@ class LibraryConflictError(StablexlaError, ImportError):
     """Another package's library is in the process under the name of one that `mlir` needs."""
 
 
-class PrivateLibraries:
-    """A finder on `sys.meta_path` for the extension modules of `mlir`; it leaves everything else to others."""
+def find_private_spec(
+    name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+) -> ModuleSpec | None:
+    """Find a module of `mlir._mlir_libs` like Python does, and have it loaded from a copy if it is an extension.
 
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        loaded_by_others = f"{PACKAGE}._mlir" in sys.modules and not _loaded
-        if loaded_by_others or not name.startswith(f"{PACKAGE}."):
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.origin and isinstance(spec.loader, ExtensionFileLoader):
-            spec.loader = _Loader(name, spec.origin)
-        return spec
-
-
-def use_private_libraries() -> None:
-    """Load `mlir` with libraries of its own from now on, unless it is loaded already."""
-    if PrivateLibraries not in sys.meta_path:
-        sys.meta_path.insert(0, PrivateLibraries)
+    None where there is no such module, or the others were loaded before by somebody else.
+    """
+    if "mlir._mlir_libs._mlir" in sys.modules and not _loaded:
+        return None
+    spec = PathFinder.find_spec(name, path, target)
+    if spec is not None and spec.origin and isinstance(spec.loader, ExtensionFileLoader):
+        spec.loader = _Loader(name, spec.origin)
+    return spec
 
 
 class _Loader(ExtensionFileLoader):
@@ -105,7 +100,7 @@ def _renamed_copy(path: Path) -> Iterator[str]:
             rename_libraries(image, RENAMED)
             if path.name.encode() in RENAMED and (key := image.find(_KEY)) >= 0:
                 image[key : key + len(_KEY)] = _OWN_KEY
-        # A path for each: the linker takes a library for loaded when it knows the path, and numbers of files come again.
+        # A path for each: the linker takes a library for loaded by its path, and numbers of files come again.
         yield f"/proc/self/fd{'/' * next(_serial)}{fd}"
     finally:
         os.close(fd)
@@ -131,8 +126,6 @@ def _mapped_files(names: Sequence[str]) -> list[Path]:
 
 def _package_of(file: Path) -> str:
     """The installed package that `file` came with."""
-    from importlib import metadata  # takes longer to import than everything else here
-
     for package in metadata.distributions():
         for part in package.files or ():
             if part.name == file.name and Path(str(part.locate())) == file:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stablexla.version import VERSION as __version__
+from stablexla import version
+
+__version__ = version.VERSION
 
 if TYPE_CHECKING:
     from stablexla import distributed as distributed
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from stablexla.api import *  # noqa: F403
     from stablexla.api import __all__ as __all__
 else:
-    from stablexla.dialects.private_libraries import use_private_libraries
+    from stablexla.dialects.mlir_finder import use_private_libraries
 
     use_private_libraries()  # before any module imports mlir
 

@@ -33,10 +33,10 @@ with other.Context() as context:
 NO_MEMORY_TO_EXECUTE = """
 import os
 made = os.memfd_create
-def refused(name, flags):
+def refused(name, *flags):
     if ".so" in name:
         raise PermissionError("no memory may be executed here")
-    return made(name, flags)
+    return made(name, *flags)
 os.memfd_create = refused
 """
 
