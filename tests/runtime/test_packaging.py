@@ -1,6 +1,7 @@
-"""An ordinary wheel holds every module of the four folders, inside the one package, and works from where it lies.
+"""An sdist holds what a wheel is built of; the wheel holds every module of the four folders, inside the one package.
+It works where it is installed, without a compiler.
 
-The suite itself runs on whatever is installed, usually in place. Oracle: the files in the repository.
+The suite itself runs on whatever is installed, usually in place. Oracles: the files in the repository, and the README.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,22 +25,41 @@ ROOT = Path(__file__).parents[2]
 LAYERS = ("dialects", "lowering", "targets")
 
 
+SDIST = "from scikit_build_core.build import build_sdist; import sys; build_sdist(sys.argv[1])"
+
+
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel built from the repository, unpacked. No network: the build's requirements are in the dev extra."""
-    return made_once(tmp_path_factory, "wheel", _build_wheel) / "unpacked"
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, the wheel built from it alone, and that unpacked.
+
+    No network: the build's requirements are in the dev extra.
+    """
+    return made_once(tmp_path_factory, "wheel", _build)
 
 
-def _build_wheel(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def unpacked(built: Path) -> Path:
+    return built / "unpacked"
+
+
+def _build(folder: Path) -> None:
+    _run([sys.executable, "-c", SDIST, str(folder)])
+    [sdist] = folder.glob("*.tar.gz")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    command += ["--disable-pip-version-check", f"-Cbuild-dir={folder}/build", f"--wheel-dir={folder}", str(ROOT)]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, "PATH": path}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    command += ["--disable-pip-version-check", f"-Cbuild-dir={folder}/build", f"--wheel-dir={folder}", str(sdist)]
+    _run(command)
     [wheel] = folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(folder / "unpacked")
+
+
+def _run(command: Sequence[str]) -> str:
+    """What a command says that finds the environment's programs, such as CMake, and runs in the repository."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, "PATH": path}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def python_files(folder: Path) -> set[str]:
@@ -52,6 +75,28 @@ def test_every_module_is_in_the_wheel(unpacked):
     assert len(list(unpacked.glob("stablexla/targets/runtime/_runtime*.so"))) == 1
     assert (unpacked / "stablexla/targets/runtime" / ARCHIVE).exists()
     assert {path.name.split("-")[0] for path in unpacked.iterdir()} == {"stablexla"}
+    others = {path.suffix for path in unpacked.rglob("*") if path.is_file() and "dist-info" not in str(path)}
+    assert others == {".py", ".pyi", ".typed", ".so", ".a", ".css", ".js"}  # no tests, sources or pages
+
+
+def test_the_sdist_is_what_a_wheel_is_built_of(built):
+    [sdist] = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = [name.split("/")[1:] for name in archive.getnames()]
+    files = {"CHANGELOG.md", "CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}
+    assert {name[0] for name in names} == {*files, "stablexla", *LAYERS}
+
+
+def test_installed_in_a_clean_environment(built, tmp_path):
+    """Outside the checkout and without a compiler; the packages that it needs are those of this environment."""
+    _run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)])
+    site = tmp_path / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    (site / "needed.pth").write_text(sysconfig.get_path("platlib"))
+    python, [wheel] = str(tmp_path / "bin/python"), built.glob("*.whl")
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", str(wheel)]
+    _run([sys.executable, "-m", "pip", "--python", python, *install])
+    said = _run([python, str(ROOT / "releasing/try_installed.py")])
+    assert said == f"{site}/stablexla/__init__.py {VERSION}\nREADME.md: ok\nstablexla-run: ok\n"
 
 
 SCRIPT = """
@@ -81,6 +126,8 @@ def test_entry_points_and_metadata(unpacked):
     metadata = (info / "METADATA").read_text()
     assert f"Version: {VERSION}\n" in metadata
     assert "License-Expression: Apache-2.0 WITH LLVM-exception" in metadata
+    assert "Project-URL: Repository, https://" in metadata
+    assert "Classifier: Typing :: Typed" in metadata
     for extra in ("jax", "mpi", "gpu", "bench", "dev"):
         assert f"Provides-Extra: {extra}" in metadata
     assert "LLVM Exceptions" in next(info.rglob("LICENSE")).read_text()
