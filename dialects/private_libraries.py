@@ -108,8 +108,8 @@ def _renamed_copy(path: Path) -> Iterator[str]:
 
 def _check_names(folder: Path, names: Sequence[str]) -> None:
     """Refuse libraries of these names that are in the process and are not those of the bindings in `folder`."""
-    own = [folder, folder.parent / "lib", folder.parent.parent / "llvm" / "lib"]
-    foreign = [path for path in _mapped_files(names) if not any(path.parent.samefile(f) for f in own if f.exists())]
+    own = {place.resolve() for place in (folder, folder.parent / "lib", folder.parent.parent / "llvm" / "lib")}
+    foreign = [path for path in _mapped_files(names) if path.parent.resolve() not in own]
     if foreign:
         raise LibraryConflictError(
             "mlir cannot be loaded: another package has loaded libraries of the same names",

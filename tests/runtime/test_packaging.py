@@ -87,16 +87,49 @@ def test_the_sdist_is_what_a_wheel_is_built_of(built):
     assert {name[0] for name in names} == {*files, "stablexla", *LAYERS}
 
 
-def test_installed_in_a_clean_environment(built, tmp_path):
-    """Outside the checkout and without a compiler; the packages that it needs are those of this environment."""
-    _run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)])
-    site = tmp_path / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    (site / "needed.pth").write_text(sysconfig.get_path("platlib"))
-    python, [wheel] = str(tmp_path / "bin/python"), built.glob("*.whl")
+@pytest.fixture(scope="module")
+def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment outside the checkout with the wheel; the packages that it needs are those of this one."""
+    folder = tmp_path_factory.mktemp("environment")
+    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+    (site_packages(folder) / "needed.pth").write_text(sysconfig.get_path("platlib"))
+    [wheel] = built.glob("*.whl")
     install = ["install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", str(wheel)]
-    _run([sys.executable, "-m", "pip", "--python", python, *install])
-    said = _run([python, str(ROOT / "releasing/try_installed.py")])
-    assert said == f"{site}/stablexla/__init__.py {VERSION}\nREADME.md: ok\nstablexla-run: ok\n"
+    _run([sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), *install])
+    return folder
+
+
+def site_packages(environment: Path) -> Path:
+    return environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+
+def test_installed_in_a_clean_environment(environment):
+    said = _run([str(environment / "bin/python"), str(ROOT / "releasing/try_installed.py")])
+    where = site_packages(environment) / "stablexla/__init__.py"
+    assert said == f"{where} {VERSION}\nREADME.md: ok\nstablexla-run: ok\n"
+
+
+USER = """
+import stablexla as sx
+
+b = sx.XlaBuilder("p")
+compiled = sx.compile(b.build(sx.exp(b.parameter(0, sx.f32[2]))))
+reveal_type(compiled)
+sx.exp(compiled)
+sx.gpu.put(sx.__version__)
+sx.missing
+"""
+
+
+def test_a_users_program_is_type_checked(environment, tmp_path):
+    (tmp_path / "user.py").write_text(USER)
+    python = ["--python-executable", str(environment / "bin/python"), "--cache-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", *python, "user.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    found = [line.split(": ", 1)[1] for line in done.stdout.splitlines()[:-1]]
+    assert found[0] == 'note: Revealed type is "stablexla.executable.Executable"', done.stdout
+    assert found[1].startswith('error: Argument 1 to "exp" has incompatible type "Executable"')
+    assert found[2:] == ['error: Module has no attribute "missing"  [attr-defined]']
 
 
 SCRIPT = """

@@ -101,6 +101,12 @@ def test_bindings_that_are_there_already_are_used() -> None:
     assert run("import mlir.ir" + COMPILE) == ""
 
 
+def test_after_an_import_of_the_bindings_that_failed(other: Path) -> None:
+    """Without stablexla `mlir` gets the other package's libraries."""
+    failed = "try: import mlir.ir\nexcept ImportError as error: assert 'undefined symbol' in str(error)\nelse: assert 0"
+    assert run(USE_OTHER + failed + COMPILE, other) == ""
+
+
 def test_types_that_are_bound_are_kept_apart() -> None:
     """nanobind keeps them in the interpreter, by its version and the name of the bindings alone."""
     script = """
