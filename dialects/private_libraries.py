@@ -27,7 +27,7 @@ RENAMED = {
     b"libnanobind-mlir.so": b"libnanobind-sxla.so",
     b"libMLIRPythonSupport-mlir.so": b"libMLIRPythonSupport-sxla.so",
 }
-# 200 MB, not copied: nobody else on the package index has libraries of these names.
+# Too large to copy, 136 and 202 MB; IREE and jaxlib have others in their place, of other names.
 SHARED = ("libLLVM.so", "libMLIRPythonCAPI.so")
 # nanobind keeps the types that it bound in a dictionary of the interpreter, under a key that is made by this format:
 # two builds of one version of nanobind would take each other's classes for their own.
