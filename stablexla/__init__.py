@@ -6,14 +6,24 @@ only loads a saved program (`sx.load_executable`) starts without.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from stablexla import version
+
+__version__ = version.VERSION
 
 if TYPE_CHECKING:
     from stablexla import distributed as distributed
     from stablexla import gpu as gpu
+    from stablexla import interop as interop
     from stablexla.api import *  # noqa: F403
     from stablexla.api import __all__ as __all__
 else:
+    from stablexla.dialects.mlir_finder import use_private_libraries
+
+    use_private_libraries()  # before any module imports mlir
+
+    _MODULES = ("distributed", "gpu", "interop")
     _ERRORS = ("CollectiveError", "ExecutionError", "LoadError", "StablexlaError")
     _WITHOUT_MLIR = {
         **dict.fromkeys(_ERRORS, "stablexla.dialects.errors"),
@@ -22,10 +32,10 @@ else:
         "register_custom_call": "stablexla.custom_calls",
     }
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         from importlib import import_module
 
-        if name in ("distributed", "gpu"):
+        if name in _MODULES:
             return import_module(f"stablexla.{name}")
         if name in _WITHOUT_MLIR:
             value = globals()[name] = getattr(import_module(_WITHOUT_MLIR[name]), name)
@@ -40,4 +50,5 @@ else:
         raise AttributeError(f"module 'stablexla' has no attribute {name!r}{hint}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__getattr__("__all__")})
+        """The public names alone; modules that are imported by their names are found all the same."""
+        return sorted({*_MODULES, *__getattr__("__all__"), "__version__"})

@@ -1,0 +1,45 @@
+"""What the package shows of itself: its public names, whichever of them were used already."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import stablexla as sx
+from stablexla import api
+
+MODULES = {"distributed", "gpu", "interop"}
+
+
+def test_public_names_alone() -> None:
+    assert set(dir(sx)) == {*api.__all__, *MODULES, "__version__"}
+    assert dir(sx) == sorted(set(dir(sx)))
+    assert all(getattr(sx, name) is not None for name in dir(sx))
+
+
+@pytest.mark.parametrize(
+    "before", ["", "sx.f32", "sx.load_executable", "import stablexla.source, stablexla.dialects.errors, stablexla.gpu"]
+)
+def test_the_names_do_not_depend_on_what_was_imported(before: str) -> None:
+    script = f"import stablexla as sx\n{before}\nprint(*dir(sx))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == dir(sx)
+
+
+@pytest.mark.parametrize("name", ["Any", "import_module", "private_libraries", "_missing"])
+def test_names_of_the_implementation_are_no_attributes(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'stablexla' has no attribute '{name}'"):
+        getattr(sx, name)
+
+
+def test_modules_that_are_not_listed_can_be_imported() -> None:
+    script = "import stablexla.source, stablexla.ops.fft as fft, stablexla.targets.options\nprint(fft.fft.__name__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "fft\n"
+
+
+def test_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", sx.__version__)
