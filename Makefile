@@ -11,13 +11,14 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := stablexla dialects lowering targets
 NATIVE := $(wildcard targets/runtime/*.cpp targets/runtime/*.h)
 
-.PHONY: help run test lint types clean FORCE
+.PHONY: help run test lint types docs clean FORCE
 
 help:
 	@echo "make run     install stablexla into $(VENV) and train the digits example"
 	@echo "make test    install it with all it takes to test, then lint, type-check and run the whole suite"
 	@echo "make lint    ruff and the import contracts alone"
 	@echo "make types   mypy alone"
+	@echo "make docs    the documentation site, in build/site"
 	@echo "make clean   remove $(VENV) and build/"
 	@echo "Variables: PYTHON=$(PYTHON) JOBS=$(JOBS) PYTEST_ARGS=..."
 
@@ -38,6 +39,10 @@ types: $(VENV)/installed.test
 	ln -s $(addprefix $(CURDIR)/,$(wildcard stablexla/*) dialects lowering targets) build/typing/stablexla/
 	cd build/typing && $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p stablexla
 
+# Every page is read anew: the reference changes with the code, which Sphinx does not follow.
+docs: $(VENV)/installed.docs
+	$(BIN)/sphinx-build -q -E -W --keep-going -c docs/site -d build/doctrees . build/site
+
 clean:
 	rm -rf $(VENV) build
 
@@ -54,6 +59,7 @@ build/modules.txt: FORCE
 
 $(VENV)/installed.run: EXTRAS := examples
 $(VENV)/installed.test: EXTRAS := examples,dev,mpi,gpu
-$(VENV)/installed.run $(VENV)/installed.test: $(VENV)/constraints.txt pyproject.toml CMakeLists.txt $(NATIVE) build/modules.txt
+$(VENV)/installed.docs: EXTRAS := jax,docs
+$(VENV)/installed.run $(VENV)/installed.test $(VENV)/installed.docs: $(VENV)/constraints.txt pyproject.toml CMakeLists.txt $(NATIVE) build/modules.txt
 	PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(PIP_INSTALL) --editable '.[$(EXTRAS)]'
 	@touch $@
