@@ -10,15 +10,13 @@ import builtins
 import html
 import os
 import re
-import subprocess
 from pathlib import Path
 from string import Template
 
 from docutils import nodes
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import TextLexer, get_lexer_for_filename
-from pygments.util import ClassNotFound
+from pygments.lexers import TextLexer, find_lexer_class_for_filename
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -87,10 +85,9 @@ def _page_of(path: Path) -> str:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    """The files of a folder itself, as git knows them."""
-    command = ["git", "ls-files", "-z", "--", f"./{folder}"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    return [Path(name) for name in found if name and Path(name).parent == folder]
+    """The files of a folder itself that hold code or text."""
+    files = [path for path in sorted((ROOT / folder).iterdir()) if path.is_file() and not path.name.startswith(".")]
+    return [path.relative_to(ROOT) for path in files if find_lexer_class_for_filename(path.name)]
 
 
 def _listing(folder: Path, files: list[Path]) -> str:
@@ -108,11 +105,8 @@ def _sentence(file: Path) -> str:
 
 
 def _highlighted(file: Path) -> str:
-    try:
-        lexer = get_lexer_for_filename(file.name)
-    except ClassNotFound:
-        lexer = TextLexer()
-    return highlight((ROOT / file).read_text(), lexer, HtmlFormatter())
+    lexer = find_lexer_class_for_filename(file.name) or TextLexer
+    return highlight((ROOT / file).read_text(), lexer(), HtmlFormatter())
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

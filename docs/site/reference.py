@@ -89,7 +89,8 @@ def _directive(name: str, thing: object) -> list[str]:
         return [f".. autoclass:: {name}", *(f"   {option}" for option in options), ""]
     if callable(thing):
         return [f".. autofunction:: {name}", ""]
-    return [f".. py:data:: {name}", "", f"   {_value(thing)}", ""]
+    home, _, last = name.rpartition(".")
+    return [f".. py:currentmodule:: {home}", "", f".. py:data:: {last}", "", f"   {_value(thing)}", ""]
 
 
 def _shown_elsewhere(cls: type) -> str:
@@ -102,5 +103,5 @@ def _shown_elsewhere(cls: type) -> str:
 
 def _value(thing: object) -> str:
     if isinstance(thing, sx.ElementType):
-        return f"An element type: {thing.bits} bits, ``{thing.mlir}`` in StableHLO, ``{thing.dtype}`` in arrays of numpy."
+        return f"{thing.bits} bits; ``{thing.mlir}`` in StableHLO, ``{thing.dtype}`` in arrays of numpy."
     return f"``{thing!r}``"
