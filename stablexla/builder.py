@@ -61,6 +61,12 @@ def _cache() -> _Cache:
 class XlaBuilder(Annotations, Aliases):
     """Collects the operations of one computation.
 
+    Args:
+        name: of the computation and of its module.
+
+    Raises:
+        ShapeError: a name that is no text.
+
     >>> b = sx.XlaBuilder("affine")
     >>> x = b.parameter(0, sx.f32[2, 3], name="x")
     >>> v = b.parameter(1, sx.f32[3], name="v")

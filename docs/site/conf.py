@@ -5,6 +5,7 @@ Built by `make docs` into build/site; why by these tools is docs/decisions/0030-
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 from pathlib import Path
@@ -38,6 +39,7 @@ python_maximum_signature_line_length = 72
 napoleon_custom_sections = [("Attributes", "params_style")]  # else each of them looks for a target of its name
 toc_object_entries_show_parents = "hide"
 add_module_names = False
+smartquotes = False  # "cpu" in prose is what is written in code
 suppress_warnings = ["misc.highlighting_failure"]
 
 html_theme = "furo"
@@ -53,6 +55,7 @@ def setup(app: Sphinx) -> None:
     app.add_config_value("stablexla_public_names", reference.real_names(), "env")
     app.connect("source-read", prepare)
     app.connect("autodoc-process-docstring", write_docstring, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", leave_out_signature)
     app.connect("build-finished", write_index)
 
 
@@ -71,6 +74,14 @@ def toctree(pages: list[str], *options: str) -> str:
 
 def write_docstring(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     lines[:] = docstrings.to_rst(lines, docstrings.parameters_of(obj))
+
+
+def leave_out_signature(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str, str | None] | None:
+    """Of classes that users are given and do not make."""
+    is_made = dataclasses.is_dataclass(obj) or any(title in (obj.__doc__ or "") for title in ("Args:", "Raises:"))
+    return ("", None) if what == "class" and signature and not is_made else None
 
 
 def write_index(app: Sphinx, exception: Exception | None) -> None:

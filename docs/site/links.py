@@ -24,8 +24,11 @@ from sphinx.environment import BuildEnvironment
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "source"
 PAGE = Template((Path(__file__).parent / "source.html").read_text())
-# `sx.name`, `stablexla.gpu.put(x)`, a builder's method `b.name`, a class's `Executable.name`
-_NAME = re.compile(r"(?P<home>sx\.|stablexla\.|b\.|(?=[A-Z]\w+\.))(?P<name>\w+(?:\.\w+)*)(?:\(.*\))?")
+# `sx.name`, `stablexla.gpu.put(x)`, `Executable.name`, and methods of what is called so on all pages
+_NAME = re.compile(
+    r"(?:(?P<home>sx|stablexla|b|executable|computation)\.|(?=[A-Z]\w+\.))(?P<name>\w+(\.\w+)*)(\(.*\))?"
+)
+_CLASSES = {"b": ".XlaBuilder", "executable": ".Executable", "computation": ".XlaComputation"}
 
 
 def setup(app: Sphinx) -> None:
@@ -123,7 +126,7 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
             _let_break(literal)
         if name is None or isinstance(literal.parent, nodes.reference | addnodes.pending_xref | nodes.title):
             continue
-        home = "stablexla.XlaBuilder" if name["home"] == "b." else "stablexla"
+        home = f"stablexla{_CLASSES.get(name['home'], '')}"
         link = addnodes.pending_xref("", refdomain="py", reftype="obj", reftarget=f"{home}.{name['name']}")
         link["refdoc"], link["refexplicit"], link["refwarn"] = app.env.current_document.docname, True, False
         literal.replace_self(link)
