@@ -6,6 +6,7 @@ Built by `make docs` into build/site; why by these tools is docs/decisions/0030-
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -39,7 +40,7 @@ python_maximum_signature_line_length = 72
 napoleon_custom_sections = [("Attributes", "params_style")]  # else each of them looks for a target of its name
 toc_object_entries_show_parents = "hide"
 add_module_names = False
-smartquotes = False  # "cpu" in prose is what is written in code
+smartquotes_action = "D"  # dashes; "cpu" in prose is what is written in code
 suppress_warnings = ["misc.highlighting_failure"]
 
 html_theme = "furo"
@@ -49,6 +50,10 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_permalinks_icon = "#"
+
+
+# What doctest needs behind an example, before the end of its block.
+_LAST_LINES = re.compile(r"^(```python\n.*?\n)\n+```$", re.MULTILINE | re.DOTALL)
 
 
 def setup(app: Sphinx) -> None:
@@ -61,7 +66,7 @@ def setup(app: Sphinx) -> None:
 
 def prepare(app: Sphinx, docname: str, content: list[str]) -> None:
     """Puts the navigation behind the pages that have it, and what they show into the pages of the reference."""
-    content[0] = reference.expanded(content[0])
+    content[0] = _LAST_LINES.sub(r"\1```", reference.expanded(content[0]))
     if docname == root_doc:
         content[0] += "".join(toctree(pages, f":caption: {caption}") for caption, pages in NAVIGATION.items())
     elif docname in BELOW:
@@ -69,11 +74,14 @@ def prepare(app: Sphinx, docname: str, content: list[str]) -> None:
 
 
 def toctree(pages: list[str], *options: str) -> str:
-    return "\n".join(["", "```{toctree}", ":hidden:", ":glob:", *options, "", *pages, "```", ""])
+    hidden = [] if any("*" in page for page in pages) else [":hidden:"]  # no page lists what a pattern stands for
+    return "\n".join(["", "```{toctree}", *hidden, ":glob:", *options, "", *pages, "```", ""])
 
 
 def write_docstring(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     lines[:] = docstrings.to_rst(lines, docstrings.parameters_of(obj))
+    if what in ("attribute", "property"):  # else napoleon takes what stands before a colon for a type
+        lines[:1] = lines[0].replace(": ", ":\n", 1).split("\n")
 
 
 def leave_out_signature(

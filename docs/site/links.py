@@ -24,7 +24,7 @@ from sphinx.environment import BuildEnvironment
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "source"
 PAGE = Template((Path(__file__).parent / "source.html").read_text())
-# `sx.name`, `stablexla.gpu.put(x)`, `Executable.name`, and methods of what is called so on all pages
+# `sx.name`, `stablexla.gpu.put(x)`, `Executable`, `Executable.name`, and methods of what is called so on all pages
 _NAME = re.compile(
     r"(?:(?P<home>sx|stablexla|b|executable|computation)\.|(?=[A-Z]\w+\.))(?P<name>\w+(\.\w+)*)(\(.*\))?"
 )
