@@ -74,8 +74,8 @@ def prepare(app: Sphinx, docname: str, content: list[str]) -> None:
 
 
 def toctree(pages: list[str], *options: str) -> str:
-    hidden = [] if any("*" in page for page in pages) else [":hidden:"]  # no page lists what a pattern stands for
-    return "\n".join(["", "```{toctree}", *hidden, ":glob:", *options, "", *pages, "```", ""])
+    shown = ":titlesonly:" if any("*" in page for page in pages) else ":hidden:"  # no page lists what a pattern matches
+    return "\n".join(["", "```{toctree}", shown, ":glob:", *options, "", *pages, "```", ""])
 
 
 def write_docstring(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

@@ -25,9 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "source"
 PAGE = Template((Path(__file__).parent / "source.html").read_text())
 # `sx.name`, `stablexla.gpu.put(x)`, `Executable`, `Executable.name`, and methods of what is called so on all pages
-_NAME = re.compile(
-    r"(?:(?P<home>sx|stablexla|b|executable|computation)\.|(?=[A-Z]\w+\.))(?P<name>\w+(\.\w+)*)(\(.*\))?"
-)
+_NAME = re.compile(r"(?:(?P<home>sx|stablexla|b|executable|computation)\.|(?=[A-Z]))(?P<name>\w+(?:\.\w+)*)(?:\(.*\))?")
 _CLASSES = {"b": ".XlaBuilder", "executable": ".Executable", "computation": ".XlaComputation"}
 
 
