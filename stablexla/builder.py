@@ -61,6 +61,12 @@ def _cache() -> _Cache:
 class XlaBuilder(Annotations, Aliases):
     """Collects the operations of one computation.
 
+    Args:
+        name: of the computation and of its module.
+
+    Raises:
+        ShapeError: a name that is no text.
+
     >>> b = sx.XlaBuilder("affine")
     >>> x = b.parameter(0, sx.f32[2, 3], name="x")
     >>> v = b.parameter(1, sx.f32[3], name="v")
@@ -123,6 +129,8 @@ class XlaBuilder(Annotations, Aliases):
         Raises:
             ShapeError: a number that is negative or taken, a shape that is none.
 
+        Source: `Parameter` of XLA's builder.
+
         >>> b = sx.XlaBuilder("example")
         >>> b.parameter(0, sx.f32[2, 3], "x")
         XlaOp(parameter, f32[2,3])
@@ -152,6 +160,8 @@ class XlaBuilder(Annotations, Aliases):
 
         Raises:
             ShapeError: a value that is out of the element type's range or of another kind.
+
+        Source: `ConstantLiteral` of XLA's builder; StableHLO `constant`.
 
         >>> b = sx.XlaBuilder("example")
         >>> b.constant([[1, 2], [3, 4]])
@@ -203,6 +213,8 @@ class XlaBuilder(Annotations, Aliases):
     def create_token(self) -> XlaOp:
         """A token, from which a chain of operations with effects can start.
 
+        Source: `CreateToken` of XLA's builder; `stablehlo.create_token`.
+
         >>> sx.XlaBuilder("example").create_token()
         XlaOp(stablehlo.create_token, token)
         """
@@ -220,6 +232,8 @@ class XlaBuilder(Annotations, Aliases):
     def replica_id(self) -> XlaOp:
         """The number of the replica that runs the program.
 
+        Source: `ReplicaId` of XLA's operation semantics; StableHLO `replica_id`.
+
         >>> sx.XlaBuilder("example").replica_id()
         XlaOp(stablehlo.replica_id, u32[])
         """
@@ -228,6 +242,8 @@ class XlaBuilder(Annotations, Aliases):
     @operation("stablehlo.partition_id", family="collectives")
     def partition_id(self) -> XlaOp:
         """The number of the partition that runs the program.
+
+        Source: StableHLO `partition_id`.
 
         >>> sx.XlaBuilder("example").partition_id()
         XlaOp(stablehlo.partition_id, u32[])

@@ -1,12 +1,18 @@
-"""The documentation holds: the README's programs print what it says, links lead somewhere, and the list of operations
-is complete and what the script makes."""
+"""The documentation holds: programs on its pages print what stands below them, links lead somewhere, and the list of
+operations is complete and what the script makes. Examples with `>>>` are in test_doctests.py."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import itertools
 import linecache
+import os
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +35,9 @@ PAGES = sorted(
 PROGRAM = re.compile(r"```python\n(?P<code>.*?)```\n\n```text\n(?P<output>.*?)```", re.DOTALL)
 # Code that is quoted from a file, whose path stands in its first line.
 QUOTED = re.compile(r"```python\n# (?P<path>\S+\.py)\n(?P<code>.*?)```", re.DOTALL)
+# Code, and whether its output stands in the block after it.
+BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?P<printed>\n```text\n)?", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)|<(?:img|source)[^>]*(?:src|srcset)=\"(?P<image>[^\"]+)\"")
 
 
@@ -54,13 +63,71 @@ def test_the_readmes_programs_print_what_it_says():
         assert run_program(code, "README.md", namespace) == output
 
 
-@pytest.mark.parametrize("page", ["docs/arrays.md", "docs/compare.md", "docs/explain.md"])
+# Pages with code that neither quotes a file nor shows what it prints, and what has to stand before it.
+FRAGMENTS = {
+    "docs/ahead_of_time.md": """
+b = sx.XlaBuilder("page")
+program = b.build(b.parameter(0, sx.f32[4]) * 2)
+executable = sx.compile(program)
+""",
+    "docs/distributed.md": """
+b = sx.XlaBuilder("page")
+program = b.build(sx.all_reduce(b.parameter(0, sx.f32[2]), sx.add))
+arguments = [[np.ones(2, np.float32)]] * 4
+""",
+    "docs/gpu.md": """
+from tests.gpu.runtime import simulated
+
+driver = simulated(chip=80)
+driver.__enter__()
+b, x = sx.XlaBuilder("page"), np.ones(4, np.float32)
+program = b.build(b.parameter(0, sx.f32[4]) * 2)
+""",
+    "docs/jax.md": """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+x, w = np.ones((4, 2), np.float32), np.ones((2, 8), np.float32)
+""",
+}
+# Pages whose code is run by a test of their own, or cannot be: the library is the reader's.
+ELSEWHERE = {"docs/pipelines.md": "tests/test_pipelines_page.py", "docs/custom_calls.md": "tests/interop/test_ffi.py"}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def fragments(page: Path) -> list[str]:
+    blocks = [found["code"] for found in BLOCK.finditer(page.read_text()) if not found["printed"]]
+    return [code for code in blocks if not code.startswith(">>> ") and not QUOTED.match(f"```python\n{code}```")]
+
+
+PAGES_WITH_PROGRAMS = [name_of(page) for page in PAGES if PROGRAM.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", sorted({*PAGES_WITH_PROGRAMS} - {"README.md"} - ELSEWHERE.keys()))
 def test_a_pages_programs_print_what_it_says(page: str):
     namespace: dict[str, object] = {"__name__": "__main__"}
-    found = list(programs(ROOT / page))
-    assert found
-    for code, output in found:
+    for code, output in programs(ROOT / page):
         assert run_program(code, page, namespace) == output
+
+
+def test_all_code_on_pages_is_run():
+    found = {name_of(page) for page in PAGES if fragments(page)}
+    assert found == FRAGMENTS.keys() | ELSEWHERE.keys()
+    assert all((ROOT / test).is_file() for test in ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("page", FRAGMENTS)
+def test_code_that_prints_nothing_runs(page: str, tmp_path: Path):
+    if page == "docs/gpu.md" and shutil.which("g++") is None:
+        pytest.skip("no g++, with which the simulated driver is built")
+    code = "\n".join(["import numpy as np", "import stablexla as sx", FRAGMENTS[page], *fragments(ROOT / page)])
+    settings = {"PYTHONPATH": str(ROOT), "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, cwd=tmp_path, env=os.environ | settings, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_the_readmes_first_program_is_short():
@@ -75,15 +142,38 @@ def test_quoted_code_stands_in_its_file():
         assert quoted["code"] in (ROOT / quoted["path"]).read_text(), f"{quoted['path']} has changed: {quoted['code']}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    return anchors_of(page.read_text())
+
+
+def anchors_of(text: str) -> set[str]:
+    """What GitHub, and the site, call the headings of a page in links."""
+    found: set[str] = set()
+    for title in re.findall(r"^#+ +(.*?) *$", FENCED.sub("", text), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("`", "")
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        found.add(next(name for n in itertools.count() if (name := f"{slug}-{n}" if n else slug) not in found))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path):
     for found in LINK.finditer(page.read_text()):
-        target = unquote(found["target"] or found["image"]).partition("#")[0]
-        if target and "://" not in target:
-            assert (page.parent / target).exists(), f"{target} of {page.relative_to(ROOT)} does not exist"
+        target, _, heading = unquote(found["target"] or found["image"]).partition("#")
+        if "://" in target:
+            continue
+        place = (page.parent / target).resolve() if target else page
+        assert place.exists(), f"{target} of {name_of(page)} does not exist"
+        assert not heading or heading in anchors(place), f"{target}#{heading} of {name_of(page)}: no such heading"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_headings_are_called_as_github_does():
+    assert {"2-d", "2-d-1", "opt_level", "a-b--c"} <= anchors_of("# 2-D\n## 2-D\n### `opt_level`\n# [A](b.md) B & C\n")
+    assert anchors_of("```sh\n# no heading\n```\n") == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_page_speaks_of_one_machine(page: Path):
     """Absolute paths of whoever wrote a page help nobody else; `/path/to` and `/proc` would."""
     found = re.findall(r"(?<![\w.\])>}])/(?:home|work|opt|root|Users)/[\w./-]*", page.read_text())

@@ -195,8 +195,7 @@ def conv_general_dilated(
             `lhs` and `rhs` that do not fit; (C21 to C23) numbers of groups; (C24) precisions that are not two; (C27)
             element types that differ.
 
-    Source: `ConvGeneralDilated` of XLA's builder; `ConvWithGeneralPadding` of XLA's operation semantics; StableHLO
-    `convolution`.
+    Source: `ConvWithGeneralPadding` of XLA's operation semantics; `ConvGeneralDilated`; StableHLO `convolution`.
 
     >>> b = sx.XlaBuilder("example")
     >>> numbers = sx.ConvDimensionNumbers.of("NHWC", "HWIO", "NHWC")

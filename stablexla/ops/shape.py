@@ -310,6 +310,8 @@ def _concatenate(rule: Rules, operands: Operands, dimension: int) -> XlaOp:
 def concat_in_dim(operands: Operands, dimension: int) -> XlaOp:
     """`concatenate` under the name that XLA's builder gives it.
 
+    Source: `Concatenate` of XLA's operation semantics; StableHLO `concatenate`.
+
     >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2, 3])
     >>> sx.concat_in_dim((x, x), 1)
     XlaOp(stablehlo.concatenate, f32[2,6])

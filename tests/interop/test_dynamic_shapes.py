@@ -5,11 +5,9 @@ Results are compared with numpy, and with StableHLO's interpreter on the program
 
 from __future__ import annotations
 
-import doctest
 import re
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -484,12 +482,6 @@ def test_bounded_and_unknown_dimensions_together() -> None:
 }"""
     with pytest.raises(sx.StablexlaError):
         sx.compile(text)
-
-
-def test_the_examples_of_the_page() -> None:
-    page = str(Path(__file__).parents[2] / "docs/shapes.md")
-    result = doctest.testfile(page, module_relative=False, globs={"sx": sx, "np": np})
-    assert (result.attempted > 5, result.failed) == (True, 0)
 
 
 def test_seeds_reach_all_programs() -> None:

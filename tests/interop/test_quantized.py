@@ -7,7 +7,6 @@ specification says; the tests name these, and numpy decides.
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -431,11 +430,9 @@ def test_bounded_extents() -> None:
     assert_same(sx.compile(text)(x), X.integers(-X.numbers(x)))
 
 
-def test_the_examples_and_the_table_of_the_page() -> None:
+def test_the_table_of_the_page() -> None:
     """To make the table anew takes a minute; here only its operations are compared."""
     page = ROOT / "docs/quantized.md"
-    result = doctest.testfile(str(page), module_relative=False, globs={"sx": sx, "np": np})
-    assert (result.attempted > 2, result.failed) == (True, 0)
     made = load_file(ROOT / "docs/make_quantized.py")
     rows = page.read_text().split(made.BEGIN)[1].split(made.END)[0].splitlines()[2:]
     assert [line.split(" | ")[0].strip("| ") for line in rows] == sorted(case.operation for case in made.cases())

@@ -85,14 +85,6 @@ class TestExecutables:
         assert main([str(program), "--compare", "xla"]) == 0
         assert "operations are judged in the program for these sizes" in capsys.readouterr().out
 
-    def test_the_documentation_s_programs(self):
-        import doctest
-        from pathlib import Path
-
-        page = Path(__file__).parents[2] / "docs/dynamic_sizes.md"
-        names = {"sx": sx, "np": np}
-        assert doctest.testfile(str(page), module_relative=False, globs=names).failed == 0
-
     def test_composites_become_their_decompositions(self):
         def double(x: sx.XlaOp) -> sx.XlaOp:
             return x + x
