@@ -92,5 +92,6 @@ BELOW: dict[str, list[str]] = {
         "/tests/gpu/simulator/README",
         "/benchmarks/README",
         "/third_party/README",
+        "/releasing/README",
     ],
 }
