@@ -7,6 +7,7 @@ in double precision (tests/interop/proof/judge.py).
 from __future__ import annotations
 
 import runpy
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -44,10 +45,12 @@ def test_a_function(path: str) -> None:
 
 
 def test_the_page_has_all_functions() -> None:
-    """`python docs/make_interop.py` writes docs/interop.md; a new JAX has other functions."""
+    """`python docs/make_interop.py` writes docs/interop.md with the newest JAX; an older one lacks some functions."""
     made = runpy.run_path(str(ROOT / "docs/make_interop.py"))
     lines = (ROOT / "docs/interop.tsv").read_text()
-    assert made["lacking"](made["read_tsv"](lines)) == []
+    is_newest = f"jaxlib {metadata.version('jaxlib')}," in (ROOT / "docs/interop.md").read_text()
+    lacking = made["lacking"](made["read_tsv"](lines))
+    assert [line for line in lacking if is_newest or not line.endswith("not there any more")] == []
     assert made["text_of"](lines) == (ROOT / "docs/interop.md").read_text()
 
 

@@ -101,12 +101,12 @@ def _bind(equation: Any, operands: list[Any], parameters: dict[str, Any]) -> lis
 
 def _scan(equation: Any, operands: list[Any]) -> list[Any]:
     q = equation.params
-    constants, carried = q["num_consts"], q["num_carry"]
-    fixed, start, each = (
-        operands[:constants],
-        operands[constants : constants + carried],
-        operands[constants + carried :],
-    )
+    if "ft_in" in q:  # from JAX 0.11 on
+        fixed, start, each = ([*part] for part in q["ft_in"].update(operands).unpack())
+    else:
+        constants, last_carried = q["num_consts"], q["num_consts"] + q["num_carry"]
+        fixed, start, each = operands[:constants], operands[constants:last_carried], operands[last_carried:]
+    carried = len(start)
 
     def step(carry: Any, x: Any) -> Any:
         found = _evaluate(q["jaxpr"], [*fixed, *carry, *x])
