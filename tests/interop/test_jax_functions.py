@@ -51,7 +51,7 @@ def test_the_page_has_all_functions() -> None:
     is_newest = f"jaxlib {metadata.version('jaxlib')}," in (ROOT / "docs/interop.md").read_text()
     lacking = made["lacking"](made["read_tsv"](lines))
     assert [line for line in lacking if is_newest or not line.endswith("not there any more")] == []
-    assert made["text_of"](lines) == (ROOT / "docs/interop.md").read_text()
+    assert not is_newest or made["text_of"](lines) == (ROOT / "docs/interop.md").read_text()
 
 
 class TestJudge:
