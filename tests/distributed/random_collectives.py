@@ -273,7 +273,8 @@ def rooted(w: Writer) -> None:
     w.line(f"{number} = stablehlo.constant dense<{root}> : tensor<1xi32>")
     config = f"has_dynamic_root, replica_groups = {_groups_text(rows)}{_channel(w, channel)}"
     what, region = ("reduce", _region(w, x.element, name)) if reduces else ("broadcast", "")
-    text = f'"stablehlo.collective_{what}"({x.name}, {number}) {region} {{{config}}} : ({x.type}, tensor<1xi32>) -> {x.type}'
+    kind = f"({x.type}, tensor<1xi32>) -> {x.type}"
+    text = f'"stablehlo.collective_{what}"({x.name}, {number}) {region} {{{config}}} : {kind}'
 
     def function(given: list[np.ndarray]) -> list[np.ndarray]:
         if reduces:
