@@ -165,6 +165,22 @@ def test_every_element_type_from_its_root(name: str) -> None:
         assert made.tobytes() == np.ascontiguousarray(wanted).tobytes()
 
 
+@REDUCES
+@pytest.mark.parametrize("groups", [((1, 0, 2),), ((2, 3), (1, 0))], ids=str)
+def test_a_computation_that_holds_arrays(groups: Groups) -> None:
+    """Its elements are looped over before the roots keep them."""
+    x = numbered(FOUR, (3,), np.int64)
+    inside = sx.XlaBuilder("largest")
+    both = sx.concatenate([sx.reshape(inside.parameter(i, sx.s64[()]), (1,)) for i in range(2)], 0)
+    largest = inside.build(sx.reduce(both, inside.constant(np.int64(0)), sx.max, (0,)))
+    expected = [model.collective_reduce(FOUR, x, np.maximum, groups, root=r) for r in (0, 1)]
+
+    def program(b: sx.XlaBuilder, x: sx.XlaOp) -> list[sx.XlaOp]:
+        return [sx.collective_reduce(x, largest, groups, root=r) for r in (None, 1)]
+
+    run(program, FOUR, x, expected=expected, against=[])
+
+
 @BROADCASTS
 def test_quantised_arrays() -> None:
     """Zeros are the integers that stand for the number 0."""
