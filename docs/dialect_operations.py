@@ -124,6 +124,7 @@ SAMPLES = {
         f"mhlo.{name}": _one(f"mhlo.{name}", V, V)
         for name in ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh")
     },
+    **{f"mhlo.{name}": _one(f"mhlo.{name}", V, V) for name in ("exp2", "log2")},
     "mhlo.add_dependency": """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
       %t = "mhlo.create_token"() : () -> !mhlo.token
       %r = "mhlo.add_dependency"(%x, %t) : (tensor<3xf32>, !mhlo.token) -> tensor<3xf32>

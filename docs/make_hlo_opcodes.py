@@ -34,6 +34,7 @@ NOTES = {
     "custom-call": "targets that XLA's passes leave: `TopK`, `SliceToDynamic`; others by `sx.register_custom_call`",
     "fusion": "its operations in its place, of any kind",
     "rng-get-and-update-state": "a state of its own in each call; XLA keeps one, from a seed that it chooses itself",
+    "shuffle": "refused when it is compiled",
     "scaled-dot": "in f32, where elements times scales are exact",
     "stochastic-convert": "to integers; to floats it has no meaning in XLA either",
 }

@@ -47,6 +47,9 @@ NEWS = {
     "1.15.0": "`async_start`, `async_done`",
     "1.16.0": "replica groups by the axes of a mesh",
     "1.17.0": "futures in `custom_call`",
+    "1.18.0": "tilings of `custom_call`'s results",
+    "1.19.0": "`collective_reduce`",
+    "1.20.0": "`collective_broadcast` of several arrays, and with roots",
 }
 PROGRAM = """func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<f32>) {
   %0 = stablehlo.tanh %x : tensor<4xf32>

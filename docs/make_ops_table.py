@@ -271,9 +271,10 @@ def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
 
 
 def stablehlo_operations() -> list[str]:
-    """The names of all operations of the StableHLO dialect, as jaxlib has it."""
+    """The names of all operations of the StableHLO dialect: of the installed one, and what is built for a later one."""
     classes = vars(_stablehlo_ops_gen).values()
     names = {c.OPERATION_NAME for c in classes if hasattr(c, "OPERATION_NAME")}
+    names |= {row.emits for row in REGISTRY.values() if row.since}
     return sorted(names - {"stablehlo.return"})
 
 

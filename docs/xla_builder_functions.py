@@ -109,7 +109,6 @@ GROUPS_ABSENT = {"internal::XlaBuilderFriend": "for XLA's own compiler and tests
 """Why none of a group's functions is here."""
 
 PARAMETERS_ABSENT = {
-    "CollectiveBroadcast": "`has_dynamic_root`: of XLA on GPUs alone",
     "ConvertSpmdFullToShardShape": "`single_dim` but -1; `unspecified_dims`",
     "ConvertSpmdShardToFullShape": "`single_dim` but -1; `unspecified_dims`",
     "CustomCall": "`literal`, `schedule`: StableHLO has no place for them",

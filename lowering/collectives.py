@@ -30,13 +30,12 @@ from stablexla.lowering.device_attributes import (
     refused,
     table_of,
 )
-from stablexla.lowering.devices import DEVICE, Fold, Layout, together
+from stablexla.lowering.devices import Fold, Layout, device_kernel, together
 from stablexla.lowering.effects import zeros
 from stablexla.lowering.elementwise import BINARY
 from stablexla.lowering.generic import elementwise
-from stablexla.lowering.host import unknown
-from stablexla.lowering.kernels import kernel
 from stablexla.lowering.registry import lowers
+from stablexla.lowering.roots import complete, from_roots, kept_on_roots, split_roots
 from stablexla.lowering.storage import constant, narrow, widen
 from stablexla.lowering.types import value_type
 
@@ -45,6 +44,7 @@ RULES = {
     "stablehlo.all_reduce": GroupRules("C1", "C2", "C3"),
     "stablehlo.all_to_all": GroupRules("C5", "C6", "C7", "C8"),
     "stablehlo.collective_broadcast": GroupRules("C1", "", "C2"),
+    "stablehlo.collective_reduce": GroupRules("C1", "", "C2"),
     "stablehlo.cross-replica-sum": GroupRules("C1", "C2", "C3"),
     "stablehlo.reduce_scatter": GroupRules("C3", "C4", "C5", "C1"),
 }
@@ -57,13 +57,7 @@ def device_number(ctx: LoweringContext) -> ir.Value:
     grid, type_ = ctx.grid, ctx.result
     if (grid.replicas if what == "replica_id" else grid.partitions) == 1:
         return constant(value_type(type_.element), HERE)
-    config = {"what": what, "partitions": grid.partitions}
-
-    def make() -> ir.Value:
-        (made,) = kernel(ctx, DEVICE, [], lambda: [unknown(type_)], attributes=config, result_types=[type_])
-        return made
-
-    return ctx.once(what, make)
+    return device_kernel(ctx, what, grid.partitions, type_)
 
 
 @lowers("stablehlo.all_gather")
@@ -133,11 +127,30 @@ def all_to_all(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
 
 @lowers("stablehlo.collective_broadcast")
 def collective_broadcast(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
-    """The operands of the group's first device; zeros on a device of no group."""
+    """The operands of the group's root; zeros on a device of no group."""
     groups = _groups(ctx)
+    arrays, roots = split_roots(ctx, operands)
     if groups is None:
-        return operands
-    return _together(ctx, operands, ctx.operand_types, [Layout.of(t.shape, t, t) for t in ctx.operand_types], groups)
+        return arrays
+    types = ctx.result_types
+    if roots is not None:
+        return from_roots(ctx, arrays, types, groups, roots)
+    return _together(ctx, arrays, types, [Layout.of(t.shape, t, t) for t in types], groups)
+
+
+@lowers("stablehlo.collective_reduce")
+def collective_reduce(ctx: LoweringContext, *operands: ir.Value) -> Sequence[ir.Value]:
+    """What `all_reduce` gives, on the group's root; zeros on all other devices."""
+    groups = _groups(ctx)
+    arrays, roots = split_roots(ctx, operands)
+    made = _converted(ctx, arrays)
+    if groups is None:
+        return made
+    types, fold = ctx.result_types, _fold(ctx)
+    for i, type_ in enumerate(types):
+        layouts, every = [Layout.of(type_.shape, type_, type_)], complete(groups, ctx.grid)
+        made[i : i + 1] = together(ctx, "all_reduce", [made[i]], [type_], [type_], layouts, groups=every, fold=fold)
+    return kept_on_roots(ctx, made, types, groups, roots)
 
 
 @lowers("stablehlo.collective_permute")
@@ -194,7 +207,7 @@ def _groups(ctx: LoweringContext) -> Groups | None:
     except BrokenRule as broken:
         raise refused(ctx, broken) from None
     alone = sorted(groups) == [(d,) for d in range(ctx.grid.size)]
-    if alone and [t.shape for t in ctx.operand_types] != [t.shape for t in ctx.result_types]:
+    if alone and _changes_shapes(ctx):
         message = f"each device is alone in its group ({mode_for(ctx).value}), and the result is that of larger groups"
         raise refused(ctx, BrokenRule("", f"{message}: {ctx.result_types[0]}"))
     return None if alone else groups
@@ -206,8 +219,14 @@ def _check_one_device(ctx: LoweringContext) -> None:
     except (TypeError, ValueError):  # axes of a mesh, which has one device
         table = []
     check_alone(ctx, "replica_groups", [d for row in table for d in row if d != -1])
-    if [t.shape for t in ctx.operand_types] != [t.shape for t in ctx.result_types]:
+    if _changes_shapes(ctx):
         raise ctx.unsupported("it is written for several devices, and this program is compiled for one", SEVERAL)
+
+
+def _changes_shapes(ctx: LoweringContext) -> bool:
+    """Whether the results have other shapes than the arrays that they are made of."""
+    arrays, _ = split_roots(ctx, ctx.operand_types)
+    return [t.shape for t in arrays] != [t.shape for t in ctx.result_types]
 
 
 def _check_result(ctx: LoweringContext, rule: str, result: TensorType, dimension: int, wanted: int, count: int) -> None:
@@ -221,7 +240,7 @@ def _converted(ctx: LoweringContext, operands: Sequence[ir.Value]) -> list[ir.Va
     """The operands in the element type of the results, which is the computation's and may be wider."""
     element = ctx.result_types[0].element
     made = []
-    for value, type_ in zip(operands, ctx.operand_types, strict=True):
+    for value, type_ in zip(operands, split_roots(ctx, ctx.operand_types)[0], strict=True):
         if type_.element != element:
             wider = TensorType(element, type_.shape)
             (value,) = elementwise([value], [type_], [wider], _conversion(type_.element, element))

@@ -66,7 +66,9 @@ def is_host_transfer(attributes: Any) -> bool:
 
 def mode_for(ctx: LoweringContext) -> Mode:
     """How the operation reads its groups or pairs."""
-    flag = "use_global_device_ids" in ctx.attributes if ctx.op_name in WITH_FLAG else None
+    flag: bool | None = "use_global_device_ids" in ctx.attributes
+    if ctx.op_name not in WITH_FLAG:
+        flag = flag or None
     return mode_of(channel_of(ctx.attributes), flag)
 
 

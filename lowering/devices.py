@@ -89,6 +89,17 @@ def _strides(shape: Sequence[int], size: int) -> tuple[int, ...]:
     return tuple(size * prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
+def device_kernel(ctx: LoweringContext, what: str, partitions: int, type_: TensorType) -> ir.Value:
+    """The device's number divided by the number of partitions (`replica_id`), or the remainder (`partition_id`)."""
+
+    def make() -> ir.Value:
+        config = {"what": what, "partitions": partitions}
+        (made,) = kernel(ctx, DEVICE, [], lambda: [unknown(type_)], attributes=config, result_types=[type_])
+        return made
+
+    return ctx.once(f"{what} of {partitions}", make)
+
+
 def together(
     ctx: LoweringContext,
     operation: str,

@@ -15,7 +15,7 @@ from stablexla.lowering.context import LoweringContext
 from stablexla.lowering.shape import transposed
 from stablexla.lowering.types import TensorType
 
-OPERANDS, RESULTS = "operand_layouts", "result_layouts"
+OPERANDS, RESULTS, TILINGS = "operand_layouts", "result_layouts", "result_tilings"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,14 @@ def layouts_of(ctx: LoweringContext, side: str, types: Sequence[TensorType]) -> 
 
     Args:
         side: the name of its attribute, which lists the fastest dimension first.
+
+    Raises:
+        UnsupportedError: results in tiles, which TPUs have.
     """
+    if side == RESULTS and TILINGS in ctx.attributes and any(len(tiles) for tiles in ctx.attributes[TILINGS]):
+        raise ctx.unsupported(
+            f"{TILINGS} {ctx.attributes[TILINGS]}: arrays lie in no tiles here", "results without tiles"
+        )
     given = [tuple(int(d) for d in layout) for layout in ctx.attributes[side]] if side in ctx.attributes else []
     if len(given) != len(types):
         return [row_major(t) for t in types]

@@ -41,7 +41,6 @@ from stablexla.ops.collectives import (
     all_gather,
     all_reduce,
     all_to_all,
-    collective_broadcast,
     collective_permute,
     cross_replica_sum,
     reduce_scatter,
@@ -175,6 +174,7 @@ from stablexla.ops.padding import PaddingConfig, PaddingConfigDimension
 from stablexla.ops.ragged_dot import RaggedDotDimensionNumbers, ragged_dot
 from stablexla.ops.random import rng_bit_generator, rng_normal, rng_uniform
 from stablexla.ops.reduction import map, reduce, reduce_all
+from stablexla.ops.roots import collective_broadcast, collective_reduce
 from stablexla.ops.scaled_dot import scaled_dot
 from stablexla.ops.scan import scan
 from stablexla.ops.shape import (
@@ -518,6 +518,7 @@ __all__ = [
     "all_to_all",
     "all_to_all_tuple",
     "collective_broadcast",
+    "collective_reduce",
     "collective_permute",
     "convert_spmd_full_to_shard_shape",
     "convert_spmd_shard_to_full_shape",

@@ -15,7 +15,18 @@ STATEFUL = frozenset(
     f"stablehlo.{name}"
     for name in (
         *("all_gather", "all_reduce", "all_to_all", "collective_broadcast", "collective_permute", "cross-replica-sum"),
-        *("custom_call", "infeed", "outfeed", "partition_id", "recv", "reduce_scatter", "replica_id", "rng", "send"),
+        *(
+            "collective_reduce",
+            "custom_call",
+            "infeed",
+            "outfeed",
+            "partition_id",
+            "recv",
+            "reduce_scatter",
+            "replica_id",
+            "rng",
+            "send",
+        ),
     )
 )
 _CALLEES = ("callee", "decomposition", CALLED)

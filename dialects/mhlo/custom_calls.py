@@ -11,6 +11,7 @@ from jaxlib.mlir.dialects import chlo, stablehlo
 
 from stablexla.dialects.comparators import direction_of
 from stablexla.dialects.erasing import erase
+from stablexla.dialects.mhlo import operations
 from stablexla.dialects.mhlo.registry import Rule, array, convert, reshape, rewrites
 
 TARGETS: dict[str, Rule] = {}
@@ -54,6 +55,10 @@ def _takes_largest(op: Any) -> bool:
         module = module.parent
     name = ir.FlatSymbolRefAttr(ir.ArrayAttr(op.attributes["called_computations"])[0]).value
     return direction_of(ir.SymbolTable(module)[name]) == "GT"
+
+
+_target("hlo.exp2")(operations.exp2)
+_target("hlo.log2")(operations.log2)
 
 
 @_target("hlo.mulhi")

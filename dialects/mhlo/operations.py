@@ -72,6 +72,22 @@ def scan(op: Any) -> Sequence[Any]:
     return list(made.results)
 
 
+@rewrites("mhlo.exp2")
+def exp2(op: Any) -> Sequence[Any]:
+    """A power of 2."""
+    (x,) = op.operands
+    return [stablehlo.power(_splat(2.0, x.type), x)]
+
+
+@rewrites("mhlo.log2")
+def log2(op: Any) -> Sequence[Any]:
+    """The logarithm to the base 2; that of a narrower float than f64 is rounded once, and exact for powers of 2."""
+    (x,) = op.operands
+    logarithm = stablehlo.log(convert(x, ir.F64Type.get()))
+    quotient = stablehlo.divide(logarithm, _splat(float(np.log(2.0)), logarithm.type))
+    return [convert(quotient, x.type.element_type)]
+
+
 @rewrites("mhlo.stochastic_convert")
 def stochastic_convert(op: Any) -> Sequence[Any] | None:
     """Rounds away from zero with the probability of the fraction, to integers, as XLA's expansion of it does.

@@ -21,12 +21,12 @@ _COMPUTATIONS, _SCHEDULE, _MODULE_SHARDINGS = 3, 7, (11, 14)
 _INSTRUCTIONS = 2
 _OPCODE, _CHANNEL, _TARGET, _DOT_NUMBERS, _SHARDING, _CONFIG, _GLOBAL = 2, 26, 28, 30, 40, 43, 71
 
-UNKNOWN = ("mulhi", "scaled-dot")
+UNKNOWN = ("exp2", "log2", "mulhi", "scaled-dot", "shuffle")
 """Opcodes that the conversion does not know; they become custom calls named `hlo.<opcode>`."""
 
 _OF_REPLICAS = ("all-gather", "all-reduce", "reduce-scatter", "ragged-all-to-all")
 """Collectives whose groups name replicas also when they have a channel, unless they say that the numbers are global."""
-_OF_PARTITIONS = ("all-to-all", "collective-broadcast", "collective-permute")
+_OF_PARTITIONS = ("all-to-all", "collective-broadcast", "collective-permute", "collective-reduce")
 """Collectives that name partitions when they have a channel, and replicas otherwise."""
 _BEFORE_PARTITIONING = {b"Sharding", b"SPMDFullToShardShape", b"SPMDShardToFullShape"}
 """Custom calls that the partitioner consumes."""

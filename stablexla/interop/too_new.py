@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.stablehlo_version import NEWER, parts
 from stablexla.interop.bytecode import NEWEST, Bytecode, OperationName
 from stablexla.interop.formats import ARTIFACT
-from stablexla.interop.versions import CURRENT, MINIMUM, is_known, parts
+from stablexla.interop.versions import CURRENT, MINIMUM, is_known
 
 
 def stablehlo_version(producer: str) -> str:
@@ -102,7 +103,7 @@ def _refusal(summary: str, producer: str, rows: dict[str, str]) -> UnsupportedEr
     hint = damaged + (
         f"an artifact for StableHLO {CURRENT} or older, from whoever wrote it: "
         f'stablehlo.serialize_portable_artifact(module, "{CURRENT}") or '
-        f"stablexla-translate --to=artifact --target-version={CURRENT}; or a newer stablexla"
+        f"stablexla-translate --to=artifact --target-version={CURRENT}; or {NEWER}, which reads later ones"
     )
     return UnsupportedError(summary, operands=_rows(producer, rows), hint=hint)
 

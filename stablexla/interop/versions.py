@@ -14,11 +14,12 @@ from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.stablehlo_version import INSTALLED, parts
 from stablexla.targets.driver import copy_of
 from stablexla.targets.messages import messages_of
 
 MINIMUM: str = stablehlo.get_minimum_version()
-CURRENT: str = stablehlo.get_current_version()
+CURRENT: str = INSTALLED
 NAMES = ("minimum", "current", "week-4", "week-12")
 """Names that stand for versions; the weeks are ages: what a consumer of that age can read."""
 
@@ -26,15 +27,6 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _ILLEGAL = re.compile(r"error: failed to legalize operation '(vhlo\.\w+)'")
 _LAST_BEFORE_1 = 20
 """StableHLO went from 0.20 to 1.0."""
-
-
-def parts(version: str) -> tuple[int, ...]:
-    """A version as numbers, which compare.
-
-    >>> parts("0.20.0") < parts("1.3.0")
-    True
-    """
-    return tuple(int(part) for part in version.split("."))
 
 
 @cache

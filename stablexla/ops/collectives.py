@@ -74,7 +74,7 @@ def all_gather(
             rule("C1", 0 <= place < x.shape.rank, f"all_gather_dim: {place} is no dimension of {x.shape}")
             check_layout(rule, layout, x.shape)
         groups = checked_groups(rule, "C2", "C4", replica_groups)
-        _check_global(rule, "C5", channel_id, use_global_device_ids)
+        check_global(rule, "C5", channel_id, use_global_device_ids)
         count = rule.integer("shard_count", shard_count)
         rule("C6", count > 0, "shard_count must be positive")
         _check_count(rule, "C6", groups, count, channel_id, use_global_device_ids)
@@ -84,7 +84,7 @@ def all_gather(
     attributes = {
         "all_gather_dim": place,
         **group_attributes(xs[0], groups, channel_id),
-        **_global(xs[0], use_global_device_ids),
+        **global_attribute(xs[0], use_global_device_ids),
     }
     return _emit("stablehlo.all_gather", operand, xs, [_scaled(x.shape, place, count, 1) for x in xs], attributes)
 
@@ -139,13 +139,13 @@ def _all_reduce(
     shape_with_layout: Shape | None = None,
 ) -> XlaOp:
     groups = checked_groups(rule, "C1", "C3", replica_groups)
-    _check_global(rule, "C4", channel_id, use_global_device_ids)
-    body = _reducer(rule, "C5", xs, computation)
+    check_global(rule, "C4", channel_id, use_global_device_ids)
+    body = reducer(rule, "C5", xs, computation)
     shapes = [x.shape.with_element_type(body.result_shape.element_type) for x in xs]
-    made = shapes[0] if _is_one(operand) else Shape.tuple(shapes)
+    made = shapes[0] if is_one(operand) else Shape.tuple(shapes)
     if shape_with_layout is not None:
         rule("", rule.shape("shape_with_layout", shape_with_layout) == made, f"shape_with_layout must be {made}")
-    attributes = {**group_attributes(xs[0], groups, channel_id), **_global(xs[0], use_global_device_ids)}
+    attributes = {**group_attributes(xs[0], groups, channel_id), **global_attribute(xs[0], use_global_device_ids)}
     return _emit("stablehlo.all_reduce", operand, xs, shapes, attributes, [body])
 
 
@@ -230,36 +230,6 @@ def all_to_all(
     return x.builder.emit("stablehlo.all_to_all", [x], shape, attributes)
 
 
-@operation("stablehlo.collective_broadcast")
-def collective_broadcast(operand: Operands, replica_groups: Groups, channel_id: int | None = None) -> XlaOp:
-    """The operand of the first device of each group, on all devices of the group; zeros on those of no group.
-
-    Args:
-        operand: an array, or several as a tuple or a sequence; each is an operation of its own.
-        replica_groups: the groups, of replicas.
-        channel_id: with one above 0 the groups are of partitions.
-
-    Returns:
-        As many arrays as there are operands.
-
-    Raises:
-        ShapeError: (C1) a device twice; (C2) a negative number.
-
-    Source: XLA's builder; StableHLO `collective_broadcast`.
-
-    >>> x = sx.XlaBuilder("example").parameter(0, sx.f32[2])
-    >>> sx.collective_broadcast(x, ((2, 1),))
-    XlaOp(stablehlo.collective_broadcast, f32[2])
-    """
-    with checking("collective_broadcast", operand=operand, replica_groups=replica_groups) as rule:
-        xs = arrays_of(rule, "operand", operand)
-        check_channel(rule, channel_id)
-        groups = checked_groups(rule, "C1", "C2", replica_groups, all_devices=False)
-    attributes = group_attributes(xs[0], groups, channel_id)
-    made = [x.builder.emit("stablehlo.collective_broadcast", [x], x.shape, attributes) for x in xs]
-    return made[0] if _is_one(operand) else as_tuple(made)
-
-
 @operation("stablehlo.collective_permute")
 def collective_permute(operand: XlaOp, source_target_pairs: Pairs, channel_id: int | None = None) -> XlaOp:
     """The operand of the device that is the source in a pair with this one, zeros where there is no such pair.
@@ -340,13 +310,13 @@ def reduce_scatter(
             check_layout(rule, layout, x.shape)
             rule("C1", size % count == 0, f"dimension {place} of size {size} can't be split into {count} equal blocks")
         groups = checked_groups(rule, "C3", "C5", replica_groups)
-        _check_global(rule, "C6", channel_id, use_global_device_ids)
+        check_global(rule, "C6", channel_id, use_global_device_ids)
         _check_count(rule, "C1", groups, count, channel_id, use_global_device_ids)
-        bodies = [_reducer(rule, "C7", [x], computation) for x in xs]
+        bodies = [reducer(rule, "C7", [x], computation) for x in xs]
     attributes = {
         "scatter_dimension": place,
         **group_attributes(xs[0], groups, channel_id),
-        **_global(xs[0], use_global_device_ids),
+        **global_attribute(xs[0], use_global_device_ids),
     }
     made = []
     for x, body in zip(xs, bodies):
@@ -355,13 +325,14 @@ def reduce_scatter(
             made.append(x.builder.emit("stablehlo.reduce_scatter", [x], shape, attributes, [body]))
         else:
             made.append(_empty(x.builder, shape))
-    return made[0] if _is_one(operand) else as_tuple(made)
+    return made[0] if is_one(operand) else as_tuple(made)
 
 
 # ---- what they share -------------------------------------------------------------------------------------------------
 
 
-def _is_one(operand: Operands) -> bool:
+def is_one(operand: Operands) -> bool:
+    """Whether an operand is an array by itself, and so the result."""
     return isinstance(operand, XlaOp) and operand.shape.is_array
 
 
@@ -390,7 +361,7 @@ def _has_empty(xs: Sequence[XlaOp], place: int) -> bool:
 def _one_by_one(operand: Operands, xs: Sequence[XlaOp], place: int, make: Callable[[XlaOp], XlaOp]) -> XlaOp:
     """Each array by itself; those that are empty along a dimension, which stay so, are not exchanged."""
     made = [make(x) if x.shape.dimensions[place] else _empty(x.builder, x.shape) for x in xs]
-    return made[0] if _is_one(operand) else as_tuple(made)
+    return made[0] if is_one(operand) else as_tuple(made)
 
 
 def _empty(builder: XlaBuilder, shape: Shape) -> XlaOp:
@@ -405,7 +376,7 @@ def _emit(
     attributes: dict[str, Any],
     regions: Sequence[XlaComputation] = (),
 ) -> XlaOp:
-    result = shapes[0] if _is_one(operand) else Shape.tuple(shapes)
+    result = shapes[0] if is_one(operand) else Shape.tuple(shapes)
     return xs[0].builder.emit(name, xs, result, attributes, regions)
 
 
@@ -415,7 +386,7 @@ def _scaled(shape: Shape, dimension: int, factor: int, divisor: int) -> Shape:
     return shape.with_dimensions(sizes)
 
 
-def _reducer(rule: Rules, number: str, xs: Sequence[XlaOp], given: Computation) -> XlaComputation:
+def reducer(rule: Rules, number: str, xs: Sequence[XlaOp], given: Computation) -> XlaComputation:
     """A computation of two scalars of the operands' one type; it may be of a wider one of the same kind."""
     types = {x.shape.element_type for x in xs}
     rule(number, len(types) == 1, "the operands must have one element type, which is the computation's")
@@ -456,7 +427,8 @@ def check_channel(rule: Rules, channel_id: int | None) -> None:
         channel_number(rule, "channel_id", channel_id)
 
 
-def _check_global(rule: Rules, number: str, channel_id: int | None, use_global_device_ids: bool) -> None:
+def check_global(rule: Rules, number: str, channel_id: int | None, use_global_device_ids: bool) -> None:
+    """Numbers of all devices in the groups, which take a channel."""
     check_channel(rule, channel_id)
     rule.truth("use_global_device_ids", use_global_device_ids)
     holds = not use_global_device_ids or (channel_id is not None and channel_id > 0)
@@ -493,5 +465,6 @@ def _channel(x: XlaOp, channel_id: int | None) -> dict[str, Any]:
     return {"channel_handle": stablehlo.ChannelHandle.get(channel_id, DEVICE_TO_DEVICE, x.builder.context)}
 
 
-def _global(x: XlaOp, use_global_device_ids: bool) -> dict[str, Any]:
+def global_attribute(x: XlaOp, use_global_device_ids: bool) -> dict[str, Any]:
+    """That the groups number all devices, where they do."""
     return {"use_global_device_ids": ir.UnitAttr.get(x.builder.context)} if use_global_device_ids else {}

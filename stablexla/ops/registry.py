@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from stablexla.dialects.element_types import ELEMENT_TYPES, ElementType, Kind
+from stablexla.dialects.stablehlo_version import has_stablehlo, require_stablehlo
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,6 +43,7 @@ class Operation:
         emits: the StableHLO (or CHLO) operation that it comes to, or "" when it is only arranging.
         kinds: the kinds of element types that it takes.
         only: names of element types, when not all of those kinds are taken.
+        since: the version of StableHLO that it came with, when a supported jaxlib has an older one.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Operation:
     emits: str
     kinds: frozenset[Kind]
     only: tuple[str, ...] = ()
+    since: str = ""
 
     def allows(self, element_type: ElementType) -> bool:
         """Whether operands of this element type are taken."""
@@ -75,16 +79,36 @@ REGISTRY: dict[str, Operation] = {}
 
 
 def operation(
-    emits: str = "", kinds: frozenset[Kind] = ANY, *, only: tuple[str, ...] = (), family: str = ""
+    emits: str = "",
+    kinds: frozenset[Kind] = ANY,
+    *,
+    only: tuple[str, ...] = (),
+    family: str = "",
+    since: str = "",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Enters a function of a family's file, or a method of the builder, into the table."""
+    """Enters a function of a family's file, or a method of the builder, into the table.
+
+    With `since` the function raises UnsupportedError where the installed StableHLO is older.
+    """
 
     def enter(function: Callable[P, R]) -> Callable[P, R]:
         name = function.__qualname__.removeprefix("XlaBuilder.")
         where = family or function.__module__.rpartition(".")[2]
         if name in REGISTRY:
             raise ValueError(f"the operation {name} is registered twice")
-        REGISTRY[name] = Operation(name, where, emits, kinds, only)
-        return function
+        REGISTRY[name] = Operation(name, where, emits, kinds, only, since)
+        return function if not since or has_stablehlo(since) else _refusal(function, since)
 
     return enter
+
+
+def _refusal(function: Callable[P, R], since: str) -> Callable[P, R]:
+    """A function of an operation that the installed StableHLO lacks; its help has no example, since none runs."""
+
+    @wraps(function)
+    def refuse(*args: P.args, **kwargs: P.kwargs) -> R:
+        require_stablehlo(since, function.__name__)
+        raise AssertionError("the installed StableHLO has it")
+
+    refuse.__doc__ = (function.__doc__ or "").partition("\n    >>>")[0]
+    return refuse

@@ -14,6 +14,7 @@ from stablexla.dialects.device_groups import BrokenRule, Grid, GroupRules, Group
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.bounded_values import emit, tensor
 from stablexla.lowering.device_attributes import channel_of, table_of
+from stablexla.lowering.roots import complete
 from stablexla.targets.computations.element_loops import (
     Values,
     add,
@@ -53,6 +54,32 @@ def all_reduce(op: Any) -> Values | None:
     return made
 
 
+@expands("stablehlo.collective_reduce")
+def collective_reduce(op: Any) -> Values | None:
+    """`all_reduce` in these groups, and in one of each device that is in none; the root keeps what all have."""
+    groups, kept = _groups(op), [*op.operands][len(op.results) :]
+    if groups is None:
+        return None
+    rows = complete(groups, _grid(op))
+    width = max(map(len, rows))
+    table = np.array([[*row, *[-1] * (width - len(row))] for row in rows])
+    handle = f"#stablehlo.channel_handle<handle = {channel_of(op.attributes) or 1}, type = 1>"
+    attributes = {
+        "replica_groups": hlo_ir.DenseElementsAttr.get(table),
+        "channel_handle": hlo_ir.Attribute.parse(handle),
+        "use_global_device_ids": hlo_ir.UnitAttr.get(),
+    }
+    types, arrays = [r.type for r in op.results], [*op.operands][: len(op.results)]
+    reduced = hlo_ir.Operation.create("stablehlo.all_reduce", types, arrays, attributes, regions=1)
+    op.regions[0].blocks[0].append_to(reduced.regions[0])
+    whole = all_reduce(reduced)
+    assert whole is not None, "there is a group of several"
+    erase(reduced)
+    made = hlo_ir.Operation.create(op.name, types, [*whole, *kept], dict(op.attributes.items()), regions=1)
+    _add_first(made, types[0])
+    return list(made.results)
+
+
 @expands("stablehlo.reduce_scatter")
 def reduce_scatter(op: Any) -> Values | None:
     """All devices have the whole result; a computation that keeps one of two equal elements gives out its blocks."""
@@ -65,11 +92,16 @@ def reduce_scatter(op: Any) -> Values | None:
     made = hlo_ir.Operation.create(
         "stablehlo.reduce_scatter", results=[result.type], operands=[whole], attributes=attributes, regions=1
     )
-    scalar = tensor(result.type, [])
-    block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[op.location] * 2)
+    _add_first(made, result.type)
+    return list(made.results)
+
+
+def _add_first(made: Any, type_: Any) -> None:
+    """Gives an operation the computation that keeps the first of two elements."""
+    scalar = tensor(type_, [])
+    block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[made.location] * 2)
     with hlo_ir.InsertionPoint(block):
         hlo_ir.Operation.create("stablehlo.return", operands=[block.arguments[0]])
-    return list(made.results)
 
 
 def _gathered_and_folded(op: Any, operand: Any, result: Any, members: _Members) -> Any:
@@ -171,12 +203,26 @@ def _constant(numbers: Any) -> Any:
     return emit("stablehlo.constant", [], [value.type], {"value": value})
 
 
-def _members(op: Any) -> _Members | None:
-    """Who takes part; None where the computation is not applied, or where the lowering will say what is wrong."""
+def _grid(op: Any) -> Grid:
     module = op
     while module.parent is not None:
         module = module.parent.operation
-    grid, mode = grid_of(module), mode_of(channel_of(op.attributes), "use_global_device_ids" in op.attributes)
+    return grid_of(module)
+
+
+def _groups(op: Any) -> Groups | None:
+    """The groups of a collective_reduce; None where nothing is folded, or where the lowering refuses them."""
+    mode = mode_of(channel_of(op.attributes), "use_global_device_ids" in op.attributes or None)
+    try:
+        groups = resolve_groups(table_of(op.attributes, "replica_groups"), mode, _grid(op), NO_RULES)
+    except (BrokenRule, TypeError, ValueError):
+        return None
+    return None if all(len(group) == 1 for group in groups) else groups
+
+
+def _members(op: Any) -> _Members | None:
+    """Who takes part; None where the computation is not applied, or where the lowering will say what is wrong."""
+    grid, mode = _grid(op), mode_of(channel_of(op.attributes), "use_global_device_ids" in op.attributes)
     try:
         table: Sequence[Sequence[int]] = table_of(op.attributes, "replica_groups")
         groups = resolve_groups(table, mode, grid, NO_RULES)

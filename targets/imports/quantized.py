@@ -14,6 +14,7 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.quantized_types import QuantizedType, is_quantized, quantized_type, storage_of
+from stablexla.lowering.roots import ZEROS
 from stablexla.targets.imports.quantized_arithmetic import dequantize, quantize
 from stablexla.targets.imports.quantized_products import exact_product
 from stablexla.targets.passes import module_pass
@@ -23,8 +24,15 @@ MOVES = frozenset(
     f"stablehlo.{name}"
     for name in (
         *("all_gather", "all_reduce", "all_to_all", "bitcast_convert", "broadcast", "broadcast_in_dim", "case"),
-        *("collective_broadcast", "collective_permute", "composite", "concatenate", "constant", "custom_call"),
-        *("dynamic_broadcast_in_dim", "dynamic_gather", "dynamic_pad", "dynamic_reshape", "dynamic_slice"),
+        *("collective_broadcast", "collective_permute", "collective_reduce", "composite", "concatenate", "constant"),
+        *(
+            "custom_call",
+            "dynamic_broadcast_in_dim",
+            "dynamic_gather",
+            "dynamic_pad",
+            "dynamic_reshape",
+            "dynamic_slice",
+        ),
         *("dynamic_update_slice", "gather", "get_dimension_size", "get_tuple_element", "if", "map"),
         *("optimization_barrier", "pad", "real_dynamic_slice", "reduce", "reduce_scatter", "reduce_window", "reshape"),
         *("return", "reverse", "scatter", "select", "select_and_scatter", "slice", "sort", "transpose", "tuple"),
@@ -43,6 +51,7 @@ _CHOICES = frozenset({"stablehlo.maximum", "stablehlo.minimum"})
 _SCALES = (1e-30, 1e30)
 # Where operands and results may differ in scale and zero point, so that their numbers are computed.
 _MAY_DIFFER = frozenset({"stablehlo.concatenate", "stablehlo.pad", "stablehlo.select"})
+_ROOTED = "stablehlo.collective_reduce"
 # What gives the number 0 where nobody sends anything, which is an integer of its own.
 _MAY_FILL = frozenset({"stablehlo.collective_broadcast", "stablehlo.collective_permute"})
 
@@ -152,6 +161,9 @@ def _retype(use: _Use) -> None:
         type_ = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
         inputs, results = ([_storage(t) for t in types] for types in (type_.inputs, type_.results))
         op.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+    elif op.name == _ROOTED:
+        zeros = [quantized_type(t.element_type).zero_points[0] if is_quantized(t) else 0 for t in use.results]
+        op.attributes[ZEROS] = ir.DenseI64ArrayAttr.get(zeros)
     elif op.name == "stablehlo.constant":
         op.attributes["value"] = _stored(op.attributes["value"], op.results[0].type)
 

@@ -38,7 +38,7 @@ Rule = Callable[[Any, list[Shape], list[Shape]], Factors | None]
 RULES: dict[str, Rule] = {}
 
 _STABLEHLO = """
-    abs add and atan2 cbrt ceil clamp collective_broadcast collective_permute compare complex convert
+    abs add and atan2 cbrt ceil clamp collective_broadcast collective_permute collective_reduce compare complex convert
     cosine count_leading_zeros divide exponential exponential_minus_one floor imag is_finite log log_plus_one logistic
     map maximum minimum multiply negate not or popcnt power real reduce_precision remainder round_nearest_afz
     round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan
@@ -53,7 +53,7 @@ ELEMENTWISE = frozenset([*map("stablehlo.{}".format, _STABLEHLO.split()), *map("
 
 def factors_of(op: Any, operands: list[Shape], results: list[Shape]) -> Factors | None:
     """The factors of an operation on arrays of these shapes; None where nothing is known of it."""
-    if op.name in ELEMENTWISE:
+    if op.name in ELEMENTWISE and "has_dynamic_root" not in op.attributes:
         return _elementwise(operands, results)
     rule = RULES.get(op.name)
     return None if rule is None else rule(op, operands, results)

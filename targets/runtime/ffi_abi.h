@@ -1,5 +1,6 @@
 // XLA's typed foreign function interface as far as a caller needs it: the memory layout of what a handler is given.
-// Names and order of the fields are those of version 0.3 of xla/ffi/api/c_api.h; a test compares the two.
+// Names and order of the fields are those of version 0.5 of xla/ffi/api/c_api.h; a test compares the two. A minor version
+// only appends: a handler of an older one reads the first fields alone, and says by struct_size how many it passes.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +17,14 @@ struct Extension {
 struct Version {
   std::size_t struct_size = sizeof(Version);
   Extension* extension_start = nullptr;
-  int major_version = 0, minor_version = 3;
+  int major_version = 0, minor_version = 5;
 };
 
 struct Error;    // ours to define
 struct Context;  // ours to define
 struct Future;   // ours to define
 
-enum class Stage { instantiate = 0, prepare = 1, initialize = 2, execute = 3 };
+enum class Stage { instantiate = 0, prepare = 1, initialize = 2, execute = 3 };  // 4, record, is of GPUs
 
 struct Buffer {
   std::size_t struct_size = sizeof(Buffer);
@@ -98,11 +99,12 @@ struct ErrorCreate {
   const char* message;
   int code;
 };
-struct ErrorGetMessage {
+struct ErrorGetDetails {
   std::size_t struct_size;
   Extension* extension_start;
   Error* error;
   const char* message;
+  int code;  // not in 0.3
 };
 struct ErrorDestroy {
   std::size_t struct_size;
@@ -193,6 +195,20 @@ struct DeviceOrdinalGet {
   std::int32_t device_ordinal;
 };
 
+struct FindExtension {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  std::int64_t extension_type;
+  const void* extension;
+};
+struct OptionsGet {
+  std::size_t struct_size;
+  Extension* extension_start;
+  Context* context;
+  const Attributes* attributes;
+};
+
 // The functions that a handler may call.
 struct Api {
   std::size_t struct_size = sizeof(Api);
@@ -200,7 +216,7 @@ struct Api {
   Version version;
   const void* internal_api = nullptr;
   Error* (*error_create)(ErrorCreate*);
-  void (*error_get_message)(ErrorGetMessage*);
+  void (*error_get_details)(ErrorGetDetails*);
   void (*error_destroy)(ErrorDestroy*);
   Error* (*handler_register)(void*);
   Error* (*stream_get)(StreamGet*);
@@ -217,6 +233,8 @@ struct Api {
   Error* (*future_set_error)(FutureSetError*);
   Error* (*run_id_get)(RunIdGet*);
   Error* (*device_ordinal_get)(DeviceOrdinalGet*);
+  Error* (*find_extension)(FindExtension*);  // not in 0.3
+  Error* (*custom_options_get)(OptionsGet*);
 };
 
 }  // namespace stablexla::ffi

@@ -16,8 +16,11 @@
 namespace stablexla {
 namespace ffi {
 
+constexpr int kUnknown = 2;
+
 struct Error {
   std::string message;
+  int code = kUnknown;
 };
 
 // A handler that goes on after it has returned says here when it is done.
@@ -66,8 +69,13 @@ std::map<std::int64_t, void (*)(void*)> type_deleters;
 
 Error* failure(std::string message) { return new Error{std::move(message)}; }
 
-Error* error_create(ErrorCreate* args) { return failure(args->message); }
-void error_get_message(ErrorGetMessage* args) { args->message = args->error->message.c_str(); }
+Error* error_create(ErrorCreate* args) { return new Error{args->message, args->code}; }
+
+void error_get_details(ErrorGetDetails* args) {
+  args->message = args->error->message.c_str();
+  if (args->struct_size >= offsetof(ErrorGetDetails, code) + sizeof(int)) args->code = args->error->code;
+}
+
 void error_destroy(ErrorDestroy* args) { delete args->error; }
 
 Error* handler_register(void*) { return failure("handlers are registered by sx.register_custom_call"); }
@@ -152,11 +160,23 @@ Error* device_ordinal_get(DeviceOrdinalGet* args) {
   return nullptr;
 }
 
+// There are none.
+Error* find_extension(FindExtension* args) {
+  args->extension = nullptr;
+  return nullptr;
+}
+
+Error* custom_options_get(OptionsGet* args) {
+  static const Attributes none;
+  args->attributes = &none;
+  return nullptr;
+}
+
 const Api& api() {
   static const Api table = [] {
     Api made;
     made.error_create = error_create;
-    made.error_get_message = error_get_message;
+    made.error_get_details = error_get_details;
     made.error_destroy = error_destroy;
     made.handler_register = handler_register;
     made.stream_get = stream_get;
@@ -173,6 +193,8 @@ const Api& api() {
     made.future_set_error = future_set_error;
     made.run_id_get = run_id_get;
     made.device_ordinal_get = device_ordinal_get;
+    made.find_extension = find_extension;
+    made.custom_options_get = custom_options_get;
     return made;
   }();
   return table;

@@ -85,7 +85,7 @@ def process_groups(
 
 
 def exchange_groups(grid: Grid, groups: Groups, channel_id: int = 0) -> list[list[Process]]:
-    """Those of all_to_all, collective_broadcast and collective_permute."""
+    """Those of all_to_all, collective_broadcast, collective_permute and collective_reduce."""
     return (cross_partition if channel_id > 0 else cross_replica)(grid, groups)
 
 
@@ -207,12 +207,38 @@ def collective_permute(grid: Grid, operand: Values, pairs: Groups, channel_id: i
     return results
 
 
-def collective_broadcast(grid: Grid, operand: Values, groups: Groups, channel_id: int = 0) -> list[np.ndarray]:
-    """Section collective_broadcast: the first of a group gives; zeros for who is in none."""
+def collective_broadcast(
+    grid: Grid, operand: Values, groups: Groups, channel_id: int = 0, root: int = 0
+) -> list[np.ndarray]:
+    """Section collective_broadcast: the root of a group gives; zeros for who is in none."""
     results = [np.zeros_like(x) for x in operand]
     for group in exchange_groups(grid, groups, channel_id):
         for p in group:
-            results[grid.number(p)] = operand[grid.number(group[0])]
+            results[grid.number(p)] = operand[grid.number(group[root])]
+    return results
+
+
+def collective_reduce(
+    grid: Grid,
+    operand: Values,
+    computation: Computation,
+    groups: Groups = (),
+    channel_id: int = 0,
+    use_global: bool = False,
+    *,
+    root: int = 0,
+    dtype: np.dtype | None = None,
+) -> list[np.ndarray]:
+    """Section collective_reduce: the folded arrays on the root of each group, zeros everywhere else.
+
+    The section has no global numbers, which the operation itself has; they are those of all_reduce.
+    """
+    rows = flattened_ids(grid, groups) if use_global else exchange_groups(grid, groups, channel_id)
+    results = [np.zeros(x.shape, dtype or x.dtype) for x in operand]
+    for group in rows:
+        given = [operand[grid.number(p)].astype(results[0].dtype) for p in group]
+        with np.errstate(all="ignore"):
+            results[grid.number(group[root])] = reduce(computation, given)
     return results
 
 

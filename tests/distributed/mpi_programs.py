@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import stablexla as sx
+from stablexla.dialects.stablehlo_version import has_stablehlo
 
 Array = npt.NDArray[Any]
 Build = Callable[[sx.XlaBuilder, sx.XlaOp], list[sx.XlaOp]]
@@ -72,6 +73,16 @@ def _every(n: int) -> Build:
         ]
 
     return build
+
+
+def _roots(b: sx.XlaBuilder, x: sx.XlaOp) -> list[sx.XlaOp]:
+    """One member of each group gives, or gets; six devices."""
+    groups = [(5, 0, 1), (4, 3, 2)]
+    return [
+        *sx.collective_broadcast([x, x + 1.0], groups, root=[2, 1]),
+        sx.collective_reduce(x, _lopsided, groups),
+        sx.collective_reduce(x, _lopsided, groups, root=1),
+    ]
 
 
 def _first(a: sx.XlaOp, b: sx.XlaOp) -> sx.XlaOp:
@@ -158,6 +169,7 @@ PROGRAMS = {
         Program("large", 4, 1, sx.f32[LARGE], _large),
         Program("loop", 4, 1, sx.f32[5], _loop),
         Program("pieces", 4, 1, sx.f32[5, 3], _pieces),
+        *([Program("roots", 6, 1, sx.f32[3, 5], _roots)] if has_stablehlo("1.20") else []),
         Program("messages", 4, 1, sx.f32[7], _messages),
     )
 }

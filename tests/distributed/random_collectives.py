@@ -260,6 +260,30 @@ def collective_broadcast(w: Writer) -> None:
     )
 
 
+def rooted(w: Writer) -> None:
+    """A collective whose root is an operand: it gives, or it alone gets what is reduced."""
+    channel, among = _exchange(w)
+    rows = _rows(w, among, equal=True)
+    groups = model.exchange_groups(w.grid, rows, channel)
+    if not w.together([[w.grid.number(p) for p in group] for group in groups]) or not w.ours():
+        return
+    x, root, reduces = w.any(), w.random.randrange(len(rows[0])), w.chance(0.5)
+    name, number = w.random.choice(["add", "maximum", "minimum"]), w.name()
+    x = w.small(x) if reduces else x
+    w.line(f"{number} = stablehlo.constant dense<{root}> : tensor<1xi32>")
+    config = f"has_dynamic_root, replica_groups = {_groups_text(rows)}{_channel(w, channel)}"
+    what, region = ("reduce", _region(w, x.element, name)) if reduces else ("broadcast", "")
+    kind = f"({x.type}, tensor<1xi32>) -> {x.type}"
+    text = f'"stablehlo.collective_{what}"({x.name}, {number}) {region} {{{config}}} : {kind}'
+
+    def function(given: list[np.ndarray]) -> list[np.ndarray]:
+        if reduces:
+            return model.collective_reduce(w.grid, given, REDUCERS[name][0], rows, channel, root=root)
+        return model.collective_broadcast(w.grid, given, rows, channel, root)
+
+    w.joint(text, [x], x.shape, x.element, function)
+
+
 def _started_or_not(
     w: Writer,
     name: str,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stablexla.dialects.stablehlo_version import has_stablehlo
 from tests.distributed.random_collectives import (
     all_gather,
     all_reduce,
@@ -16,6 +17,7 @@ from tests.distributed.random_collectives import (
     message,
     ragged_all_to_all,
     reduce_scatter,
+    rooted,
 )
 from tests.distributed.random_writer import Dims, Program, Step, Value, Writer, evaluate, keep, size_of, tensor
 
@@ -221,6 +223,8 @@ STATEMENTS: dict[Callable[[Writer], None], float] = {
     ragged_all_to_all: 0.5,
     message: 0.7, branch: 1, loop: 1,
 }  # fmt: skip
+if has_stablehlo("1.20"):
+    STATEMENTS[rooted] = 0.7
 
 
 def random_program(seed: int, size: int = 14) -> Program:

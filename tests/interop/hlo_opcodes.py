@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jaxlib import _hlo
+
 _ADD = "add_ { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }\n"
 _SELECT_LARGER = "ge { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = pred[] compare(a, b), direction=GE }\n"
 _DOUBLE = "double { a = f32[4] parameter(0)  ROOT b = f32[4] add(a, a) }\n"
@@ -92,7 +94,22 @@ _NORMS = [f"{name} = f32[3] parameter({number + 1})" for number, name in enumera
 _IMAGES = "x = f32[2,3] parameter(0)"
 _THREE = "(f32[2,3], f32[3], f32[3])"
 
+_OPCODES = {name for name in dir(_hlo.HloOpcode) if name.startswith("k")}
+
+
+def _is_installed(opcode: str) -> bool:
+    return "k" + "".join(word.capitalize() for word in opcode.split("-")) in _OPCODES
+
+
+_NEW = {
+    **{name: _elementwise(name, 1, "f32") for name in ("exp2", "log2")},
+    "collective-reduce": _collective("collective-reduce", "f32[4]", _GROUPS, "to_apply=add_", before=_ADD),
+    "shuffle": _entry(_X, "r = f32[4] shuffle(x), dimensions={0}, mode=rotate, shifts={1}"),
+}
+"""Opcodes that a supported jaxlib may lack."""
+
 SAMPLES: dict[str, str] = {
+    **{name: text for name, text in _NEW.items() if _is_installed(name)},
     **dict(_all_elementwise()),
     **{name: _elementwise(name, 1, "f32") for name in ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "sinh")},
     "mulhi": _elementwise("mulhi", 2, "u32"),

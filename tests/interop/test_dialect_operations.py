@@ -30,7 +30,9 @@ def rows(dialect: str) -> dict[str, list[str]]:
 def test_each_has_a_state(dialect: str) -> None:
     """Exactly one, and a reason where it is refused; a new jaxlib's operations have none."""
     found = rows(dialect)
-    assert sorted(name for names in found.values() for name in names) == script.operations(dialect)
+    written = sorted(name for names in found.values() for name in names)
+    assert len(set(written)) == len(written)
+    assert set(script.operations(dialect)) <= set(written)  # the page is of the newest jaxlib
     assert [names for state, names in found.items() if state == "refused: "] == []
 
 
@@ -46,7 +48,7 @@ def test_list_is_that_of_the_context(dialect: str) -> None:
 
 
 def test_samples_are_of_operations_that_there_are() -> None:
-    known = {name for dialect in script.DIALECTS for name in script.operations(dialect)}
+    known = {name for dialect in script.DIALECTS for names in rows(dialect).values() for name in names}
     assert {*script.SAMPLES, *script.REASONS} <= known
 
 

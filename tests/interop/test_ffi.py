@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -221,10 +222,8 @@ PAIRS = {
         "api context stage arguments results attributes future",
     ),
     "ErrorCreate": ("XLA_FFI_Error_Create_Args", "message errc", "message code"),
-    "ErrorGetMessage": ("XLA_FFI_Error_GetMessage_Args", "error message", "error message"),
     "TypeInfo": ("XLA_FFI_TypeInfo", "deleter", "deleter"),
     "TypeRegister": ("XLA_FFI_Type_Register_Args", "name type_id type_info", "name type_id type_info"),
-    "ContextGet": ("XLA_FFI_ExecutionContext_Get_Args", "ctx type_id data", "context type_id data"),
     "StateAccess": ("XLA_FFI_State_Get_Args", "ctx stage type_id state", "context stage type_id state"),
     "MemoryAllocate": ("XLA_FFI_DeviceMemory_Allocate_Args", "size alignment data", "size alignment data"),
     "MemoryFree": ("XLA_FFI_DeviceMemory_Free_Args", "size data", "size data"),
@@ -244,11 +243,44 @@ PAIRS = {
 }
 
 
+_ERROR, _CONTEXT = ("error message", "error message"), ("ctx type_id data", "context type_id data")
+OF_MINOR: dict[int, dict[str, tuple[str, str, str]]] = {
+    3: {
+        "ErrorGetDetails": ("XLA_FFI_Error_GetMessage_Args", *_ERROR),
+        "ContextGet": ("XLA_FFI_ExecutionContext_Get_Args", *_CONTEXT),
+    },
+    5: {
+        "ErrorGetDetails": (
+            "XLA_FFI_Error_GetDetails_Args",
+            *(f"{names} {new}" for names, new in zip(_ERROR, ("errc", "code"))),
+        ),
+        "ContextGet": ("XLA_FFI_InvokeContext_Get_Args", *_CONTEXT),
+        "FindExtension": (
+            "XLA_FFI_InvokeContext_FindExtension_Args",
+            "ctx extension_type extension",
+            "context extension_type extension",
+        ),
+        "OptionsGet": ("XLA_FFI_CustomOptions_Get_Args", "ctx attrs", "context attributes"),
+        "Api": (
+            "XLA_FFI_Api",
+            "XLA_FFI_Error_GetDetails XLA_FFI_InvokeContext_FindExtension XLA_FFI_CustomOptions_Get",
+            "error_get_details find_extension custom_options_get",
+        ),
+    },
+}
+"""What minor versions of the interface differ in."""
+APPENDED = ("ErrorGetDetails", "Api")
+"""What is shorter in minor version 3."""
+
+
 def test_the_layout_of_the_interface(tmp_path: Path) -> None:
-    """The declarations in targets/runtime/ffi_abi.h are those of jaxlib's header."""
+    """The declarations in targets/runtime/ffi_abi.h are those of jaxlib's header, or go on where an older one ends."""
+    header = (INCLUDE / "xla/ffi/api/c_api.h").read_text()
+    minor = int(re.findall(r"XLA_FFI_API_MINOR (\d+)", header)[0])
     checks = []
-    for ours, (theirs, names, own_names) in PAIRS.items():
-        checks.append(f"static_assert(sizeof(stablexla::ffi::{ours}) == sizeof({theirs}));")
+    for ours, (theirs, names, own_names) in [*PAIRS.items(), *OF_MINOR[minor].items()]:
+        compared = ">" if ours in APPENDED and minor == min(OF_MINOR) else "=="
+        checks.append(f"static_assert(sizeof(stablexla::ffi::{ours}) {compared} sizeof({theirs}));")
         for name, own in zip(names.split(), own_names.split(), strict=True):
             checks.append(f"static_assert(offsetof(stablexla::ffi::{ours}, {own}) == offsetof({theirs}, {name}));")
     source = tmp_path / "layout.cpp"

@@ -28,7 +28,7 @@ from stablexla.interop.written import write
 from tests import oracles
 from tests.fuzz.damage import FAMILIES_IN_TURN
 from tests.fuzz.generate import draw
-from tests.loading import load_file
+from tests.versions import check_page
 
 # No operation in it is younger than StableHLO 0.9; tanh and the reduction have changed since.
 TEXT = """module @affine attributes {mhlo.num_partitions = 1 : i32} {
@@ -422,5 +422,4 @@ class TestTables:
 
 
 def test_page_is_as_the_script_writes_it() -> None:
-    script = load_file(Path(__file__).parents[2] / "docs/make_interop_formats.py")
-    assert script.PAGE.read_text() == script.page(), "run python docs/make_interop_formats.py"
+    check_page("make_interop_formats")

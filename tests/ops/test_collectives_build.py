@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.stablehlo_version import has_stablehlo
 from tests.ops.building import build, refused
+from tests.versions import needs_stablehlo
 
 X = sx.f32[4, 16]
 TWICE, TOO_FAR, NEGATIVE = ((0, 0),), ((0, 2),), ((0, -1),)
@@ -290,13 +292,69 @@ class TestCollectiveBroadcast:
     def test_of_several(self):
         made = build(lambda x: sx.collective_broadcast((x, x > 0), ((1, 0),)), X)
         assert str(made.result_shape) == "(f32[4,16], pred[4,16])"
-        assert str(made).count("collective_broadcast") == 2
+        assert str(made).count("collective_broadcast") == (1 if has_stablehlo("1.20") else 2)
+
+    @needs_stablehlo("1.20")
+    def test_roots(self):
+        made = build(lambda x: sx.collective_broadcast((x, x > 0), ((1, 0),), root=(1, 0)), X)
+        assert str(made.result_shape) == "(f32[4,16], pred[4,16])"
+        assert "has_dynamic_root" in str(made)
+
+    def test_roots_before_they_came(self):
+        if not has_stablehlo("1.20"):
+            with pytest.raises(sx.UnsupportedError, match=r"root takes StableHLO 1\.20 .* has 1\.17[^$]*jaxlib 0\.12"):
+                build(lambda x: sx.collective_broadcast(x, ((1, 0),), root=1), X)
+
+    @needs_stablehlo("1.20")
+    @pytest.mark.parametrize("root", [(0, 1), ()])
+    def test_collective_broadcast_c4(self, root):
+        refused("C4", lambda x: sx.collective_broadcast(x, ((1, 0),), root=root), X)
+        refused("C4", lambda x: sx.collective_broadcast(x, ((1, 0),), root=x), X)
+        refused("C4", lambda x, r: sx.collective_broadcast(x, ((1, 0),), root=r), X, sx.s32[2])
+
+    @needs_stablehlo("1.20")
+    @pytest.mark.parametrize("root", [-1, 1])
+    def test_collective_broadcast_c6(self, root):
+        refused("C6", lambda x: sx.collective_broadcast(x, ((1, 0), (2,)), root=root), X)
 
     def test_collective_broadcast_c1(self):
         refused("C1", lambda x: sx.collective_broadcast(x, TWICE), X)
 
     def test_collective_broadcast_c2(self):
         refused("C2", lambda x: sx.collective_broadcast(x, NEGATIVE), X)
+
+
+@needs_stablehlo("1.19")
+class TestCollectiveReduce:
+    def test_of_several(self):
+        made = build(lambda x: sx.collective_reduce((x, x * 2), sx.add, ((1, 0),), root=1), X)
+        assert str(made.result_shape) == "(f32[4,16], f32[4,16])"
+        assert str(made).count('"stablehlo.collective_reduce"') == 1
+
+    def test_collective_reduce_c1(self):
+        refused("C1", lambda x: sx.collective_reduce(x, sx.add, TWICE), X)
+
+    @pytest.mark.parametrize("groups", [NEGATIVE, TOO_FAR])
+    def test_collective_reduce_c2(self, groups):
+        refused("C2", lambda x: sx.collective_reduce(x, sx.add, groups), X)
+
+    @pytest.mark.parametrize("root", [(0, 1), (), 2, -1])
+    def test_collective_reduce_c3(self, root):
+        refused("C3", lambda x: sx.collective_reduce(x, sx.add, ((1, 0),), root=root), X)
+        refused("C3", lambda x, r: sx.collective_reduce(x, sx.add, ((1, 0),), root=r), X, sx.s64[1])
+
+    def test_collective_reduce_c4(self):
+        refused("C4", lambda x: sx.collective_reduce(x, wide), X)
+        refused("C4", lambda x: sx.collective_reduce((x, x > 0), sx.add), X)
+
+    def test_global_numbers_take_a_channel(self):
+        refused("", lambda x: sx.collective_reduce(x, sx.add, use_global_device_ids=True), X)
+
+
+def test_collective_reduce_before_it_came():
+    if not has_stablehlo("1.19"):
+        with pytest.raises(sx.UnsupportedError, match=r"collective_reduce: .* StableHLO 1\.19 [^$]*jaxlib 0\.12"):
+            build(lambda x: sx.collective_reduce(x, sx.add), X)
 
 
 class TestMultiCollectivePermute:

@@ -16,6 +16,7 @@ import stablexla as sx
 from tests.comparison import assert_same
 from tests.ops.samples import sample
 from tests.programs import general_only
+from tests.versions import needs_stablehlo
 
 TARGET = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))
 ELEMENT_TYPES = [t.name for t in sx.ELEMENT_TYPES]
@@ -488,6 +489,31 @@ def test_programs_keep_what_was_registered() -> None:
 
 
 # ---- layouts and aliases ---------------------------------------------------------------------------------------------
+
+
+@needs_stablehlo("1.18")
+def test_tiles_are_of_tpus() -> None:
+    """A C function would have to write them; a Python function sees none of it."""
+
+    @TARGET
+    def copy(out: Any, operands: Any) -> None:
+        floats(out, 16)[:] = floats(operands[0], 16)
+
+    def program(tiles: str) -> str:
+        return f"""func.func @main(%x: tensor<2x8xf32>) -> tensor<2x8xf32> {{
+          %0 = stablehlo.custom_call @f(%x) {{operand_layouts = [dense<[1, 0]> : tensor<2xindex>],
+            result_layouts = [dense<[1, 0]> : tensor<2xindex>], result_tilings = [[{tiles}]]}}
+            : (tensor<2x8xf32>) -> tensor<2x8xf32>
+          return %0 : tensor<2x8xf32>
+        }}"""
+
+    x, tiles = np.arange(16, dtype=np.float32).reshape(2, 8), "dense<[8, 128]> : tensor<2xindex>"
+    sx.register_custom_call("f", copy)
+    np.testing.assert_array_equal(sx.compile(program(""))(x), x)
+    with pytest.raises(sx.UnsupportedError, match=r"result_tilings .* in no tiles here"):
+        sx.compile(program(tiles))
+    sx.register_custom_call("f", lambda x: x * 2)
+    np.testing.assert_array_equal(sx.compile(program(tiles))(x), x * 2)
 
 
 def with_layouts(operand: str, result: str, alias: str = "", version: int = 1) -> sx.Executable:

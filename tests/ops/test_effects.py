@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.dialects.stablehlo_version import has_stablehlo
 from tests.comparison import assert_same
 from tests.ops.samples import sample
 from tests.programs import check, general_only, run
@@ -73,7 +74,9 @@ def test_tokens_go_through_loops_branches_and_calls() -> None:
     def program(b: sx.XlaBuilder, i: sx.XlaOp) -> sx.XlaOp:
         return sx.while_(lambda s: s[0] < 5, body, sx.tuple((i, b.create_token())))[0]
 
-    run(program, np.int32(0), expected=[np.int32(5)], against=["xla"])
+    # XLA:CPU of jaxlib 0.12 breaks its own rule in a pass on branches that give a token: "Expected instruction to have
+    # shape equal to (token[])" after conditional-canonicalizer.
+    run(program, np.int32(0), expected=[np.int32(5)], against=[] if has_stablehlo("1.22") else ["xla"])
 
 
 # ---- infeed and outfeed ----------------------------------------------------------------------------------------------

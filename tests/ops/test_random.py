@@ -231,7 +231,9 @@ def bits_program(algorithm: str, length: int, shape: sx.Shape) -> sx.XlaComputat
 
 def assert_as_xla(algorithm: str, length: int, shape: sx.Shape, *, general: bool = False) -> None:
     computation = bits_program(algorithm, length, shape)
-    expected = oracles.xla(str(computation), [STATE[:length]])
+    # XLA:CPU of jaxlib 0.12 cannot hand out an array of s4; its bits are those of u4.
+    asked = shape if shape.element_type.name != "s4" else sx.Shape("u4", shape.dimensions)
+    expected = oracles.xla(str(bits_program(algorithm, length, asked)), [STATE[:length]])
     for options in (None, general_only()) if general else (None,):
         state, bits = sx.compile(computation, options=options).execute([STATE[:length]])
         np.testing.assert_array_equal(state, expected[0])

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import stablexla as sx
+from stablexla.dialects.stablehlo_version import has_stablehlo
 from stablexla.ops.registry import REGISTRY
 from tests.ops.wrong_values import WRONG, Wrong
 
@@ -91,7 +92,9 @@ def _ops(value: object) -> Iterator[sx.XlaOp]:
 
 def functions() -> dict[str, tuple[object, str]]:
     """Everything that is called, by name, with its owner and its name there."""
-    found: dict[str, tuple[object, str]] = {name: (sx, name) for name in sx.__all__ if name in REGISTRY}
+    found: dict[str, tuple[object, str]] = {
+        name: (sx, name) for name in sx.__all__ if name in REGISTRY and has_stablehlo(REGISTRY[name].since or "0.9")
+    }
     return found | {f"XlaBuilder.{name}": (sx.XlaBuilder, name) for name in METHODS}
 
 

@@ -63,6 +63,12 @@ def contents_of(reference: Any) -> Any:
     return reference._refs._buf
 
 
+def replace_contents(reference: Any, array: Any) -> None:
+    """Let a `jax.Ref` hold another array of its type, committed to its device where the array before was."""
+    held = contents_of(reference)
+    held._replace_with(jax().device_put(array, held.sharding) if held._committed else array)
+
+
 def maker(aval: Any, returns: Returns) -> Maker:
     """What makes of a result's numpy array what the caller gets."""
     if aval.dtype == jax().dtypes.float0:

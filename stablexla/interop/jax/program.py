@@ -11,7 +11,7 @@ from stablexla.compiler import compile as compile_program
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
 from stablexla.executable import Executable
 from stablexla.interop.jax import donation
-from stablexla.interop.jax.arrays import Returns, contents_of, maker, to_host
+from stablexla.interop.jax.arrays import Returns, maker, replace_contents, to_host
 from stablexla.interop.jax.callbacks import bind_callbacks, release_with
 from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_exported
 from stablexla.interop.jax.meshes import Mesh, devices_of
@@ -133,7 +133,7 @@ class JaxProgram:
             if place is None:
                 made.append(make(array))
             else:
-                contents_of(given[place])._replace_with(make(array))
+                replace_contents(given[place], make(array))
         for i in self._interface.donated:
             donation.give_up(leaves[i])
         return self._interface.out_tree.unflatten(made)
