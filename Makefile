@@ -2,7 +2,7 @@
 # index. Everything is put into .venv, where stablexla is installed in place: a change of a Python file needs no new install.
 
 # The newest supported Python that the machine has, pyenv's among them.
-PYTHON ?= $(shell third_party/find_python.sh oldest)
+PYTHON ?= $(shell third_party/find_python.sh newest)
 JOBS ?= 2
 PYTEST_ARGS ?=
 

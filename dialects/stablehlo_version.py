@@ -7,9 +7,11 @@ from importlib import metadata
 from jaxlib.mlir.dialects import stablehlo
 
 from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.pins import PINS
 
 INSTALLED: str = stablehlo.get_current_version()
-NEWER = "jaxlib 0.12 or later, which takes Python 3.12 or later"
+_PYTHON = ".".join(map(str, PINS[0].python))
+NEWER = f"jaxlib {PINS[0].accepts.removesuffix('.*')} or later, which takes Python {_PYTHON} or later"
 
 
 def parts(version: str) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ from stablexla.interop.text import TEXT, parse_file, parse_text
 from stablexla.interop.tuples import flatten_tuples
 from stablexla.interop.vhlo import to_stablehlo
 from stablexla.targets.driver import copy_of
+from stablexla.targets.inlining import all_operations
 
 __all__ = ["BYTECODE", "Program", "load", "load_bytes", "parse_file", "parse_text"]
 
@@ -111,14 +112,23 @@ def _load_text(text: str, file: str, trusted: bool) -> ir.Module:
 def _parsed(parse: Callable[[], ir.Module], text: str, file: str, trusted: bool) -> ir.Module:
     """The module of a text, made one of StableHLO when it is one of VHLO or MHLO."""
     try:
-        module = to_stablehlo(parse())
-        if MARK in text:
-            inline_resources(module, file)
-        return _in_our_form(module)
+        module = parse()
+        if "mhlo." not in text or not _holds_mhlo(module):
+            module = to_stablehlo(module)
+            if MARK in text:
+                inline_resources(module, file)
+            return _in_our_form(module)
     except ParseError as error:
         if "mhlo." not in text or not _OF_A_DIALECT.search(str(error)):
             raise
     return _in_our_form(load_mhlo(text, file, trusted=trusted))
+
+
+def _holds_mhlo(module: ir.Module) -> bool:
+    """Whether there are operations of MHLO, a dialect that is known once a trusted program of HLO was read here."""
+    if not module.context.is_registered_operation("mhlo.add"):
+        return False
+    return any(op.name.startswith("mhlo.") for op in all_operations(module.operation))
 
 
 def _copy(module: ir.Module) -> ir.Module:

@@ -475,3 +475,14 @@ def test_algorithm_of_components_on_small_floats(element: Any) -> None:
     a, b = a.astype(np.float64), b.astype(np.float64)
     most = 2**-15 if element is np.float16 else 2**-22
     assert (abs(result - a @ b) <= most * (abs(a) @ abs(b))).all()
+
+
+def test_mhlo_is_read_after_hlo_of_this_process():
+    """A trusted program of HLO makes MHLO known to the context; a text of it is turned into StableHLO all the same."""
+    hlo = "HloModule m\n\nENTRY e {\n  ROOT %x = f32[2] parameter(0)\n}"
+    sx.load(hlo, trusted=True)
+    text = """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+      %0 = mhlo.negate %x : tensor<2xf32>
+      return %0 : tensor<2xf32>
+    }"""
+    assert "stablehlo.negate" in str(sx.load(text))
