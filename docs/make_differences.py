@@ -170,7 +170,7 @@ FROM_XLA = [
         OPS + "test_dynamic_size.py",
     ),
     Difference(
-        "collective_broadcast; all_reduce with any computation; all_to_all of several operands",
+        "collective_broadcast, collective_reduce; all_reduce with any computation; all_to_all of several operands",
         "taken",
         "refused",
         "StableHLO",
