@@ -1,4 +1,4 @@
-// Written by JAX 0.10.2: make_mlp_jax.py, beside this file, says of which Python function.
+// Written by JAX 0.12.0.1: make_mlp_jax.py, beside this file, says of which Python function.
 module @jit_mlp attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%arg0: tensor<64x32xf32>, %arg1: tensor<32xf32>, %arg2: tensor<32x10xf32>, %arg3: tensor<10xf32>, %arg4: tensor<8x64xf32>) -> (tensor<8x10xf32> {jax.result_info = "result"}) {
     %0 = stablehlo.dot_general %arg4, %arg0, contracting_dims = [1] x [0], precision = [DEFAULT, DEFAULT] : (tensor<8x64xf32>, tensor<64x32xf32>) -> tensor<8x32xf32>
