@@ -21,7 +21,8 @@ from benchmarks.measuring import Effort, measure
 from benchmarks.programs import PROGRAMS
 from benchmarks.programs.registry import Program
 from stablexla.dialects.element_types import BY_NAME
-from stablexla.lowering import fft, fft_body
+from stablexla.lowering.kernels.fft import body as fft_body
+from stablexla.lowering.rules import fft
 
 NAMES = ("fft-1000x1024", "fft-1000x1000", "fft-1000x1009")
 

@@ -1,6 +1,6 @@
 """What LLVM's passes cost, and what they bring: python -m benchmarks.llvm_passes [PROGRAM ...].
 
-Each program is compiled with each list of passes in place of those of `opt_level=1` (targets/cpu/llvm_c.py). A cell is
+Each program is compiled with each list of passes in place of those of `opt_level=1` (targets/llvm/llvm_c.py). A cell is
 the seconds of the stage "machine code", the least of some compilations, and the time of a call over that of the code
 by `default<O1>`.
 """
@@ -16,7 +16,7 @@ from benchmarks.engines.stablexla_engine import engine
 from benchmarks.measuring import Effort, measure
 from benchmarks.programs import PROGRAMS
 from benchmarks.programs.registry import Program
-from stablexla.targets.cpu import llvm_c
+from stablexla.targets.llvm import llvm_c
 
 LISTS = {"default<O1>": "default<O1>", "UNROLL": llvm_c.UNROLL, "CLEAN_UP": llvm_c.CLEAN_UP}
 DEFAULT = ("resnet-18", "bert-base", "mlp-step", "lstm-128", "triangular-solve-1000x4x4", "sum-axis-1", "conv-3x3-56")

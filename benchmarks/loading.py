@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 
 import stablexla as sx
-from stablexla.interop import reader
+from stablexla.interop.encodings import reader
 
 
 def milliseconds(call: Callable[[], object], repeats: int) -> float:

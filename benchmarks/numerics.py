@@ -30,7 +30,7 @@ _HEAD = """# Numerical accuracy of the elementary functions
 
 Made by `python -m benchmarks.numerics`; the bounds are held by `tests/numerics/`.
 
-The pass `stablexla-expand-math` (`lowering/math_expansion/`) replaces elementary functions on f32 and f64 by
+The pass `stablexla-expand-math` (`lowering/math/`) replaces elementary functions on f32 and f64 by
 arithmetic. Its results are at most **2 ULP** (f32) and **3 ULP** (f64) from the exact value over the whole range:
 arguments of any size for sin, cos and tan, denormal arguments and results included, special values as in the C
 standard's annex F. f16, bf16 and the 8-bit floats are computed in f32 and rounded once.

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 import stablexla as sx
-from stablexla.ahead_of_time import compile_library
+from stablexla.compiling.ahead_of_time import compile_library
 
 PAGE = Path(__file__).parents[1] / "docs" / "ahead_of_time.md"
 BEGIN, END = "<!-- times -->", "<!-- end of times -->"

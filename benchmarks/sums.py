@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path as File
 
 import stablexla as sx
-from tests.gpu.emulation import load_threads
 from tests.numerics.summation import PATHS, Path, bound
+from tests.targets.gpu.emulation import load_threads
 
 HEADING, GPU_HEADING = "## Sums", "## Sums on GPUs"
 SIZES, EMULATED, QUICK = (10, 14, 18, 20, 22, 24, 26), (10, 14, 17), (10, 16)
@@ -34,7 +34,7 @@ measured, the operands would not fit.
 """
 _GPU_TEXT = f"""{GPU_HEADING}
 
-Made by `python -m benchmarks.sums --target {{target}}`, in the same units; `tests/gpu/test_long_sums.py` holds each
+Made by `python -m benchmarks.sums --target {{target}}`, in the same units; `tests/targets/gpu/reduction/test_long_sums.py` holds each
 kind of kernel. `emulated` are the kernels' additions, in their order, on the CPU.
 """
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import jaxlib.mlir.ir as hlo_ir
 
+from stablexla.dialects.attributes.plain_values import plain
 from stablexla.dialects.element_types import BY_MLIR, ElementType
-from stablexla.dialects.plain_values import plain
 from stablexla.dialects.rules import rule_for
 from stablexla.dialects.shapes import Shape
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from stablexla.dialects.attributes import (
+from stablexla.dialects.attributes.attributes import (
     Convolution,
     DotDimensionNumbers,
     PaddingConfig,
     integers,
 )
+from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
+from stablexla.dialects.attributes.windows import Window
 from stablexla.dialects.dynamic_sizes import Extents, Size, Sizes, Use, agree, sizes_by
-from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
-from stablexla.dialects.windows import Window
 
 _UNARY = """abs cbrt ceil convert cosine count_leading_zeros exponential exponential_minus_one floor imag is_finite log
     log_plus_one logistic negate not popcnt real reduce_precision round_nearest_afz round_nearest_even rsqrt sign sine

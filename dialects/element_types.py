@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
-from stablexla.dialects.arguments import told
+from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.errors import ShapeError
 
 if TYPE_CHECKING:

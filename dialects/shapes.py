@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from operator import index
 from typing import Any
 
-from stablexla.dialects.arguments import integers, items, told
+from stablexla.dialects.attributes.arguments import integers, items, told
 from stablexla.dialects.element_types import ElementType, element_type
 from stablexla.dialects.errors import ShapeError
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import stablexla as sx
 from stablexla.dialects.composites import COMPOSITES
-from stablexla.lowering.registry import RULES
-from stablexla.targets.imports.replacements import REPLACEMENTS
+from stablexla.lowering.support.registry import RULES
 from stablexla.targets.registry import find_target
+from stablexla.targets.stablehlo.imports.replacements import REPLACEMENTS
 
 DIALECTS = {"stablehlo": "StableHLO", "chlo": "CHLO", "mhlo": "MHLO"}
 V, P, N, C = "tensor<2x3xf32>", "tensor<2x3xi1>", "tensor<2x3xi32>", "tensor<2x3xcomplex<f32>>"

@@ -1,7 +1,7 @@
 """Finds the passes that jaxlib's MLIR has: the words of its libraries that read as a pipeline.
 
 Run as `python docs/find_stablehlo_passes.py` after another jaxlib was pinned; it names what
-`targets/stablehlo_passes.py` lacks and what is gone, and exits with 1 when there is any.
+`targets/pipeline/stablehlo_passes.py` lacks and what is gone, and exits with 1 when there is any.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import jaxlib
 from jaxlib.mlir.passmanager import PassManager
 
 from stablexla.dialects.contexts import stablehlo_context
-from stablexla.targets.stablehlo_passes import SHARED, STABLEHLO_PASSES
-from stablexla.targets.standard_error import captured_stderr
+from stablexla.targets.pipeline.stablehlo_passes import SHARED, STABLEHLO_PASSES
+from stablexla.targets.pipeline.standard_error import captured_stderr
 
 _WORD = re.compile(rb"(?<![\w-])[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?![\w-])")
 _WITH_DASH = re.compile(rb"[a-z][a-z0-9]+(?:-[a-z0-9]+)+")

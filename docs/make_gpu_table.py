@@ -1,6 +1,6 @@
 """Writes the tables of docs/gpu.md: kinds of kernels and emitters, operations and their kernels, the host's part.
 
-A small program of every operation is compiled for that (`tests/gpu/operations.py`). Run as
+A small program of every operation is compiled for that (`tests/targets/gpu/operations.py`). Run as
 `python docs/make_gpu_table.py`; with `--check` it writes nothing and says whether the tables are up to date.
 """
 
@@ -18,8 +18,8 @@ sys.path.insert(0, str(ROOT))
 from stablexla.targets.cpu.emitters import EMITTERS as ON_CPU  # noqa: E402
 from stablexla.targets.cpu.emitters import ONLY  # noqa: E402
 from stablexla.targets.gpu import emit  # noqa: E402, F401  (it registers emitters)
-from stablexla.targets.gpu.emitters import EMITTERS  # noqa: E402
-from tests.gpu.operations import CHIP, OPERATIONS, kernels_of  # noqa: E402
+from stablexla.targets.gpu.threads.launch import EMITTERS  # noqa: E402
+from tests.targets.gpu.operations import CHIP, OPERATIONS, kernels_of  # noqa: E402
 
 PAGE = ROOT / "docs/gpu.md"
 BEGIN, END = "<!-- made by docs/make_gpu_table.py -->\n", "<!-- end of what it makes -->"

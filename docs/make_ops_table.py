@@ -19,12 +19,12 @@ from jaxlib.mlir.dialects import _stablehlo_ops_gen
 
 import stablexla as sx
 import stablexla.api
-import stablexla.lowering.bounded_rules
-import stablexla.lowering.families
+import stablexla.lowering.bounded.rules
+import stablexla.lowering.support.families
 from stablexla.dialects.composites import COMPOSITES
-from stablexla.lowering.bounded import EXPANSIONS
-from stablexla.lowering.registry import RULES
-from stablexla.ops.registry import REGISTRY, Operation
+from stablexla.lowering.bounded.bounded import EXPANSIONS
+from stablexla.lowering.support.registry import RULES
+from stablexla.ops.support.registry import REGISTRY, Operation
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/ops.md"
@@ -81,9 +81,9 @@ def lowering_of(emits: str) -> str:
     if emits.startswith("chlo."):
         return "to StableHLO"
     if emits.startswith("stablehlo.dynamic_"):  # static once the extents are known
-        return _link("targets/imports/shapes.py")
+        return _link("targets/stablehlo/imports/shapes/refinement.py")
     if emits in EXPANSIONS:
-        return _link("lowering/bounded_rules.py")
+        return _link("lowering/bounded/rules.py")
     return {"": "none needed", "func.call": "inlined"}.get(emits, "")
 
 

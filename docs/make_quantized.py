@@ -15,10 +15,10 @@ import numpy as np
 
 import stablexla as sx
 from stablexla.dialects.errors import ExecutionError
-from stablexla.targets.imports.quantized import MOVES
-from stablexla.targets.imports.quantized_products import EXACT
-from stablexla.targets.signature import signature_of
-from stablexla.tools.oracle import evaluate
+from stablexla.targets.signature.signature import signature_of
+from stablexla.targets.stablehlo.imports.quantized.products import EXACT
+from stablexla.targets.stablehlo.imports.quantized.quantized import MOVES
+from stablexla.tools.running.oracle import evaluate
 
 PAGE = Path(__file__).resolve().parent / "quantized.md"
 BEGIN, END = "<!-- table: docs/make_quantized.py -->\n", "<!-- end -->\n"

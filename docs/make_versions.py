@@ -38,7 +38,7 @@ allow; the changelog says so. An artifact that a newer StableHLO wrote is read b
 
 ## A new line of jaxlib
 
-1. Put a row for it into `third_party/pins.toml` and `dialects/pins.py`, and widen the range in `pyproject.toml`.
+1. Put a row for it into `third_party/pins.toml` and `dialects/builds/pins.py`, and widen the range in `pyproject.toml`.
 2. `python third_party/jaxlib_surface.py --against 0.12`, in an environment with it, prints what differs: operations
    with their operands and attributes, attributes, types, passes, and each entry point that stablexla calls.
 3. `python third_party/jaxlib_surface.py` records it, `python docs/make_versions.py` makes this page anew; then

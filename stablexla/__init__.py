@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stablexla.api import *  # noqa: F403
     from stablexla.api import __all__ as __all__
 else:
-    from stablexla.dialects.mlir_finder import use_private_libraries
+    from stablexla.dialects.builds.mlir_finder import use_private_libraries
 
     use_private_libraries()  # before any module imports mlir
 
@@ -27,9 +27,9 @@ else:
     _ERRORS = ("CollectiveError", "ExecutionError", "LoadError", "StablexlaError")
     _WITHOUT_MLIR = {
         **dict.fromkeys(_ERRORS, "stablexla.dialects.errors"),
-        "Executable": "stablexla.executable",
-        "load_executable": "stablexla.saved",
-        "register_custom_call": "stablexla.custom_calls",
+        "Executable": "stablexla.executable.executable",
+        "load_executable": "stablexla.executable.saved",
+        "register_custom_call": "stablexla.compiling.custom_calls",
     }
 
     def __getattr__(name: str) -> object:
@@ -46,7 +46,7 @@ else:
         globals().update({public: getattr(api, public) for public in ("__all__", *api.__all__) if hasattr(api, public)})
         if name in globals():  # a public name, or a module that came along
             return globals()[name]
-        hint = import_module("stablexla.names").hint_for_package(name)
+        hint = import_module("stablexla.builder.names").hint_for_package(name)
         raise AttributeError(f"module 'stablexla' has no attribute {name!r}{hint}")
 
     def __dir__() -> list[str]:

@@ -3,20 +3,60 @@
 What each is stands where it is defined; the operations are documented in docs/ops.md.
 """
 
-from stablexla.dialects.pins import check_pins
+from stablexla.dialects.builds.pins import check_pins
 
 check_pins()
 
-from stablexla.annotations import OpMetadata
-from stablexla.builder import XlaBuilder
-from stablexla.compiler import compile
-from stablexla.composite_kernels import (
+from stablexla.builder.annotations import OpMetadata
+from stablexla.builder.builder import XlaBuilder
+from stablexla.builder.computation import XlaComputation
+from stablexla.builder.op import XlaOp
+from stablexla.builder.shapes import (
+    ELEMENT_TYPES,
+    ElementType,
+    Shape,
+    bf16,
+    c64,
+    c128,
+    element_type,
+    f4e2m1fn,
+    f6e2m3fn,
+    f6e3m2fn,
+    f8e3m4,
+    f8e4m3,
+    f8e4m3b11fnuz,
+    f8e4m3fn,
+    f8e4m3fnuz,
+    f8e5m2,
+    f8e5m2fnuz,
+    f8e8m0fnu,
+    f16,
+    f32,
+    f64,
+    pred,
+    s2,
+    s4,
+    s8,
+    s16,
+    s32,
+    s64,
+    u2,
+    u4,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from stablexla.compiling.compiler import compile
+from stablexla.compiling.composite_kernels import (
     check_composite_kernel,
     register_composite_kernel,
     unregister_composite_kernel,
 )
-from stablexla.computation import XlaComputation
-from stablexla.custom_calls import register_custom_call, unregister_custom_call
+from stablexla.compiling.custom_calls import register_custom_call, unregister_custom_call
+from stablexla.compiling.user_pipelines import lowering_rule, lowering_rules, lowers, pipeline, unregister_lowering
+from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
+from stablexla.dialects.attributes.result_accuracy import ResultAccuracy
 from stablexla.dialects.errors import (
     CollectiveError,
     CompileError,
@@ -30,21 +70,22 @@ from stablexla.dialects.errors import (
     UnsupportedError,
     VerificationError,
 )
-from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
-from stablexla.dialects.result_accuracy import ResultAccuracy
-from stablexla.executable import Executable
+from stablexla.executable.executable import Executable
+from stablexla.executable.memory import MemoryStats, memory_stats
+from stablexla.executable.saved import load_executable
 from stablexla.interop.arrays import to_dlpack
 from stablexla.interop.load import load
-from stablexla.memory import MemoryStats, memory_stats
-from stablexla.op import XlaOp
-from stablexla.ops.collectives import (
-    all_gather,
-    all_reduce,
-    all_to_all,
-    collective_permute,
-    cross_replica_sum,
-    reduce_scatter,
+from stablexla.ops.composed.dynamic_reshape import (
+    dynamic_reshape,
+    mhlo_dynamic_broadcast_in_dim,
+    mhlo_dynamic_reshape,
+    remove_dynamic_dimension,
+    reshape_with_inferred_dimension,
 )
+from stablexla.ops.composed.ragged_dot import RaggedDotDimensionNumbers, ragged_dot
+from stablexla.ops.composed.scaled_dot import scaled_dot
+from stablexla.ops.composed.scan import scan
+from stablexla.ops.composed.stochastic_convert import stochastic_convert_type
 from stablexla.ops.contraction import DotDimensionNumbers, dot, dot_general
 from stablexla.ops.control import call, composite_call, conditional, optimization_barrier, while_
 from stablexla.ops.conversion import bitcast_convert_type, convert_element_type, reduce_precision
@@ -55,22 +96,21 @@ from stablexla.ops.convolution import (
     conv_with_general_dimensions,
     conv_with_general_padding,
 )
-from stablexla.ops.convolution_numbers import ConvDimensionNumbers
 from stablexla.ops.custom_call import (
     custom_call,
     custom_call_with_computation,
     custom_call_with_computation_and_layouts,
     custom_call_with_layout,
 )
-from stablexla.ops.dynamic_reshape import (
-    dynamic_reshape,
-    mhlo_dynamic_broadcast_in_dim,
-    mhlo_dynamic_reshape,
-    remove_dynamic_dimension,
-    reshape_with_inferred_dimension,
+from stablexla.ops.devices.collectives import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    collective_permute,
+    cross_replica_sum,
+    reduce_scatter,
 )
-from stablexla.ops.dynamic_size import set_dimension_size
-from stablexla.ops.effects import (
+from stablexla.ops.devices.effects import (
     after_all,
     infeed_with_token,
     outfeed,
@@ -81,6 +121,10 @@ from stablexla.ops.effects import (
     send_to_host,
     send_with_token,
 )
+from stablexla.ops.devices.exchanges import all_to_all_tuple, multi_collective_permute, ragged_all_to_all
+from stablexla.ops.devices.roots import collective_broadcast, collective_reduce
+from stablexla.ops.devices.spmd import convert_spmd_full_to_shard_shape, convert_spmd_shard_to_full_shape
+from stablexla.ops.dynamic_size import set_dimension_size
 from stablexla.ops.elementwise import (
     abs,
     acos,
@@ -164,19 +208,13 @@ from stablexla.ops.elementwise import (
     xor,
     zeta,
 )
-from stablexla.ops.exchanges import all_to_all_tuple, multi_collective_permute, ragged_all_to_all
 from stablexla.ops.fft import fft
 from stablexla.ops.indexing import gather, scatter, torch_gather, torch_index_select
 from stablexla.ops.linear_algebra import cholesky, triangular_solve
 from stablexla.ops.normalization import batch_norm_grad, batch_norm_inference, batch_norm_training
 from stablexla.ops.order import sort, top_k
-from stablexla.ops.padding import PaddingConfig, PaddingConfigDimension
-from stablexla.ops.ragged_dot import RaggedDotDimensionNumbers, ragged_dot
 from stablexla.ops.random import rng_bit_generator, rng_normal, rng_uniform
 from stablexla.ops.reduction import map, reduce, reduce_all
-from stablexla.ops.roots import collective_broadcast, collective_reduce
-from stablexla.ops.scaled_dot import scaled_dot
-from stablexla.ops.scan import scan
 from stablexla.ops.shape import (
     broadcast,
     broadcast_in_dim,
@@ -195,8 +233,8 @@ from stablexla.ops.shape import (
     slice_in_dim,
     transpose,
 )
-from stablexla.ops.spmd import convert_spmd_full_to_shard_shape, convert_spmd_shard_to_full_shape
-from stablexla.ops.stochastic_convert import stochastic_convert_type
+from stablexla.ops.support.convolution_numbers import ConvDimensionNumbers
+from stablexla.ops.support.padding import PaddingConfig, PaddingConfigDimension
 from stablexla.ops.tuples import get_tuple_element, tuple
 from stablexla.ops.window import (
     reduce_window,
@@ -204,47 +242,9 @@ from stablexla.ops.window import (
     select_and_scatter,
     select_and_scatter_with_general_padding,
 )
-from stablexla.saved import load_executable
-from stablexla.shapes import (
-    ELEMENT_TYPES,
-    ElementType,
-    Shape,
-    bf16,
-    c64,
-    c128,
-    element_type,
-    f4e2m1fn,
-    f6e2m3fn,
-    f6e3m2fn,
-    f8e3m4,
-    f8e4m3,
-    f8e4m3b11fnuz,
-    f8e4m3fn,
-    f8e4m3fnuz,
-    f8e5m2,
-    f8e5m2fnuz,
-    f8e8m0fnu,
-    f16,
-    f32,
-    f64,
-    pred,
-    s2,
-    s4,
-    s8,
-    s16,
-    s32,
-    s64,
-    u2,
-    u4,
-    u8,
-    u16,
-    u32,
-    u64,
-)
-from stablexla.targets.options import CompileOptions
-from stablexla.targets.passes import module_pass, unregister_pass
-from stablexla.targets.pipeline import Pipeline, Step
-from stablexla.user_pipelines import lowering_rule, lowering_rules, lowers, pipeline, unregister_lowering
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.passes import module_pass, unregister_pass
+from stablexla.targets.pipeline.pipelines import Pipeline, Step
 
 __all__ = [
     # builder

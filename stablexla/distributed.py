@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from stablexla.dialects.errors import ExecutionError, StablexlaError
-from stablexla.targets.knobs import is_launched, knobs
+from stablexla.targets.pipeline.knobs import is_launched, knobs
 from stablexla.targets.runtime import _runtime, mpi_symbols
 
 _HINT = 'pip install "stablexla[mpi]"'

@@ -12,9 +12,9 @@ from typing import Any
 
 from stablexla.dialects.errors import CompileError
 from stablexla.dialects.rules import in_scope, merged
-from stablexla.targets.options import CompileOptions
-from stablexla.targets.pipeline import Pipeline
-from stablexla.targets.signature import Signature
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.signature.signature import Signature
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Target:
 
 
 def _cpu() -> Target:
-    from stablexla.targets.cpu.engine import load
     from stablexla.targets.cpu.pipeline import cpu_pipeline
+    from stablexla.targets.llvm.engine import load
 
     return Target("cpu", cpu_pipeline, load)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 # What depends on jaxlib most: operations, formats and programs of each kind, the first case of each test; and texts.
-SLICE = ("tests/ops/", "tests/interop/", "tests/runtime/test_pins.py", "tests/test_examples.py")
+SLICE = ("tests/ops/", "tests/interop/", "tests/targets/runtime/test_pins.py", "tests/test_examples.py")
 TEXTS = "tests/test_filecheck.py"
 
 
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure(config: pytest.Config) -> None:
     """`pytest -m gpu` runs what is there for the CPU on a GPU."""
     if config.getoption("markexpr") == "gpu":
-        from tests.gpu import on_device
+        from tests.targets.gpu import on_device
 
         config.pluginmanager.register(on_device)
 

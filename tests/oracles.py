@@ -15,10 +15,10 @@ import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.constants import dense_attribute
+from stablexla.builder.constants import dense_attribute
 from stablexla.dialects.constants import dense_values
 from stablexla.dialects.contexts import stablehlo_context
-from stablexla.lowering.types import tensor_type
+from stablexla.lowering.support.types import tensor_type
 
 Arrays = Sequence[Any]
 

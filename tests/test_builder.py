@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.constants import as_array, dense_attribute
+from stablexla.builder.constants import as_array, dense_attribute
 from stablexla.dialects.constants import read_constant
 from stablexla.dialects.contexts import stablehlo_context
 from tests.ops.building import build, evaluate, refused, shape_of

@@ -15,15 +15,15 @@ import pytest
 from jaxlib.mlir.dialects import stablehlo
 
 import stablexla as sx
-from stablexla.compiler import BIG
+from stablexla.compiling.compiler import BIG
 from stablexla.dialects.contexts import stablehlo_context
 from stablexla.interop.load import load, parse_text
-from stablexla.targets.cpu.engine import load as load_machine_code
-from stablexla.targets.cpu.entry import take_entry
-from stablexla.targets.pipeline import Pipeline, Step
+from stablexla.targets.llvm.engine import load as load_machine_code
+from stablexla.targets.llvm.entry import take_entry
+from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from stablexla.targets.registry import find_target
 from stablexla.targets.runtime import pool_stats
-from stablexla.targets.signature import signature_of
+from stablexla.targets.signature.signature import signature_of
 from tests.threads import in_threads
 
 TEXT = """

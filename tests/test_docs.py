@@ -76,7 +76,7 @@ program = b.build(sx.all_reduce(b.parameter(0, sx.f32[2]), sx.add))
 arguments = [[np.ones(2, np.float32)]] * 4
 """,
     "docs/gpu.md": """
-from tests.gpu.runtime import simulated
+from tests.targets.gpu.runtime import simulated
 
 driver = simulated(chip=80)
 driver.__enter__()

@@ -16,7 +16,7 @@ import pytest
 import stablexla as sx
 import stablexla.gpu
 import stablexla.interop.jax
-from stablexla.ops.registry import REGISTRY
+from stablexla.ops.support.registry import REGISTRY
 from tests.loading import load_file
 from tests.test_docs import PAGES, name_of
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stablexla.targets.pass_list import all_passes, parse_listing
-from stablexla.targets.passes import PASSES
+from stablexla.targets.pipeline.pass_list import all_passes, parse_listing
+from stablexla.targets.pipeline.passes import PASSES
 from stablexla.tools import opt
-from stablexla.tools.opt_expected import expectations
+from stablexla.tools.optimizing.expected import expectations
 
 HERE = Path(__file__).parent
 SCHEDULE = HERE / "filecheck" / "inputs" / "tile.transform"
@@ -191,7 +191,7 @@ class TestPassList:
         assert [name for name, info in known.items() if not info.summary and info.origin != "upstream"] == []
 
     def test_every_pass_is_one_that_a_pipeline_may_name(self) -> None:
-        from stablexla.targets.driver import sides_of_pass
+        from stablexla.targets.pipeline.driver import sides_of_pass
 
         for name, info in all_passes().items():
             if info.origin != "python":

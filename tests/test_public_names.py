@@ -21,7 +21,8 @@ def test_public_names_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "before", ["", "sx.f32", "sx.load_executable", "import stablexla.source, stablexla.dialects.errors, stablexla.gpu"]
+    "before",
+    ["", "sx.f32", "sx.load_executable", "import stablexla.builder.source, stablexla.dialects.errors, stablexla.gpu"],
 )
 def test_the_names_do_not_depend_on_what_was_imported(before: str) -> None:
     script = f"import stablexla as sx\n{before}\nprint(*dir(sx))"
@@ -36,7 +37,7 @@ def test_names_of_the_implementation_are_no_attributes(name: str) -> None:
 
 
 def test_modules_that_are_not_listed_can_be_imported() -> None:
-    script = "import stablexla.source, stablexla.ops.fft as fft, stablexla.targets.options\nprint(fft.fft.__name__)"
+    script = "import stablexla.builder.source, stablexla.ops.fft as fft, stablexla.targets.pipeline.options\nprint(fft.fft.__name__)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "fft\n"
 

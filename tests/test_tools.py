@@ -11,10 +11,10 @@ import pytest
 
 from stablexla.dialects.element_types import ELEMENT_TYPES, element_type
 from stablexla.dialects.errors import ExecutionError
-from stablexla.lowering.types import TensorType
+from stablexla.lowering.support.types import TensorType
 from stablexla.tools import opt, run
-from stablexla.tools.inputs import make_input, random_array
-from stablexla.tools.opt_input import split_input
+from stablexla.tools.optimizing.input import split_input
+from stablexla.tools.running.inputs import make_input, random_array
 
 PROGRAM = """module @affine {
   func.func public @main(%x: tensor<2x3xf32>, %v: tensor<3xf32>) -> (tensor<2x3xf32>, tensor<2x3xi1>) {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stablexla.tools import run
-from stablexla.tools.launching import _told
+from stablexla.tools.running.launching import _told
 
 PROGRAM = """module @sum {
   func.func @main(%x: tensor<2xf32>) -> (tensor<2xf32>, tensor<ui32>) {

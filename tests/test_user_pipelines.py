@@ -18,8 +18,8 @@ import pytest
 from mlir.dialects import arith, math
 
 import stablexla as sx
-from stablexla.targets.passes import PASSES
-from stablexla.targets.pipeline import Element
+from stablexla.targets.pipeline.passes import PASSES
+from stablexla.targets.pipeline.pipelines import Element
 
 PROGRAM = """
 module @chain {

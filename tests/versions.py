@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stablexla.dialects.stablehlo_version import INSTALLED, has_stablehlo
+from stablexla.dialects.builds.stablehlo_version import INSTALLED, has_stablehlo
 from tests.loading import load_file
 
 

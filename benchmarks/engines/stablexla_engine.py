@@ -9,8 +9,8 @@ from typing import ClassVar
 import stablexla as sx
 from benchmarks.engines.base import Array
 from benchmarks.programs.registry import Program
-from stablexla.compiler import compile_watched
-from stablexla.targets.dump import KnobWatcher
+from stablexla.compiling.compiler import compile_watched
+from stablexla.targets.pipeline.dump import KnobWatcher
 
 
 class _Timed(KnobWatcher):

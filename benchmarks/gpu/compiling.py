@@ -14,7 +14,7 @@ from benchmarks.programs.registry import Program
 from benchmarks.report import in_words
 from benchmarks.tables import Cells, to_table
 from stablexla.dialects.errors import StablexlaError
-from stablexla.targets.gpu.cubin import ptxas_report
+from stablexla.targets.gpu.ptx.cubin import ptxas_report
 
 HEADINGS = ["program", "compiling", "kernels", "ways", "registers", "shared", "spilled"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import chlo, stablehlo
 
-from stablexla.dialects.comparators import direction_of
+from stablexla.dialects.attributes.comparators import direction_of
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.mhlo import operations
 from stablexla.dialects.mhlo.registry import Rule, array, convert, reshape, rewrites

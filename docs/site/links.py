@@ -146,7 +146,7 @@ def _let_break(literal: nodes.literal) -> None:
 def find_public_name(
     app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: nodes.Element
 ) -> nodes.Element | None:
-    """Resolves `stablexla.op.XlaOp`, as types are called in signatures, to `stablexla.XlaOp`."""
+    """Resolves `stablexla.builder.op.XlaOp`, as types are called in signatures, to `stablexla.XlaOp`."""
     public = app.config.stablexla_public_names.get(node.get("reftarget"))
     if node.get("refdomain") != "py" or public is None:
         return None

@@ -15,10 +15,10 @@ import jaxlib.mlir.ir as ir
 
 from stablexla.dialects.errors import UnsupportedError
 from stablexla.inspection.places import Place, place_of, within_call
-from stablexla.lowering.types import TensorType, is_token, tensor_type
-from stablexla.targets.driver import copy_of
-from stablexla.targets.inlining import decompose_composites, inline_call, inline_calls, operations_of
-from stablexla.targets.signature import main_of
+from stablexla.lowering.support.types import TensorType, is_token, tensor_type
+from stablexla.targets.pipeline.driver import copy_of
+from stablexla.targets.signature.signature import main_of
+from stablexla.targets.stablehlo.inlining import decompose_composites, inline_call, inline_calls, operations_of
 
 # Operations whose results say nothing about an implementation, or which are no computation.
 SOURCES = ("stablehlo.constant",)

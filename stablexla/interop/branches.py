@@ -15,7 +15,7 @@ import mlir.passmanager as passmanager
 
 from stablexla.dialects.contexts import diagnostics, upstream_context
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.targets.messages import messages_of
+from stablexla.targets.pipeline.messages import messages_of
 
 _BRANCHES = ("cf.br", "cf.cond_br", "cf.switch")
 

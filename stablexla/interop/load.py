@@ -14,19 +14,19 @@ from typing import TypeAlias
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.computation import XlaComputation
+from stablexla.builder.computation import XlaComputation
 from stablexla.dialects.errors import ParseError
-from stablexla.interop import bytecode
 from stablexla.interop.branches import structure_branches
-from stablexla.interop.encoded import load_encoded, load_mhlo
+from stablexla.interop.encodings import bytecode
+from stablexla.interop.encodings.encoded import load_encoded, load_mhlo
+from stablexla.interop.encodings.formats import Format, decode, recognise
+from stablexla.interop.encodings.vhlo import to_stablehlo
 from stablexla.interop.entry import with_entry
-from stablexla.interop.formats import Format, decode, recognise
 from stablexla.interop.resources import MARK, inline_resources
 from stablexla.interop.text import TEXT, parse_file, parse_text
 from stablexla.interop.tuples import flatten_tuples
-from stablexla.interop.vhlo import to_stablehlo
-from stablexla.targets.driver import copy_of
-from stablexla.targets.inlining import all_operations
+from stablexla.targets.pipeline.driver import copy_of
+from stablexla.targets.stablehlo.inlining import all_operations
 
 __all__ = ["BYTECODE", "Program", "load", "load_bytes", "parse_file", "parse_text"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 import numpy as np
 
-from stablexla.constants import dense_attribute
+from stablexla.builder.constants import dense_attribute
 from stablexla.dialects.errors import ParseError, UnsupportedError
-from stablexla.lowering.types import tensor_type
+from stablexla.lowering.support.types import tensor_type
 
 MARK = "dense_resource<"
 

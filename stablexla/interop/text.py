@@ -13,8 +13,8 @@ import mlir.ir as upstream
 from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
 from stablexla.dialects.errors import ParseError, StablexlaError, VerificationError
 from stablexla.interop.nesting import DEEPEST, too_deep
-from stablexla.targets.messages import messages_of, place_of
-from stablexla.targets.passes import Side
+from stablexla.targets.pipeline.messages import messages_of, place_of
+from stablexla.targets.pipeline.passes import Side
 
 TEXT = "<text>"
 """What a text without a file is called."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from stablexla.compiler import compile as compile_program
+from stablexla.compiling.compiler import compile as compile_program
 from stablexla.dialects.errors import ExecutionError, StablexlaError, UnsupportedError
-from stablexla.executable import Executable
+from stablexla.executable.executable import Executable
 from stablexla.interop.arrays import to_dlpack
-from stablexla.targets.options import CompileOptions
+from stablexla.targets.pipeline.options import CompileOptions
 
 
 class TorchProgram:

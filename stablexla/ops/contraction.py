@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import jaxlib.mlir.ir as ir
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.checking import Rules, checking, same_element_type
+from stablexla.builder.checking import Rules, checking, same_element_type
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
-from stablexla.ops.registry import operation
+from stablexla.ops.support.registry import operation
 
 #: "DEFAULT", "HIGH" or "HIGHEST", for both operands or one for each.
 Precision = str | Sequence[str]

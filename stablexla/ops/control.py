@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, overload
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.checking import Operands, Packed, Rules, checking
-from stablexla.computation import Computation, XlaComputation
-from stablexla.dialects.arguments import told
+from stablexla.builder.checking import Operands, Packed, Rules, checking
+from stablexla.builder.computation import Computation, XlaComputation
+from stablexla.builder.op import XlaOp
+from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.shapes import Shape
 from stablexla.interop.nesting import DEEPEST, too_deep
-from stablexla.op import XlaOp
-from stablexla.ops.registry import operation
+from stablexla.ops.support.registry import operation
 
 if TYPE_CHECKING:
-    from stablexla.builder import XlaBuilder
+    from stablexla.builder.builder import XlaBuilder
 
 
 @operation("stablehlo.while")

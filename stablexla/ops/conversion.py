@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stablexla.checking import Rules, checking
+from stablexla.builder.checking import Rules, checking
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
-from stablexla.ops.registry import FLOAT, operation
+from stablexla.ops.support.registry import FLOAT, operation
 
 
 @operation("stablehlo.convert")

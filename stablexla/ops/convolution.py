@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 import jaxlib.mlir.ir as ir
 import numpy as np
 
-from stablexla.checking import Rules, checking, same_element_type
+from stablexla.builder.checking import Rules, checking, same_element_type
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
 from stablexla.ops.contraction import Precision, precision_attribute, preferred_type
-from stablexla.ops.convolution_numbers import (
+from stablexla.ops.support.convolution_numbers import (
     ConvDimensionNumbers,
     GivenWindow,
     Window,
@@ -23,7 +23,7 @@ from stablexla.ops.convolution_numbers import (
     checked_padding,
     checked_sizes,
 )
-from stablexla.ops.registry import operation
+from stablexla.ops.support.registry import operation
 
 #: "SAME", "VALID", or (low, high) for each spatial dimension.
 Padding = str | Iterable[tuple[int, int]]

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.checking import Operands, Rules, checking
-from stablexla.computation import CALLED, XlaComputation
-from stablexla.dialects.arguments import told
+from stablexla.builder.checking import Operands, Rules, checking
+from stablexla.builder.computation import CALLED, XlaComputation
+from stablexla.builder.op import XlaOp
+from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
-from stablexla.ops.registry import operation
+from stablexla.ops.support.registry import operation
 
 if TYPE_CHECKING:
-    from stablexla.builder import XlaBuilder
+    from stablexla.builder.builder import XlaBuilder
 
 API_VERSIONS = (
     "API_VERSION_UNSPECIFIED",

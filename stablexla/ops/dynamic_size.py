@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from stablexla.checking import checking, is_number
+from stablexla.builder.checking import checking, is_number
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
-from stablexla.ops.registry import operation
+from stablexla.ops.support.registry import operation
 
 
 @operation("stablehlo.set_dimension_size")

@@ -1,6 +1,6 @@
 """Operations on each element by itself: unary, binary, comparisons, select and clamp.
 
-Two operands are broadcast together by `stablexla.broadcasting`. Conversions between types are in conversion.py.
+Two operands are broadcast together by `stablexla.builder.broadcasting`. Conversions between types are in conversion.py.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.broadcasting import broadcast
-from stablexla.checking import Operand, Rules, checking, is_number, same_element_type
+from stablexla.builder.broadcasting import broadcast
+from stablexla.builder.checking import Operand, Rules, checking, is_number, same_element_type
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.element_types import ElementType
-from stablexla.op import XlaOp
-from stablexla.ops.accuracy import Accuracy, checked_accuracy
-from stablexla.ops.registry import (
+from stablexla.ops.support.accuracy import Accuracy, checked_accuracy
+from stablexla.ops.support.registry import (
     ANY,
     COMPLEX,
     FLOAT,

@@ -6,10 +6,10 @@ from typing import Literal
 
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.checking import Rules, Sizes, checking
+from stablexla.builder.checking import Rules, Sizes, checking
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
-from stablexla.ops.registry import operation
+from stablexla.ops.support.registry import operation
 
 #: Forward, inverse, forward from real numbers, inverse to real numbers.
 FftType = Literal["FFT", "IFFT", "RFFT", "IRFFT"]

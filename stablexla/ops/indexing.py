@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stablexla.checking import Operands, Rules, Sizes, checking, same
-from stablexla.computation import Computation
-from stablexla.dialects.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
+from stablexla.builder.checking import Operands, Rules, Sizes, checking, same
+from stablexla.builder.computation import Computation
+from stablexla.builder.op import XlaOp
+from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
-from stablexla.ops.index_numbers import (
+from stablexla.ops.shape import slice
+from stablexla.ops.support.index_numbers import (
     IndexVectors,
     NamedShape,
     ascends,
@@ -18,9 +19,8 @@ from stablexla.ops.index_numbers import (
     differ,
     named_dimensions,
 )
-from stablexla.ops.reducers import reducer
-from stablexla.ops.registry import operation
-from stablexla.ops.shape import slice
+from stablexla.ops.support.reducers import reducer
+from stablexla.ops.support.registry import operation
 
 
 @operation("stablehlo.gather")

@@ -6,9 +6,9 @@ from typing import Literal
 
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.checking import Rules, checking, same_element_type
-from stablexla.op import XlaOp
-from stablexla.ops.registry import COMPLEX, FLOAT, operation
+from stablexla.builder.checking import Rules, checking, same_element_type
+from stablexla.builder.op import XlaOp
+from stablexla.ops.support.registry import COMPLEX, FLOAT, operation
 
 #: What is done to a matrix before it is used.
 Transpose = Literal["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import jaxlib.mlir.ir as ir
 
-from stablexla.checking import Rules, checking, same_element_type
+from stablexla.builder.checking import Rules, checking, same_element_type
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
-from stablexla.ops.registry import FLOAT, operation
+from stablexla.ops.support.registry import FLOAT, operation
 
 
 @operation("stablehlo.batch_norm_training", FLOAT)

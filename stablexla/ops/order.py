@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stablexla.checking import Operands, Rules, checking, same
-from stablexla.computation import Computation, XlaComputation
+from stablexla.builder.checking import Operands, Rules, checking, same
+from stablexla.builder.computation import Computation, XlaComputation
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
 from stablexla.ops.control import composite_call
 from stablexla.ops.elementwise import lt, lt_total_order
-from stablexla.ops.registry import FLOAT, INTEGER, PRED, operation
 from stablexla.ops.shape import slice_in_dim
+from stablexla.ops.support.registry import FLOAT, INTEGER, PRED, operation
 
 
 @operation("stablehlo.sort")

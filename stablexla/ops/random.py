@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from stablexla.checking import Operand, checking, same_element_type
+from stablexla.builder.checking import Operand, checking, same_element_type
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
-from stablexla.ops.registry import FLOAT, INTEGER, PRED, REGISTRY, operation
+from stablexla.ops.support.registry import FLOAT, INTEGER, PRED, REGISTRY, operation
 
 #: XLA's names of the algorithms, StableHLO's, and how many numbers their states have.
 _ALGORITHMS = {

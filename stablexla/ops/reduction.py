@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stablexla.checking import InitValues, Operand, Operands, Rules, checking, same
-from stablexla.computation import Computation, XlaComputation
+from stablexla.builder.checking import InitValues, Operand, Operands, Rules, checking, same
+from stablexla.builder.computation import Computation, XlaComputation
+from stablexla.builder.op import XlaOp
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
-from stablexla.ops.reducers import check_reduced, reducer
-from stablexla.ops.registry import operation
-from stablexla.ops.scan import scan
+from stablexla.ops.composed.scan import scan
 from stablexla.ops.shape import broadcast_in_dim, reshape
+from stablexla.ops.support.reducers import check_reduced, reducer
+from stablexla.ops.support.registry import operation
 
 
 @operation("stablehlo.reduce")

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from operator import index as as_index
 from typing import Any
 
-from stablexla.checking import Operand, Operands, Rules, Sizes, checking, same, same_element_type
-from stablexla.dialects.arguments import told
+from stablexla.builder.checking import Operand, Operands, Rules, Sizes, checking, same, same_element_type
+from stablexla.builder.op import XlaOp
+from stablexla.builder.source import user_line
+from stablexla.dialects.attributes.arguments import told
 from stablexla.dialects.errors import ShapeError
 from stablexla.dialects.shapes import Shape
-from stablexla.op import XlaOp
-from stablexla.ops.padding import Given, PaddingConfig, checked_config, padded
-from stablexla.ops.registry import operation
-from stablexla.source import user_line
+from stablexla.ops.support.padding import Given, PaddingConfig, checked_config, padded
+from stablexla.ops.support.registry import operation
 
 
 @operation("stablehlo.broadcast_in_dim")

@@ -9,14 +9,14 @@ from typing import Any, ParamSpec, TypeVar
 import jaxlib.mlir.ir as ir
 import numpy as np
 
-from stablexla.checking import InitValues, Operand, Operands, Rules, Sizes, checking
-from stablexla.computation import Computation, XlaComputation
-from stablexla.dialects.arguments import told
+from stablexla.builder.checking import InitValues, Operand, Operands, Rules, Sizes, checking
+from stablexla.builder.computation import Computation, XlaComputation
+from stablexla.builder.op import XlaOp
+from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.attributes.windows import Window, dilated, same_padding
 from stablexla.dialects.shapes import Shape
-from stablexla.dialects.windows import Window, dilated, same_padding
-from stablexla.op import XlaOp
-from stablexla.ops.reducers import check_reduced, folds_in, reducer
-from stablexla.ops.registry import operation
+from stablexla.ops.support.reducers import check_reduced, folds_in, reducer
+from stablexla.ops.support.registry import operation
 
 #: "SAME", "VALID", or (low, high) for each dimension.
 Padding = str | Sequence[tuple[int, int]]

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from stablexla.dialects.errors import LoadError
-from stablexla.targets.knobs import knobs
+from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import container
 from stablexla.tools.common import USAGE, run_tool
 
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(folder: Path | None, clear: bool) -> int:
-    from stablexla.cache import entries, limit, remove_unfinished
+    from stablexla.compiling.cache import entries, limit, remove_unfinished
 
     if folder is None:
         print("error: no folder: give --folder, or set STABLEXLA_CACHE", file=sys.stderr)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stablexla.dialects.errors import ParseError, StablexlaError
 from stablexla.interop.entry import MAIN
-from stablexla.targets.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
+from stablexla.targets.pipeline.options import OPT_LEVELS, VECTOR_BITS, CompileOptions
 from stablexla.targets.registry import TARGETS
 
 FAILED, USAGE = 1, 2

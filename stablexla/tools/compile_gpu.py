@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from stablexla.compiler import compile
+from stablexla.compiling.compiler import compile
 from stablexla.dialects.errors import CompileError
 from stablexla.interop.load import load_bytes
 from stablexla.tools.common import compile_options, read_input
@@ -31,7 +31,7 @@ def write_kernels(given: argparse.Namespace) -> int:
 
 def _cubin(ptx: str, target: str, output: Path) -> bytes:
     from stablexla.targets.gpu.chips import GpuName
-    from stablexla.targets.gpu.cubin import assemble
+    from stablexla.targets.gpu.ptx.cubin import assemble
 
     chip = GpuName.parse(target).chip
     made = assemble(ptx, chip)

@@ -16,20 +16,20 @@ from stablexla.dialects.contexts import Diagnostic, listening, stablehlo_context
 from stablexla.dialects.errors import CompileError, StablexlaError
 from stablexla.dialects.rules import LoweringRule
 from stablexla.interop.entry import MAIN, with_entry
-from stablexla.targets.driver import check_pipeline, copy_of, run_pipeline
-from stablexla.targets.dump import Header
-from stablexla.targets.imports.shapes import refining_step
-from stablexla.targets.passes import function_of
-from stablexla.targets.pipeline import Pipeline, Step
-from stablexla.targets.printing import PassTimes
+from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
+from stablexla.targets.pipeline.dump import Header
+from stablexla.targets.pipeline.passes import function_of
+from stablexla.targets.pipeline.pipelines import Pipeline, Step
+from stablexla.targets.pipeline.printing import PassTimes
 from stablexla.targets.registry import find_target, pipeline_of
+from stablexla.targets.stablehlo.imports.shapes.refinement import refining_step
 from stablexla.tools.apart import run_apart
 from stablexla.tools.common import FAILED, USAGE, compile_options, read_input, run_tool, tell
-from stablexla.tools.opt_expected import compare
-from stablexla.tools.opt_input import Part, split_input
-from stablexla.tools.opt_options import SEPARATOR, UsageError, nested, parse
-from stablexla.tools.opt_passes import show_passes
-from stablexla.tools.opt_watcher import OptWatcher, form_of
+from stablexla.tools.optimizing.expected import compare
+from stablexla.tools.optimizing.input import Part, split_input
+from stablexla.tools.optimizing.options import SEPARATOR, UsageError, nested, parse
+from stablexla.tools.optimizing.passes import show_passes
+from stablexla.tools.optimizing.watcher import OptWatcher, form_of
 
 TRANSFORM = "transform"
 """The step that `--transform-script` adds."""

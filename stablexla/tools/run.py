@@ -15,27 +15,27 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from stablexla.compiler import compile
+from stablexla.compiling.compiler import compile
 from stablexla.dialects.element_types import ElementType
 from stablexla.dialects.errors import ExecutionError
-from stablexla.executable import Executable
+from stablexla.executable.executable import Executable
 from stablexla.interop.entry import with_entry
 from stablexla.interop.load import load, load_bytes
-from stablexla.lowering.types import TensorType
-from stablexla.targets.knobs import knobs
-from stablexla.targets.options import CompileOptions
-from stablexla.targets.signature import Signature, signature_of
+from stablexla.lowering.support.types import TensorType
+from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.signature.signature import Signature, signature_of
 from stablexla.tools.apart import APART, run_apart
 from stablexla.tools.common import add_compile_options, add_entry_option, compile_options, count, read_input, run_tool
-from stablexla.tools.comparing import HELP, add_compare_options, compare, read_pipeline
-from stablexla.tools.explaining import add_explain_options, explain, profile
-from stablexla.tools.inputs import FORMS
-from stablexla.tools.launching import LAUNCHED, is_quiet, launch, run_launched
-from stablexla.tools.on_devices import EXAMPLES as DEVICE_EXAMPLES
-from stablexla.tools.on_devices import HELP as DEVICES
-from stablexla.tools.on_devices import add_device_options, device_inputs, runner
-from stablexla.tools.open_shapes import known_shapes
-from stablexla.tools.opt_options import load_python
+from stablexla.tools.optimizing.options import load_python
+from stablexla.tools.running.comparing import HELP, add_compare_options, compare, read_pipeline
+from stablexla.tools.running.explaining import add_explain_options, explain, profile
+from stablexla.tools.running.inputs import FORMS
+from stablexla.tools.running.launching import LAUNCHED, is_quiet, launch, run_launched
+from stablexla.tools.running.on_devices import EXAMPLES as DEVICE_EXAMPLES
+from stablexla.tools.running.on_devices import HELP as DEVICES
+from stablexla.tools.running.on_devices import add_device_options, device_inputs, runner
+from stablexla.tools.running.open_shapes import known_shapes
 
 Array = npt.NDArray[Any]
 EXAMPLES = f"""

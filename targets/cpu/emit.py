@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.lowering.kernels import KIND
-from stablexla.targets.cpu import (  # noqa: F401  (they register)
-    arg_search,
-    assembly,
-    attention,
-    collective,
-    contraction,
-    convolution,
-    fft,
-    foreign,
-    gather,
-    general_scan,
-    lapack_calls,
-    linear_algebra,
-    loops,
-    random,
-    reductions,
-    rows,
-    scatter,
-    sorting,
-    transpose,
-    window_loops,
-    window_scan,
-)
-from stablexla.targets.cpu.calls import IMPL, Packing
+from stablexla.lowering.support.kernels import KIND
+from stablexla.targets.codegen.calls import IMPL, Packing
+from stablexla.targets.codegen.general import emit_general
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget, host_target
+from stablexla.targets.cpu.attention import attention  # noqa: F401
+from stablexla.targets.cpu.contraction import strategy as contraction  # noqa: F401
+from stablexla.targets.cpu.convolution import convolution  # noqa: F401
+from stablexla.targets.cpu.elementwise import loops  # noqa: F401
+from stablexla.targets.cpu.elementwise import random_bits as random
 from stablexla.targets.cpu.emitters import EMITTERS, ONLY
-from stablexla.targets.cpu.general import emit_general
-from stablexla.targets.cpu.kernel import Emitted, Kernel
+from stablexla.targets.cpu.fft import fft  # noqa: F401
+from stablexla.targets.cpu.indexing import gather, scatter  # noqa: F401
+from stablexla.targets.cpu.linalg import linear_algebra  # noqa: F401
+from stablexla.targets.cpu.movement import assembly, transpose  # noqa: F401
 from stablexla.targets.cpu.packed_constants import constant_inputs
-from stablexla.targets.cpu.target import CpuTarget, host_target
-from stablexla.targets.passes import module_pass
+from stablexla.targets.cpu.reduction import arg_search, reductions, rows  # noqa: F401
+from stablexla.targets.cpu.scan import general as general_scan  # noqa: F401
+from stablexla.targets.cpu.scan import known as window_scan
+from stablexla.targets.cpu.sort import sort as sorting  # noqa: F401
+from stablexla.targets.cpu.window import loops as window_loops  # noqa: F401
+from stablexla.targets.host import collective, foreign, lapack_calls  # noqa: F401
+from stablexla.targets.pipeline.passes import module_pass
 
 
 @module_pass("stablexla-emit-kernels", "writes each kernel's loops on flat buffers beside its function on tensors")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stablexla.targets.cpu.kernel import Emitted, Kernel
-from stablexla.targets.cpu.target import CpuTarget
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
 
 Emitter = Callable[[Kernel, CpuTarget], Emitted | None]
 EMITTERS: dict[str, list[Emitter]] = {}

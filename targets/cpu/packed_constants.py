@@ -17,18 +17,18 @@ from mlir.dialects import arith, func, ub
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.tensor_types import TensorType
-from stablexla.lowering.operations import defining, is_tensor, main_of, walk
-from stablexla.targets.cpu.buffers import root
-from stablexla.targets.cpu.calls import PACKED, Packing, Phase, call_of
-from stablexla.targets.cpu.engine import load
-from stablexla.targets.cpu.entry import ROLE
-from stablexla.targets.cpu.sizes import bytes_of
-from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
-from stablexla.targets.driver import run_pipeline
-from stablexla.targets.interface import Signature
-from stablexla.targets.options import CompileOptions
-from stablexla.targets.passes import module_pass
-from stablexla.targets.pipeline import Pipeline, Step
+from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk
+from stablexla.targets.buffers.assignment import root
+from stablexla.targets.codegen.calls import PACKED, Packing, Phase, call_of
+from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.llvm.engine import load
+from stablexla.targets.llvm.entry import ROLE
+from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
+from stablexla.targets.pipeline.driver import run_pipeline
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.pipeline.pipelines import Pipeline, Step
+from stablexla.targets.signature.interface import Signature
 
 
 def constant_inputs(module: ir.Module) -> dict[str, frozenset[int]]:

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from stablexla.dialects.composites import COMPOSITES
-from stablexla.targets import (  # noqa: F401  (they register passes)
-    bounded,
-    channel_order,
-    find_scans,
-    inlining,
-    legalize_chlo,
-    lowering_passes,
-    ruled,
-    transform,
-)
-from stablexla.targets.computations import expand  # noqa: F401
-from stablexla.targets.cpu import assign, attention_find, emit, mpi_dialect, packed_constants, timing  # noqa: F401
-from stablexla.targets.cpu.options import CpuOptions
-from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
-from stablexla.targets.imports import (  # noqa: F401
-    bounds,
+from stablexla.targets.buffers import assign  # noqa: F401
+from stablexla.targets.codegen.match import attention_find  # noqa: F401
+from stablexla.targets.cpu import emit, packed_constants  # noqa: F401
+from stablexla.targets.grouping import group, hoist, outline, prepare  # noqa: F401
+from stablexla.targets.grouping import transpose_products as turn
+from stablexla.targets.host import mpi_dialect  # noqa: F401
+from stablexla.targets.llvm import timing  # noqa: F401
+from stablexla.targets.llvm.options import CpuOptions
+from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
+from stablexla.targets.pipeline import lowering_passes, transform  # noqa: F401
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
+from stablexla.targets.stablehlo import bounded, channel_order, find_scans, inlining, legalize_chlo, ruled  # noqa: F401
+from stablexla.targets.stablehlo.computations import expand  # noqa: F401
+from stablexla.targets.stablehlo.imports import (  # noqa: F401
     chlo_rest,
     chlo_scan,
     einsum,
     mesh_groups,
-    quantized,
     ragged_dot,
     ragged_exchanges,
     random_states,
     reachable,
-    shapes,
     shardings,
-    static_results,
 )
-from stablexla.targets.kernels import group, hoist, outline, prepare, turn  # noqa: F401
-from stablexla.targets.options import CompileOptions
-from stablexla.targets.partition import sharded  # noqa: F401
-from stablexla.targets.pipeline import LOWER, Pipeline, Step
+from stablexla.targets.stablehlo.imports.quantized import quantized  # noqa: F401
+from stablexla.targets.stablehlo.imports.shapes import bounds, static_results  # noqa: F401
+from stablexla.targets.stablehlo.imports.shapes import refinement as shapes
+from stablexla.targets.stablehlo.partition import sharded  # noqa: F401
 
 TENSOR = frozenset({"func", "linalg", "tensor", "scf", "arith", "math", "complex"})
 BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm", "amx"}) | {

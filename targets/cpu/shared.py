@@ -11,10 +11,10 @@ from typing import Any
 import mlir.ir as ir
 from mlir.dialects import func, memref
 
-from stablexla.targets.cpu.emission import Index, Value, emitting, index
-from stablexla.targets.cpu.kernel import Kernel
-from stablexla.targets.cpu.rolled import keep_rolled
-from stablexla.targets.cpu.target import CpuTarget
+from stablexla.targets.codegen.emission import Index, Value, emitting, index
+from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.llvm.rolled import keep_rolled
 
 # The extent that every buffer has inside a shared function: no access is out of it.
 EXTENT = 1 << 40

@@ -5,42 +5,36 @@ from __future__ import annotations
 import mlir.ir as ir
 
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.lowering.kernels import KIND
-from stablexla.targets.cpu import collective, foreign, lapack_calls, random  # noqa: F401  (they register)
+from stablexla.lowering.support.kernels import KIND
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import host_target
+from stablexla.targets.cpu.elementwise import random_bits as random  # noqa: F401
 from stablexla.targets.cpu.emit import record
 from stablexla.targets.cpu.emitters import EMITTERS as HOST_EMITTERS
 from stablexla.targets.cpu.emitters import ONLY
-from stablexla.targets.cpu.kernel import Emitted, Kernel
-from stablexla.targets.cpu.target import host_target
-from stablexla.targets.gpu import (  # noqa: F401  (they register)
-    attention_mma,
-    attention_tiles,
-    cholesky,
-    columns,
-    contraction,
-    convolution_channels,
-    convolution_mma,
-    convolution_tiles,
-    fft,
-    gather,
-    loops,
-    pool,
-    rows,
-    scan,
-    scatter,
-    select_and_scatter,
-    skinny,
-    sort,
-    tensor_cores,
-    transpose,
-    triangular_solve,
-)
-from stablexla.targets.gpu import random as random_  # noqa: F401  (it registers)
+from stablexla.targets.gpu.attention import mma as attention_mma  # noqa: F401
+from stablexla.targets.gpu.attention import tiles as attention_tiles
 from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.emitters import EMITTERS
-from stablexla.targets.gpu.general import emit_general
-from stablexla.targets.gpu.host_calls import note_access
-from stablexla.targets.passes import module_pass
+from stablexla.targets.gpu.contraction import skinny, tensor_cores  # noqa: F401
+from stablexla.targets.gpu.contraction import tiles as contraction
+from stablexla.targets.gpu.convolution import depthwise as convolution_channels  # noqa: F401
+from stablexla.targets.gpu.convolution import mma as convolution_mma
+from stablexla.targets.gpu.convolution import tiles as convolution_tiles
+from stablexla.targets.gpu.elementwise import loops  # noqa: F401
+from stablexla.targets.gpu.elementwise import random_bits as random_  # noqa: F401
+from stablexla.targets.gpu.fft import fft  # noqa: F401
+from stablexla.targets.gpu.general.general import emit_general
+from stablexla.targets.gpu.indexing import gather, scatter  # noqa: F401
+from stablexla.targets.gpu.launch.host_calls import note_access
+from stablexla.targets.gpu.linalg import cholesky, triangular_solve  # noqa: F401
+from stablexla.targets.gpu.movement import transpose  # noqa: F401
+from stablexla.targets.gpu.reduction import columns, rows  # noqa: F401
+from stablexla.targets.gpu.scan import scan  # noqa: F401
+from stablexla.targets.gpu.sort import sort  # noqa: F401
+from stablexla.targets.gpu.threads.launch import EMITTERS
+from stablexla.targets.gpu.window import pool, select_and_scatter  # noqa: F401
+from stablexla.targets.host import collective, foreign, lapack_calls  # noqa: F401
+from stablexla.targets.pipeline.passes import module_pass
 
 ON_HOST = "stablexla.on_host"
 """Attribute of the module: names of what cannot run on the device."""

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from stablexla.targets.cpu.options import CpuOptions
 from stablexla.targets.cpu.pipeline import BUFFERS, TENSOR, cpu_pipeline
-from stablexla.targets.cpu.to_llvm import LLVM, TO_LLVM
-from stablexla.targets.gpu import (  # noqa: F401  (they register passes)
-    assign,
-    attention_find,
-    carried,
-    denormals,
-    emit,
-    emulate,
-    host_main,
-    outline,
-    overlaps,
-    scalars,
-    sink_conversions,
-    sink_producers,
-    to_ptx,
-    wide_shifts,
-)
+from stablexla.targets.gpu import emit  # noqa: F401
+from stablexla.targets.gpu.attention import find as attention_find  # noqa: F401
 from stablexla.targets.gpu.chips import GpuName, generation
-from stablexla.targets.options import CompileOptions
-from stablexla.targets.pipeline import LOWER, Pipeline, Step
+from stablexla.targets.gpu.emulation import emulate  # noqa: F401
+from stablexla.targets.gpu.grouping import sink_conversions, sink_producers  # noqa: F401
+from stablexla.targets.gpu.launch import assign, carried, host_main, outline, overlaps, scalars  # noqa: F401
+from stablexla.targets.gpu.ptx import denormals, to_ptx, wide_shifts  # noqa: F401
+from stablexla.targets.llvm.options import CpuOptions
+from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
 
 MAPPED = BUFFERS | {"gpu", "nvvm"}
 NVVM = MAPPED | {"llvm"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from stablexla.targets.cpu.engine import load as load_on_cpu
 from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.engine import load
+from stablexla.targets.gpu.launch.engine import load
 from stablexla.targets.gpu.pipeline import gpu_pipeline
-from stablexla.targets.gpu.to_ptx import ptx_of
+from stablexla.targets.gpu.ptx.to_ptx import ptx_of
+from stablexla.targets.llvm.engine import load as load_on_cpu
 from stablexla.targets.registry import Target
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stablexla.dialects.errors import ExecutionError
-from stablexla.targets.knobs import knobs
+from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import _runtime
 
 LIBRARY = "libcuda.so.1"

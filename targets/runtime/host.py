@@ -244,8 +244,8 @@ def _keywords(call: Call) -> dict[str, Any]:
         return {}
     import jaxlib.mlir.ir as hlo_ir  # not before it is needed: it takes long
 
+    from stablexla.dialects.attributes.plain_values import plain
     from stablexla.dialects.contexts import stablehlo_context
-    from stablexla.dialects.plain_values import plain
 
     return dict(plain(hlo_ir.Attribute.parse(call["keywords"], stablehlo_context())))
 

@@ -14,7 +14,7 @@ import numpy as np
 from stablexla.dialects import custom_calls
 from stablexla.dialects.custom_calls import C_FUNCTION, CustomCallTarget
 from stablexla.dialects.errors import CompileError, LoadError
-from stablexla.targets.knobs import knobs
+from stablexla.targets.pipeline.knobs import knobs
 from stablexla.targets.runtime import mpi_symbols, processor
 from stablexla.targets.runtime._runtime import (
     ArraySpec,
@@ -66,7 +66,7 @@ def describe(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any], 
     description, sections = _described(function)
     if isinstance(function, CompiledFunction):
         return description, sections
-    from stablexla.targets.gpu import code
+    from stablexla.targets.gpu.launch import code
 
     description["gpu"], more = code.describe(function)
     return description, {**sections, **more}
@@ -114,7 +114,7 @@ def restore(
     code = LoadedCode(_cut(sections["code"], description["code"]))
     host = None if calls is None else _host(name, calls, description["num_devices"])
     if "gpu" in description:
-        from stablexla.targets.gpu import code as gpu_code
+        from stablexla.targets.gpu.launch import code as gpu_code
 
         return gpu_code.restore(code, description["gpu"], sections).function(
             name,
@@ -203,8 +203,8 @@ def _registered(names: Sequence[str]) -> dict[str, int]:
     if "memrefCopy" in names:
         found["memrefCopy"] = _address_in_mlir("memrefCopy")
     if set(names) - set(found):
-        from stablexla.targets.cpu import lapack  # noqa: F401  (it registers them)
-        from stablexla.targets.cpu.symbol_table import addresses
+        from stablexla.targets.host import lapack  # noqa: F401
+        from stablexla.targets.host.symbol_table import addresses
 
         found |= {name: address.value or 0 for name, address in addresses(names).items()}
     return found

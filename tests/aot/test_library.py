@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.ahead_of_time import Library, compile_library
-from stablexla.c_header import function_name, header, identifier, is_function_name
-from stablexla.targets.cpu import toolchain
-from stablexla.targets.signature import signature_of
+from stablexla.compiling.ahead_of_time import Library, compile_library
+from stablexla.compiling.c_header import function_name, header, identifier, is_function_name
+from stablexla.targets.llvm import toolchain
+from stablexla.targets.signature.signature import signature_of
 from stablexla.tools.compile import main
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
@@ -209,7 +209,7 @@ def test_lapack_of_a_library(tmp_path: Path) -> None:
 def test_what_only_python_does_is_refused(
     make: Any, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.compiling.custom_calls.TARGETS", targets := {})
     monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
     sx.register_custom_call("python", lambda: np.zeros(2, np.float32))
     b = sx.XlaBuilder("host")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import stablexla as sx
-from stablexla.dialects.stablehlo_version import has_stablehlo
+from stablexla.dialects.builds.stablehlo_version import has_stablehlo
 
 Array = npt.NDArray[Any]
 Build = Callable[[sx.XlaBuilder, sx.XlaOp], list[sx.XlaOp]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stablexla.dialects.stablehlo_version import has_stablehlo
+from stablexla.dialects.builds.stablehlo_version import has_stablehlo
 from tests.distributed.random_collectives import (
     all_gather,
     all_reduce,

@@ -13,8 +13,8 @@ import pytest
 
 import stablexla as sx
 from stablexla.targets.cpu import pipeline  # noqa: F401  (it registers the pass)
-from stablexla.targets.driver import run_pipeline
-from stablexla.targets.pipeline import Pipeline, Step
+from stablexla.targets.pipeline.driver import run_pipeline
+from stablexla.targets.pipeline.pipelines import Pipeline, Step
 from tests.distributed import model, xla_oracle
 from tests.distributed.harness import BOTH, build, check, numbered, run, same
 from tests.distributed.model import Grid
@@ -193,7 +193,7 @@ def test_text_that_does_not_fit(edit: tuple[str, str], message: str) -> None:
 
 
 def test_a_registered_function_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.compiling.custom_calls.TARGETS", targets := {})
     monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
     sx.register_custom_call("ragged_all_to_all", lambda x, y, *_, **named: y + 1)
     check(build(ragged, JAX_EXAMPLE[0]), Grid(2), JAX_EXAMPLE, [[f32(1, 1, 1, 1)] * 2], against=[])

@@ -282,7 +282,7 @@ class TestElsewhere:
             compiled(total, sx.f32[2]).compare([X])
 
     def test_there_is_no_library_of_it(self, tmp_path: Path) -> None:
-        from stablexla.ahead_of_time import compile_library
+        from stablexla.compiling.ahead_of_time import compile_library
 
         with pytest.raises(sx.UnsupportedError, match="the program is for 6 devices"):
             compile_library(TEXT, tmp_path / "sum.o")

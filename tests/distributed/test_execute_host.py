@@ -19,7 +19,7 @@ from tests.distributed.test_execute import X, compiled, values
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Targets of a test are gone after it."""
-    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.compiling.custom_calls.TARGETS", targets := {})
     monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
 
 

@@ -234,7 +234,7 @@ def test_those_that_receive_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None
     def raise_it(_: np.ndarray) -> np.ndarray:
         raise ValueError("no answer")
 
-    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.compiling.custom_calls.TARGETS", targets := {})
     monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
     sx.register_custom_call("raise_it", raise_it)
 

@@ -22,7 +22,7 @@ from typing import Any
 import jaxlib.mlir.ir as hlo_ir
 import numpy as np
 
-from stablexla.inspection.child import Child, Refusal, serve
+from stablexla.processes.questions import Child, Refusal, serve
 
 DEVICES = 8
 Arguments = Sequence[Sequence[np.ndarray]]

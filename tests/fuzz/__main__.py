@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from stablexla.inspection.known_faults import FAULTS
+from stablexla.inspection.judging.known_faults import FAULTS
 from tests.fuzz.campaign import Tally, check_all
 from tests.fuzz.check import Disagreement
 from tests.fuzz.program import write_file

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from stablexla.dialects.errors import StablexlaError
-from stablexla.interop.formats import Format
+from stablexla.interop.encodings.formats import Format
+from stablexla.interop.encodings.versions import targets
+from stablexla.interop.encodings.written import write
 from stablexla.interop.load import load
-from stablexla.interop.versions import targets
-from stablexla.interop.written import write
 from tests.fuzz.generate import draw
 from tests.fuzz.writer import FAMILIES
 

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from stablexla.inspection.child import Child, Refusal, serve
+from stablexla.processes.questions import Child, Refusal, serve
 
 # The ways of stablexla, and the oracles; those of one process share what they have compiled and parsed.
 # Any other way is a GPU's target, on the simulated driver.
@@ -110,7 +110,7 @@ def _after_passes(text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
 def _simulated(target: str, text: str, arguments: list[np.ndarray]) -> list[np.ndarray]:
     """By the real runtime; what the simulator found wrong comes first in the error."""
     import stablexla as sx
-    from tests.gpu import simulator
+    from tests.targets.gpu import simulated as simulator
 
     found = re.search(r"sm_(\d+)", target)
     with simulator.settings(chip=found[1] if found else 80), simulator.in_runtime():
@@ -127,7 +127,7 @@ def _imports(name: str) -> None:
 
         assert stablexla
     if name == "gpu":
-        from tests.gpu import simulator
+        from tests.targets.gpu import simulated as simulator
 
         simulator.library()  # which is built once
     import tests.oracles

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.lowering import families
-from stablexla.lowering.registry import RULES
+from stablexla.lowering.support import families
+from stablexla.lowering.support.registry import RULES
+from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.cpu import emit
 from stablexla.targets.cpu.emitters import EMITTERS
-from stablexla.targets.cpu.kernel import Emitted, Kernel
-from stablexla.targets.inlining import operations_of
+from stablexla.targets.stablehlo.inlining import operations_of
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

@@ -17,9 +17,9 @@ from rich.console import Console
 
 import stablexla as sx
 from stablexla.dialects.errors import CompileError, ExecutionError
-from stablexla.inspection.compare import CompareOptions, compare
-from stablexla.inspection.report import show
-from stablexla.targets.passes import PASSES
+from stablexla.inspection.comparing.compare import CompareOptions, compare
+from stablexla.inspection.comparing.report import show
+from stablexla.targets.pipeline.passes import PASSES
 from tests.inspection.comparing import (
     AFFINE_ARGUMENTS,
     affine,
@@ -216,7 +216,7 @@ class TestRegions:
 
     def test_the_loop_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The body is right, and the loop forgets what one of its values was made: it gives the first again."""
-        from stablexla.lowering import control
+        from stablexla.lowering.rules import control
 
         rule = control.while_
         break_rule(monkeypatch, "stablehlo.while", lambda ctx, *inits: [*rule(ctx, *inits)[:1], *inits[1:]])

@@ -13,13 +13,13 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
-from stablexla.inspection.changes import Change, changes_between, first_bad, plain
-from stablexla.inspection.findings import Difference
-from stablexla.inspection.judge import Judge
-from stablexla.inspection.oracles import Oracle, Refusal, shared_oracle
+from stablexla.inspection.comparing.changes import Change, changes_between, first_bad, plain
+from stablexla.inspection.comparing.findings import Difference
+from stablexla.inspection.comparing.ways import Compiled
+from stablexla.inspection.judging.judge import Judge
+from stablexla.inspection.judging.oracles import Oracle, Refusal, shared_oracle
 from stablexla.inspection.places import place_of
 from stablexla.inspection.program import FlatProgram
-from stablexla.inspection.ways import Compiled
 from stablexla.interop.load import load
 from stablexla.tools import run
 from tests.inspection.comparing import break_rule, normal
@@ -207,7 +207,7 @@ PROGRAM = """func.func public @main(%x: tensor<2x3xf32>, %v: tensor<3xf32>) -> t
 """
 PASS = """
 from tests.inspection.comparing import subtract_for_add
-from stablexla.targets.passes import PASSES, module_pass
+from stablexla.targets.pipeline.passes import PASSES, module_pass
 
 if "stablexla-test-subtract" not in PASSES:
     module_pass("stablexla-test-subtract", "subtracts")(subtract_for_add)

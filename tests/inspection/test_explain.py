@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.inspection.explanation import Explanation
-from stablexla.inspection.explanation_page import without_locations
+from stablexla.inspection.explaining.explanation import Explanation
+from stablexla.inspection.explaining.explanation_page import without_locations
 
 PROGRAM = """
 func.func private @scale(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {

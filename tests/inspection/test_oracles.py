@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.inspection.oracles import Oracle
+from stablexla.inspection.judging.oracles import Oracle
 
 ENDLESS = """
 func.func @main(%x: tensor<f32>) -> tensor<f32> {
@@ -25,7 +25,7 @@ PARENT = f"""
 import os, threading
 import numpy as np
 import stablexla as sx
-from stablexla.inspection.oracles import Oracle
+from stablexla.inspection.judging.oracles import Oracle
 
 oracle = Oracle("interpreter")
 oracle.start()
@@ -52,7 +52,7 @@ def test_it_ends_with_its_parent_in_the_middle_of_a_computation():
 def test_an_interrupted_question_is_not_answered_to_the_next(monkeypatch):
     with Oracle("interpreter") as oracle:
         module = sx.load("func.func @main(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }")
-        import stablexla.inspection.child as child
+        import stablexla.processes.questions as child
 
         def interrupt(pipe: object) -> object:
             raise KeyboardInterrupt

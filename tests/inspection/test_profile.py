@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.inspection.profile import Profile, Slice
+from stablexla.inspection.profiling.profile import Profile, Slice
 from tests.threads import in_threads
 
 LOOP = """

@@ -11,7 +11,7 @@ import numpy as np
 from jaxlib import _hlo, _jax, xla_client
 
 import stablexla as sx
-from stablexla.targets.signature import signature_of
+from stablexla.targets.signature.signature import signature_of
 
 Arrays = list[np.ndarray]
 

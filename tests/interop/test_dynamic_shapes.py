@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla import compiler
+from stablexla.compiling import compiler
 from tests.comparison import assert_same
 from tests.oracles import interpreter
 from tests.threads import in_threads

@@ -49,7 +49,7 @@ def handlers(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Targets of a test are gone after it."""
-    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.compiling.custom_calls.TARGETS", targets := {})
     monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
 
 
@@ -274,7 +274,7 @@ APPENDED = ("ErrorGetDetails", "Api")
 
 
 def test_the_layout_of_the_interface(tmp_path: Path) -> None:
-    """The declarations in targets/runtime/ffi_abi.h are those of jaxlib's header, or go on where an older one ends."""
+    """The declarations in targets/runtime/cpp/ffi/ffi_abi.h are those of jaxlib's header, or go on where an older one ends."""
     header = (INCLUDE / "xla/ffi/api/c_api.h").read_text()
     minor = int(re.findall(r"XLA_FFI_API_MINOR (\d+)", header)[0])
     checks = []
@@ -284,7 +284,7 @@ def test_the_layout_of_the_interface(tmp_path: Path) -> None:
         for name, own in zip(names.split(), own_names.split(), strict=True):
             checks.append(f"static_assert(offsetof(stablexla::ffi::{ours}, {own}) == offsetof({theirs}, {name}));")
     source = tmp_path / "layout.cpp"
-    abi = HERE.parent.parent / "targets" / "runtime" / "ffi_abi.h"
+    abi = HERE.parent.parent / "targets/runtime/cpp/ffi/ffi_abi.h"
     source.write_text(f'#include "xla/ffi/api/c_api.h"\n#include "{abi}"\n' + "\n".join(checks))
     compile_cpp(["-fsyntax-only", source])
 

@@ -10,7 +10,7 @@ import pytest
 from jaxlib import _hlo
 
 import stablexla as sx
-from stablexla.interop.hlo_proto import Devices, prepare
+from stablexla.interop.hlo.proto import Devices, prepare
 from tests.comparison import assert_same
 from tests.interop.hlo_oracle import ours, xla
 

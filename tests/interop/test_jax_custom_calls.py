@@ -142,7 +142,7 @@ def test_targets_of_tpus() -> None:
 
 
 def test_a_registered_function_stands_before_what_is_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.compiling.custom_calls.TARGETS", targets := {})
     monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
     sx.register_custom_call("mhlo.tan", lambda x, **_: x + 1)
     x = np.arange(3, dtype=np.float32)

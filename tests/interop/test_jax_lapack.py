@@ -17,7 +17,7 @@ import scipy.linalg
 from jax.lax import linalg
 
 import stablexla as sx
-from stablexla.lowering.lapack_routines import ROUTINES
+from stablexla.lowering.rules.calls.lapack_routines import ROUTINES
 from tests.interop.jax_programs import Arrays, compiled, random_array, run_both
 
 pytestmark = pytest.mark.usefixtures("wide_numbers")

@@ -9,11 +9,11 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.errors import ParseError, UnsupportedError, VerificationError
-from stablexla.interop.formats import Format
+from stablexla.interop.encodings.formats import Format
+from stablexla.interop.encodings.written import write
 from stablexla.interop.load import parse_text
 from stablexla.interop.nesting import DEEPEST, too_deep
-from stablexla.interop.written import write
-from stablexla.targets.knobs import knobs
+from stablexla.targets.pipeline.knobs import knobs
 
 X = np.array([1.0, 2.0], np.float32)
 BODY = "(%x: tensor<2xf32>) -> tensor<2xf32> { %0 = stablehlo.add %x, %x : tensor<2xf32> return %0 : tensor<2xf32> }"

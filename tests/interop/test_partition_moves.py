@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.targets.partition.axes import (
+from stablexla.targets.stablehlo.partition.axes import (
     Axis,
     Sharding,
     are_independent,
@@ -23,9 +23,9 @@ from stablexla.targets.partition.axes import (
     primes,
     split_axis,
 )
-from stablexla.targets.partition.gspmd import sharding_of
-from stablexla.targets.partition.local import reshaped
-from stablexla.targets.partition.moves import Exchange, Gather, Move, Permute, Slice, moves
+from stablexla.targets.stablehlo.partition.gspmd import sharding_of
+from stablexla.targets.stablehlo.partition.local import reshaped
+from stablexla.targets.stablehlo.partition.moves import Exchange, Gather, Move, Permute, Slice, moves
 
 DEVICES = 12
 ARRAY = np.arange(24 * 12).reshape(24, 12)

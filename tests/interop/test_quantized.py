@@ -19,8 +19,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 import stablexla as sx
 from stablexla.interop.load import load
-from stablexla.targets.signature import signature_of
-from stablexla.tools.oracle import evaluate
+from stablexla.targets.signature.signature import signature_of
+from stablexla.tools.running.oracle import evaluate
 from tests.comparison import assert_same
 from tests.loading import load_file
 

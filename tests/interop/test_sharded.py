@@ -265,7 +265,7 @@ def test_nothing_is_left_in_the_context() -> None:
     """Partitioning many modules leaves no operation that something else still uses."""
     import jaxlib.mlir.ir as ir
 
-    from stablexla.targets.partition import partitioned
+    from stablexla.targets.stablehlo.partition import partitioned
 
     with stablehlo_context():
         for _ in range(20):

@@ -16,11 +16,11 @@ import pytest
 from rich.console import Console
 
 import stablexla as sx
-from stablexla.dialects.stablehlo_version import parts
-from stablexla.interop.formats import Format, recognise
-from stablexla.interop.information import inform
-from stablexla.interop.versions import CURRENT, serialise, targets
-from stablexla.interop.written import write
+from stablexla.dialects.builds.stablehlo_version import parts
+from stablexla.interop.encodings.formats import Format, recognise
+from stablexla.interop.encodings.information import inform
+from stablexla.interop.encodings.versions import CURRENT, serialise, targets
+from stablexla.interop.encodings.written import write
 from stablexla.tools import translate
 from tests.interop.test_formats import ARGUMENTS, TEXT
 

@@ -17,7 +17,7 @@ from mlir.execution_engine import ExecutionEngine
 from mlir.passmanager import PassManager
 
 from stablexla.dialects.contexts import upstream_context
-from stablexla.lowering import math_expansion
+from stablexla.lowering import math as math_expansion
 
 TO_LLVM = (
     "builtin.module(func.func(convert-vector-to-scf{full-unroll=true},convert-scf-to-cf),convert-vector-to-llvm,"

@@ -15,7 +15,7 @@ import mpmath as mp
 import numpy as np
 import scipy.special
 
-from stablexla.lowering.math_expansion import erf_inv, logistic
+from stablexla.lowering.math import erf_inv, logistic
 from tests.numerics.harness import Array, Emit, operation
 
 Numbers = Callable[..., Array]

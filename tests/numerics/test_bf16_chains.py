@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.lowering import small_floats
+from stablexla.lowering.math import small_floats
 
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16)
 CHAINS: dict[str, Callable[[sx.XlaOp], sx.XlaOp]] = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stablexla.dialects.contexts import upstream_context
-from stablexla.lowering.math_expansion import expand_math, integer_power
+from stablexla.lowering.math import expand_math, integer_power
 from tests.numerics.harness import Kernel, operation
 
 

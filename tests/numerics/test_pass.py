@@ -11,7 +11,7 @@ import pytest
 from mlir.dialects import vector
 
 from stablexla.dialects.contexts import upstream_context
-from stablexla.lowering.math_expansion import EXPANSIONS, expand_math
+from stablexla.lowering.math import EXPANSIONS, expand_math
 from tests.numerics.harness import Kernel, operation
 from tests.numerics.references import FUNCTIONS, Function, unary_sample
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stablexla.lowering.math_expansion import EXPANSIONS
+from stablexla.lowering.math import EXPANSIONS
 from tests.numerics.harness import assembly
 from tests.numerics.references import FUNCTIONS, Function
 

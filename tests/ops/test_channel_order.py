@@ -15,8 +15,8 @@ import pytest
 
 import stablexla as sx
 from stablexla.interop.load import load
-from stablexla.targets.channel_order import order_channels
-from stablexla.targets.driver import copy_of
+from stablexla.targets.pipeline.driver import copy_of
+from stablexla.targets.stablehlo.channel_order import order_channels
 
 PAIRS = "source_target_pairs = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>"
 CHANNEL = "channel_handle = #stablehlo.channel_handle<handle = {}, type = 1>"

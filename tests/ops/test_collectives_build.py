@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import stablexla as sx
-from stablexla.dialects.stablehlo_version import has_stablehlo
+from stablexla.dialects.builds.stablehlo_version import has_stablehlo
 from tests.ops.building import build, refused
 from tests.versions import needs_stablehlo
 

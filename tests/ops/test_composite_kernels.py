@@ -11,8 +11,8 @@ import scipy.special
 from mlir.dialects import arith
 
 import stablexla as sx
-from stablexla.lowering.context import LoweringContext
-from stablexla.lowering.generic import elementwise
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.generic import elementwise
 from tests.comparison import assert_same
 
 X = np.array([-1, 0, 2], np.float32)

@@ -15,7 +15,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.contexts import stablehlo_context
-from stablexla.targets.computations.expand import expand_computations
+from stablexla.targets.stablehlo.computations.expand import expand_computations
 from tests.oracles import xla
 from tests.programs import check
 

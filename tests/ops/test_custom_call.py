@@ -25,7 +25,7 @@ ELEMENT_TYPES = [t.name for t in sx.ELEMENT_TYPES]
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Targets of a test are gone after it, and those from elsewhere unknown to it."""
-    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.compiling.custom_calls.TARGETS", targets := {})
     monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.dialects.device_groups import (
+from stablexla.dialects.attributes.device_groups import (
     Axis,
     BrokenRule,
     Grid,

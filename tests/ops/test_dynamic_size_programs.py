@@ -215,7 +215,7 @@ class TestModules:
         np.testing.assert_array_equal(sx.compile(artifact)(x), x + x)
 
     def test_a_program_without_such_dimensions_is_not_touched(self):
-        from stablexla.targets.bounded import expand_bounded
+        from stablexla.targets.stablehlo.bounded import expand_bounded
 
         module = load(build(lambda x: sx.while_(lambda s: s[0] < 1, lambda s: s + 1, x), sx.f32[3]))
         before = str(module)

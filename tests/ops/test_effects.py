@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.dialects.stablehlo_version import has_stablehlo
+from stablexla.dialects.builds.stablehlo_version import has_stablehlo
 from tests.comparison import assert_same
 from tests.ops.samples import sample
 from tests.programs import check, general_only, run

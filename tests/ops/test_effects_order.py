@@ -123,7 +123,7 @@ def draw(rng: random.Random, depth: int) -> Part:
 
 @pytest.mark.parametrize("seed", range(15))
 def test_effects_in_programs_drawn_at_random(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stablexla.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.compiling.custom_calls.TARGETS", targets := {})
     monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
     noted: list[float] = []
     sx.register_custom_call("note", lambda v: (noted.append(float(v[0])), v + 1)[1])

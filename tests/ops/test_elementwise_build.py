@@ -13,7 +13,7 @@ import scipy.special
 
 import stablexla as sx
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
-from stablexla.ops.registry import REGISTRY
+from stablexla.ops.support.registry import REGISTRY
 from tests.ops.building import build, evaluate, refused
 
 UNARY = {

@@ -16,9 +16,9 @@ import scipy.special
 import stablexla as sx
 import stablexla.api
 from stablexla.dialects.element_types import ELEMENT_TYPES
-from stablexla.ops.registry import REGISTRY
+from stablexla.ops.support.registry import REGISTRY
 from stablexla.targets.cpu.pipeline import cpu_pipeline
-from stablexla.targets.driver import run_pipeline
+from stablexla.targets.pipeline.driver import run_pipeline
 from tests.ops import rounding
 from tests.programs import run
 

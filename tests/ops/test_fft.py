@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.lowering.fft_plan import Bluestein, Rader, line
-from stablexla.lowering.fft_tables import Places, Powers
+from stablexla.lowering.kernels.fft.plan import Bluestein, Rader, line
+from stablexla.lowering.kernels.fft.tables import Places, Powers
 from tests.comparison import assert_same
 from tests.programs import general_only, run
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stablexla.ops.registry import REGISTRY
+from stablexla.ops.support.registry import REGISTRY
 
 ROOT = Path(__file__).parents[2]
-FILES = [*sorted((ROOT / "stablexla/ops").glob("*.py")), ROOT / "stablexla/builder.py"]
+FILES = [*sorted((ROOT / "stablexla/ops").glob("*.py")), ROOT / "stablexla/builder/builder.py"]
 TESTS = [*sorted((ROOT / "tests/ops").glob("test_*.py")), ROOT / "tests/test_builder.py"]
 NUMBER = re.compile(r"[CI]\d+")
 

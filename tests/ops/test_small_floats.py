@@ -12,7 +12,7 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.element_types import element_type
-from stablexla.lowering.small_floats import FORMATS, expand_small_floats
+from stablexla.lowering.math.small_floats import FORMATS, expand_small_floats
 from tests import oracles
 from tests.ops import rounding
 from tests.programs import run

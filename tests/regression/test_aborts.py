@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import stablexla as sx
-from tests.isolation import failing_passes
+from tests.processes import failing_passes
 
 SCHEDULE = """module attributes {transform.with_named_sequence} {
   transform.named_sequence @__transform_main(%root: !transform.any_op {transform.readonly}) {

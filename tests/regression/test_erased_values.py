@@ -12,7 +12,7 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.contexts import stablehlo_context, upstream_context
 from stablexla.dialects.erasing import erase
-from stablexla.lowering.operations import walk
+from stablexla.lowering.support.operations import walk
 
 ROOT = Path(__file__).parents[2]
 TEXT = """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {

@@ -16,7 +16,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.contexts import diagnostics, stablehlo_context
-from stablexla.targets.knobs import knobs
+from stablexla.targets.pipeline.knobs import knobs
 from stablexla.tools import opt, run
 
 TEXT = """func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 import stablexla as sx
-from stablexla.targets.driver import check_pipeline
-from stablexla.targets.passes import Side
+from stablexla.targets.pipeline.driver import check_pipeline
+from stablexla.targets.pipeline.passes import Side
 
 UPSTREAM = [
     ("affine-loop-tile{tile-sizes=0}", "numbers from 1 on"),

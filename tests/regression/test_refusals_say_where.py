@@ -8,7 +8,7 @@ import pytest
 
 import stablexla as sx
 from stablexla.dialects.contexts import stablehlo_context
-from stablexla.lowering.context import lower_to_tensor
+from stablexla.lowering.support.context import lower_to_tensor
 
 
 def lowered(text: str) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 
 from stablexla.dialects.custom_calls import OF_THIS_PROCESS, TARGETS, CustomCallTarget
 from stablexla.interop.load import load
-from stablexla.lowering.jax_callbacks import CALLBACKS
-from stablexla.lowering.types import is_token
-from stablexla.targets.inlining import operations_of
+from stablexla.lowering.rules.calls.jax_callbacks import CALLBACKS
+from stablexla.lowering.support.types import is_token
+from stablexla.targets.stablehlo.inlining import operations_of
 
 Callback = Callable[..., Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from stablexla.custom_calls import register_custom_call
+from stablexla.compiling.custom_calls import register_custom_call
 from stablexla.dialects.errors import StablexlaError
 from stablexla.interop.jax.required import jax as jax_package
 

@@ -8,12 +8,12 @@ from types import MethodType
 from typing import Any, TypeAlias
 
 from stablexla.dialects.errors import ExecutionError
-from stablexla.executable import Executable
+from stablexla.executable.executable import Executable
 from stablexla.interop.jax.arrays import Returns, signature_of
 from stablexla.interop.jax.program import JaxProgram, from_lowered
 from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.jax.static import Names, Numbers, StaticArguments
-from stablexla.targets.options import CompileOptions
+from stablexla.targets.pipeline.options import CompileOptions
 
 Key: TypeAlias = tuple[object, object, tuple[object, ...]]
 

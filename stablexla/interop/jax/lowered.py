@@ -9,10 +9,10 @@ from typing import Any
 import jaxlib.mlir.ir as ir
 
 from stablexla.interop.jax.required import jax
-from stablexla.lowering.donation import ALIASING, DONOR
-from stablexla.lowering.types import is_token
+from stablexla.lowering.support.donation import ALIASING, DONOR
+from stablexla.lowering.support.types import is_token
 from stablexla.targets.runtime import ArraySpec
-from stablexla.targets.signature import main_of
+from stablexla.targets.signature.signature import main_of
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from stablexla.executable import Executable
+from stablexla.executable.executable import Executable
+from stablexla.executable.sharded import joined, run_parts
 from stablexla.interop.jax.arrays import Array, Maker, Returns, is_key_type, maker
 from stablexla.interop.jax.required import internals, jax
-from stablexla.sharded import joined, run_parts
-from stablexla.targets.array_sharding import ArraySharding
+from stablexla.targets.signature.array_sharding import ArraySharding
 
 Parts = Sequence[Array]
 

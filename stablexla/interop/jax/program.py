@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from stablexla.compiler import compile as compile_program
+from stablexla.compiling.compiler import compile as compile_program
 from stablexla.dialects.errors import ExecutionError, UnsupportedError
-from stablexla.executable import Executable
+from stablexla.executable.executable import Executable
 from stablexla.interop.jax import donation
 from stablexla.interop.jax.arrays import Returns, maker, replace_contents, to_host
 from stablexla.interop.jax.callbacks import bind_callbacks, release_with
@@ -17,9 +17,9 @@ from stablexla.interop.jax.lowered import Interface, interface_of, interface_of_
 from stablexla.interop.jax.meshes import Mesh, devices_of
 from stablexla.interop.jax.required import internals, jax
 from stablexla.interop.load import load
-from stablexla.targets.options import CompileOptions
-from stablexla.targets.partition import is_sharded
-from stablexla.targets.signature import needs_shapes
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.signature.signature import needs_shapes
+from stablexla.targets.stablehlo.partition import is_sharded
 
 
 class JaxProgram:

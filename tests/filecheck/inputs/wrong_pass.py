@@ -2,7 +2,7 @@
 
 import mlir.ir as ir
 
-from stablexla.targets.passes import module_pass
+from stablexla.targets.pipeline.passes import module_pass
 
 
 @module_pass("my-mistake", "adds where something is subtracted")

@@ -85,8 +85,8 @@ def _ours(
 def _interpreted(text: str, arrays: Sequence[Array]) -> list[Array]:
     """What StableHLO's reference interpreter makes of a program; nothing when it refuses, or takes too long."""
     import stablexla as sx
-    from stablexla.inspection.child import Refusal
-    from stablexla.inspection.oracles import shared_oracle
+    from stablexla.inspection.judging.oracles import shared_oracle
+    from stablexla.processes.questions import Refusal
 
     try:
         module = sx.load(text)

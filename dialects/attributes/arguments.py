@@ -1,0 +1,141 @@
+"""The kinds of plain arguments that operations take, each checked and coerced in one place.
+
+An error names the parameter; `stablexla.builder.checking.Rules` adds the operation, its operands and the user's line. Operands,
+shapes and computations are checked there, as they need a builder.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import islice
+from numbers import Real
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from stablexla.dialects.errors import ShapeError
+
+MOST_ITEMS = 1 << 17
+"""Items that a sequence may have; more come from an iterator without end, or fill the memory."""
+
+_UNORDERED_OR_TEXT = (str, bytes, bytearray, memoryview, Mapping, Set)
+
+
+class _Short(reprlib.Repr):
+    """Representations of a line at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 16
+        self.maxstring = self.maxother = self.maxlong = 100
+
+
+_short = _Short()
+
+
+def told(value: object) -> str:
+    """`value` for an error: its representation, cut short; the name of its class where it has none.
+
+    >>> told([1, "two"]), len(told("x" * 1000))
+    ("[1, 'two']", 100)
+    """
+    try:
+        return re.sub(r"\s+", " ", _short.repr(value))
+    except Exception:  # an integer of thousands of digits, and what raises when it is asked
+        return f"a {type(value).__name__}"
+
+
+def items(name: str, value: object, what: str = "a sequence") -> list[Any]:
+    """The items of a sequence: in an order, and with an end.
+
+    Texts, bytes, mappings and sets are refused, as their items are not what is meant or come in no order.
+    """
+    hint = ""
+    if isinstance(value, Iterable) and not isinstance(value, _UNORDERED_OR_TEXT):
+        try:
+            found = list(islice(value, MOST_ITEMS + 1))
+        except Exception as error:  # whatever it raises, it is none
+            hint = getattr(error, "hint", "")
+        else:
+            if len(found) <= MOST_ITEMS:
+                return found
+            raise ShapeError(f"{name} has more than {MOST_ITEMS} items, or no end")
+    raise ShapeError(f"{name} must be {what}, not {told(value)}", hint=hint)
+
+
+def integer(name: str, value: object, bits: int = 64) -> int:
+    """One signed integer of so many bits."""
+    try:
+        number = index(value)  # type: ignore[arg-type]  # the error is ours
+    except Exception:
+        raise ShapeError(f"{name} must be an integer, not {told(value)}") from None
+    if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+        raise ShapeError(f"{name} must fit into {bits} bits, and is {told(number)}")
+    return number
+
+
+def number(name: str, value: object) -> float:
+    """One real number."""
+    if isinstance(value, Real | np.number | np.bool_) and not isinstance(value, np.complexfloating):
+        try:
+            return float(value)
+        except OverflowError:
+            raise ShapeError(f"{name} is beyond the range of floats: {told(value)}") from None
+    raise ShapeError(f"{name} must be a number, not {told(value)}")
+
+
+def integers(name: str, value: object) -> tuple[int, ...]:
+    """A sequence of integers of 64 bits."""
+    found = items(name, value, "a sequence of integers")
+    try:
+        numbers = tuple(map(index, found))
+    except Exception:
+        raise ShapeError(f"{name} must be a sequence of integers, not {told(value)}") from None
+    for place, number in enumerate(numbers):
+        integer(f"{name}[{place}]", number)
+    return numbers
+
+
+def rows(name: str, value: object, row: str = "integers") -> list[tuple[int, ...]]:
+    """A sequence of sequences of integers; `row` says in errors what a row is."""
+    found = items(name, value, f"a sequence of sequences of {row}")
+    return [integers(f"{name}[{place}]", each) for place, each in enumerate(found)]
+
+
+def truth(name: str, value: object) -> bool:
+    """True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ShapeError(f"{name} must be True or False, not {told(value)}")
+    return bool(value)
+
+
+def truths(name: str, value: object) -> tuple[bool, ...]:
+    """A sequence of True and False."""
+    return tuple(truth(f"{name}[{place}]", each) for place, each in enumerate(items(name, value)))
+
+
+def text(name: str, value: object) -> str:
+    """A text, which has a UTF-8 encoding."""
+    if not isinstance(value, str):
+        raise ShapeError(f"{name} must be a text, not {told(value)}")
+    half = re.search("[\ud800-\udfff]", value)
+    if half is not None:
+        raise ShapeError(f"{name} must be a text, and its character {half.start()} is half of a surrogate pair")
+    return value
+
+
+def word(name: str, value: object, choices: Iterable[str]) -> str:
+    """One of a few words."""
+    known = list(choices)
+    if not isinstance(value, str) or value not in known:
+        raise ShapeError(f"{name} must be {alternatives(known)}, not {told(value)}")
+    return value
+
+
+def alternatives(words: Sequence[str]) -> str:
+    """The words as "A, B or C"."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))

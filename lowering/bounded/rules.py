@@ -1,0 +1,325 @@
+"""What operations need besides static types, so that none sees what stands behind a size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+
+from stablexla.dialects.attributes.attributes import (
+    Convolution,
+    DotDimensionNumbers,
+    PaddingConfig,
+    integers,
+)
+from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
+from stablexla.dialects.attributes.windows import Window
+from stablexla.dialects.dynamic_rules import is_dropped
+from stablexla.dialects.dynamic_sizes import Size, agree
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.bounded.bounded import Site, expands
+from stablexla.lowering.bounded.values import (
+    Scalar,
+    as_type_of,
+    broadcast,
+    compare,
+    constant,
+    emit,
+    masked,
+    number,
+    resized,
+    tensor,
+    wide_enough,
+    within,
+)
+
+
+@expands("stablehlo.set_dimension_size")
+def set_dimension_size(site: Site) -> None:
+    """The array itself under another size, which is held between 0 and the bound."""
+    place, bound = int(site.op.attributes["dimension"]), site.use.operands[0]
+    declared, size = site.declared[0], site.op.operands[1]
+    sizes: dict[int, Size] = {other: own for other, own in site.sizes(0).items() if other != place}
+    if _constant(size) != bound[place]:
+        sizes[place] = Scalar(size).most(0).least(bound[place])
+    if declared.dynamic:
+        site.op.results[0].set_type(site.static_types()[0])
+    site.expansion.note(site.op.results[0], declared, sizes)
+    site.expansion.passed_through.append(site.op)
+
+
+def _constant(value: Any) -> int | None:
+    """The number that a scalar constant holds."""
+    op = value.owner
+    if isinstance(op, ir.Block) or op.name != "stablehlo.constant":
+        return None
+    return int(next(iter(ir.DenseIntElementsAttr(op.attributes["value"]))))
+
+
+@expands("stablehlo.get_dimension_size")
+def get_dimension_size(site: Site) -> None:
+    place = int(site.op.attributes["dimension"])
+    site.replace([site.expansion.size(site.op.operands[0], place).value])
+
+
+@expands("stablehlo.reshape")
+def reshape(site: Site) -> None:
+    """A dimension of bound 1 that is left out reads as zero where it was empty."""
+    x, before, after = site.op.operands[0], site.use.operands[0], site.declared[0].extents
+    dropped = {place: size for place, size in site.sizes(0).items() if is_dropped(before, after, place)}
+    site.set_operand(0, masked(x, dropped, number(x.type, "0")) if dropped else x)
+    site.keep()
+
+
+@expands("stablehlo.dot_general")
+def dot_general(site: Site) -> None:
+    """Zeros on both sides: behind a size, either may hold what is no number."""
+    numbers = DotDimensionNumbers.read(site.op.attributes["dot_dimension_numbers"])
+    pairs = list(zip(numbers.lhs_contracting, numbers.rhs_contracting, strict=True))
+    found = [(at, side, places[side]) for at, places in enumerate(pairs) for side in range(2)]
+    sizes = agree({at: site.sizes(side)[place]} for at, side, place in found if place in site.sizes(side))
+    for side in range(2) if sizes else ():
+        x = site.op.operands[side]
+        own = {pairs[at][side]: size for at, size in sizes.items()}
+        site.set_operand(side, masked(x, own, number(x.type, "0")))
+    site.keep()
+
+
+@expands("stablehlo.convolution")
+def convolution(site: Site) -> None:
+    """Zeros in spatial dimensions."""
+    x = site.op.operands[0]
+    places = {spatial.input for spatial in Convolution.read(site.op.attributes).spatial}
+    own = {place: size for place, size in site.sizes(0).items() if place in places}
+    site.set_operand(0, masked(x, own, number(x.type, "0")) if own else x)
+    site.keep()
+
+
+NEUTRAL = {"stablehlo.add": "-0", "stablehlo.multiply": "1", "stablehlo.xor": "0"}
+"""What changes nothing, for the reductions that count an initial value as often as it comes."""
+
+
+@expands("stablehlo.reduce")
+def reduce(site: Site) -> None:
+    """What is neutral where the computation is known, else the initial value, which has to be so."""
+    gone = integers(site.op.attributes["dimensions"])
+    own = {place: size for place, size in agree(site.use.sizes).items() if place in gone}
+    count = len(site.op.operands) // 2
+    for at in range(count) if own else ():
+        x, init = site.op.operands[at], site.op.operands[count + at]
+        spelled = NEUTRAL.get(_combiner(site.op.regions[0].blocks[0], at, count))
+        site.set_operand(at, masked(x, own, number(x.type, _signed(x, spelled)) if spelled else _of_type(init, x)))
+    site.keep()
+
+
+def _signed(x: Any, spelled: str) -> str:
+    """Only floats have a -0, which added to 0 leaves its sign; complex numbers have two."""
+    return spelled if isinstance(x.type.element_type, ir.FloatType | ir.ComplexType) else spelled.lstrip("-")
+
+
+def _of_type(init: Any, x: Any) -> Any:
+    """The initial value as an element of an array; the two may differ in width."""
+    wanted = tensor(x.type, [])
+    return init if init.type == wanted else emit("stablehlo.convert", [init], [wanted])
+
+
+def _combiner(block: Any, at: int, count: int) -> str:
+    """The one operation that a computation applies to its pair of arguments, or ""."""
+    end = list(block.operations)[-1].operation
+    value = end.operands[at]
+    if isinstance(value.owner, ir.Block):
+        return ""
+    op = value.owner
+    pair = [block.arguments[at], block.arguments[count + at]]
+    return str(op.name) if list(op.operands) in (pair, pair[::-1]) else ""
+
+
+@expands("stablehlo.reduce_window")
+def reduce_window(site: Site) -> None:
+    """The initial value, which is what padding is made of."""
+    window = Window.read(site.op.attributes, len(site.use.operands[0]))
+    plain = (1, 1, 1, (0, 0))
+    columns = zip(window.sizes, window.strides, window.base_dilations, window.padding, strict=True)
+    moved = [place for place, row in enumerate(columns) if row != plain]
+    own = {place: size for place, size in agree(site.use.sizes).items() if place in moved}
+    count = len(site.op.operands) // 2
+    for at in range(count) if own else ():
+        x = site.op.operands[at]
+        site.set_operand(at, masked(x, own, _of_type(site.op.operands[count + at], x)))
+    site.keep()
+
+
+@expands("stablehlo.pad")
+def pad(site: Site) -> None:
+    """More of the padding value."""
+    config = PaddingConfig.read(site.op.attributes)
+    padded = [p for p, row in enumerate(zip(config.low, config.high, config.interior, strict=True)) if any(row)]
+    own = {place: size for place, size in site.sizes(0).items() if place in padded}
+    site.set_operand(0, masked(site.op.operands[0], own, site.op.operands[1]))
+    site.keep()
+
+
+@expands("stablehlo.concatenate")
+def concatenate(site: Site) -> None:
+    """Along a dynamic dimension each part is written over what stands behind the one before."""
+    along = int(site.op.attributes["dimension"])
+    if not any(along in own for own in site.use.sizes):
+        return site.keep()
+    parts = list(site.op.operands)
+    whole, start = site.again(parts), Scalar.of(0)
+    for before, part in pairwise(parts):
+        start = start + site.expansion.size(before, along)
+        whole = emit("stablehlo.dynamic_update_slice", [whole, part, *_starts(whole, {along: start})], [whole.type])
+    return site.replace([whole])
+
+
+def _starts(x: Any, chosen: Mapping[int, Size]) -> list[Any]:
+    """Start indices for an array: 0 but for the chosen dimensions."""
+    return [Scalar.of(chosen.get(place, 0)).value for place in range(x.type.rank)]
+
+
+@expands("stablehlo.reverse")
+def reverse(site: Site) -> None:
+    """Reversed as a whole, the elements stand behind the padding, and are moved to the front."""
+    turned = site.again([site.op.operands[0]])
+    for place in integers(site.op.attributes["dimensions"]):
+        if place in site.sizes(0):
+            extents = list(turned.type.shape)
+            twice = tensor(turned.type, [2 * n if i == place else n for i, n in enumerate(extents)])
+            along = {"dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), place)}
+            doubled = emit("stablehlo.concatenate", [turned, turned], [twice], along)
+            start = {place: Scalar.of(extents[place]) - site.sizes(0)[place]}
+            turned = _dynamic_slice(doubled, _starts(doubled, start), extents)
+    site.replace([turned])
+
+
+def _dynamic_slice(x: Any, starts: Sequence[Any], extents: Sequence[int]) -> Any:
+    sizes = {"slice_sizes": ir.DenseI64ArrayAttr.get(list(extents))}
+    return emit("stablehlo.dynamic_slice", [x, *starts], [tensor(x.type, extents)], sizes)
+
+
+@expands("stablehlo.dynamic_slice")
+def dynamic_slice(site: Site) -> None:
+    """The start is moved so that the slice ends before the size; a slice that is longer goes on with zeros."""
+    x, extents = site.op.operands[0], site.declared[0].extents
+    partial = {p: size for p, size in site.sizes(0).items() if extents[p] != site.use.operands[0][p]}
+    room = {place: (size - extents[place]).most(0) for place, size in partial.items()}
+    made = site.again([x, *_held(list(site.op.operands)[1:], room)])
+    site.replace([masked(made, partial, number(made.type, "0")) if partial else made])
+
+
+def _held(starts: Sequence[Any], room: Mapping[int, Size]) -> list[Any]:
+    """Start indices that are at most what there is room for."""
+    if not room:
+        return list(starts)
+    wide = [wide_enough(start) for start in starts]
+    return [
+        emit("stablehlo.minimum", [start, as_type_of(start, room[place])], [start.type]) if place in room else start
+        for place, start in enumerate(wide)
+    ]
+
+
+@expands("stablehlo.dynamic_update_slice")
+def dynamic_update_slice(site: Site) -> None:
+    """The start is moved by the sizes. Of a dynamic update, only what stands before its size is written."""
+    x, update = site.op.operands[0], site.op.operands[1]
+    places = {*site.sizes(0), *site.sizes(1)}
+    room = {p: (site.expansion.size(x, p) - site.expansion.size(update, p)).most(0) for p in sorted(places)}
+    starts = _held(list(site.op.operands)[2:], room)
+    own = site.sizes(1)
+    if not own:
+        return site.replace([site.again([x, update, *starts])])
+    # The whole update is written, with what was there behind its size; room is made so that no start moves.
+    extents, bounds = list(x.type.shape), list(update.type.shape)
+    wider = resized(x, [n + bounds[i] if i in own else n for i, n in enumerate(extents)])
+    mixed = masked(update, own, _dynamic_slice(wider, starts, bounds))
+    made = emit("stablehlo.dynamic_update_slice", [wider, mixed, *starts], [wider.type])
+    return site.replace([resized(made, extents)])
+
+
+@expands("stablehlo.sort")
+def sort(site: Site) -> None:
+    """One more operand says which elements stand behind the size; the comparator puts these last."""
+    place = int(site.op.attributes["dimension"])
+    own = {p: size for p, size in agree(site.use.sizes).items() if p == place % len(site.use.operands[0])}
+    if not own:
+        return site.keep()
+    seen = within(site.use.operands[0], own)
+    old = site.op
+    attributes = {name: old.attributes[name] for name in old.attributes}
+    types = [*site.static_types(), seen.type]
+    new = ir.Operation.create(old.name, types, [*old.operands, seen], attributes, regions=1)
+    old.regions[0].blocks[0].append_to(new.regions[0])
+    _put_last(new.regions[0].blocks[0], seen)
+    return site.replace(list(new.results)[:-1])
+
+
+def _put_last(block: Any, seen: Any) -> None:
+    """Extends a comparator by the truth values of what is seen: seen elements come first, in their order."""
+    scalar = tensor(seen.type, [])
+    end = list(block.operations)[-1].operation
+    left, right = (block.add_argument(scalar, end.location) for _ in range(2))
+    with end.location, ir.InsertionPoint(end):
+        ordered = emit("stablehlo.select", [right, end.operands[0], left], [scalar])
+        first = emit("stablehlo.and", [left, ordered], [scalar])
+        ir.Operation.create(end.name, operands=[first])
+    erase(end)
+
+
+@expands("stablehlo.gather")
+def gather(site: Site) -> None:
+    """Starts are moved so that slices end before the size; what is longer, or taken from nothing, reads as zero."""
+    numbers = GatherDimensionNumbers.read(site.op.attributes["dimension_numbers"])
+    x, indices = site.op.operands[0], site.op.operands[1]
+    slices = integers(site.op.attributes["slice_sizes"])
+    partial = {p: s for p, s in site.sizes(0).items() if p in numbers.start_index_map and slices[p] != x.type.shape[p]}
+    if not partial:
+        return site.keep()
+    room = [
+        (partial[p] - slices[p]).most(0) if p in partial else x.type.shape[p] - slices[p]
+        for p in numbers.start_index_map
+    ]
+    made = site.again([x, _at_most(wide_enough(indices), room, numbers.index_vector_dim)])
+    left = [d for d in range(len(slices)) if d not in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)]
+    zero = number(made.type, "0")
+    inside = {numbers.offset_dims[left.index(p)]: size for p, size in partial.items() if p in left}
+    made = masked(made, inside, broadcast(zero, made.type.shape))
+    for place, size in partial.items():
+        if place not in left:
+            some = compare(Scalar.of(0).value, Scalar.of(size).value)
+            made = emit("stablehlo.select", [some, made, broadcast(zero, made.type.shape)], [made.type])
+    return site.replace([made])
+
+
+def _at_most(indices: Any, room: Sequence[Size | int], vector: int) -> Any:
+    """Index vectors of which no entry is beyond what there is room for."""
+    limits = [as_type_of(indices, Scalar.of(size)) for size in room]
+    if vector == indices.type.rank:
+        return emit("stablehlo.minimum", [indices, broadcast(limits[0], indices.type.shape)], [indices.type])
+    rows = [broadcast(limit, [1]) for limit in limits]
+    along = {"dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)}
+    row = emit("stablehlo.concatenate", rows, [tensor(indices.type, [len(rows)])], along)
+    return emit("stablehlo.minimum", [indices, broadcast(row, indices.type.shape, [vector])], [indices.type])
+
+
+@expands("stablehlo.scatter")
+def scatter(site: Site) -> None:
+    """Indices behind the size point out of the array, so that their updates are dropped."""
+    numbers = ScatterDimensionNumbers.read(site.op.attributes["scatter_dimension_numbers"])
+    count = len(site.op.operands) // 2
+    indices = site.op.operands[count]
+    others = [d for d in range(indices.type.rank) if d != numbers.index_vector_dim]
+    found = [site.sizes(count)]
+    for at in range(count + 1, len(site.op.operands)):
+        rank = len(site.use.operands[at])
+        rows = [d for d in range(rank) if d not in numbers.update_window_dims]
+        found.append({others[rows.index(d)]: size for d, size in site.sizes(at).items() if d in rows})
+    sizes = agree(found)
+    if sizes:
+        wide = wide_enough(indices)
+        unsigned = wide.type.element_type.is_unsigned
+        nowhere = str(2**wide.type.element_type.width - 1) if unsigned else "-1"
+        site.set_operand(count, masked(wide, sizes, constant(tensor(wide.type, []), nowhere)))
+    site.keep()

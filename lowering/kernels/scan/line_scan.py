@@ -1,0 +1,92 @@
+"""The loops of a scan along one line, in blocks of blocks, so that no total is the end of a long chain of additions.
+
+Each block is scanned from its own first element on, and what comes before the block is combined with that. Blocks of
+blocks are handled alike: an element is the result of at most `BLOCK` combinations on each level, and the number of
+levels grows with the logarithm of the line's length. Elements keep their order; only the parentheses are elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.loops import Values, add, choose, count, is_equal, number, smaller
+
+BLOCK = 32
+
+Combine = Callable[[Values, Values], list[ir.Value]]
+Read = Callable[[ir.Value], list[ir.Value]]
+Write = Callable[[Values, Values, ir.Value], list[ir.Value]]
+
+
+@dataclass(frozen=True)
+class LineScan:
+    """A scan of `extent` rows, numbered in the order of the scan.
+
+    Attributes:
+        combine: (what came before, values) -> both.
+        read: (row) -> its values.
+        write: (totals, arrays, row) -> the arrays with the row's totals in them.
+        in_order: the computation may not be associative: there is one block.
+    """
+
+    extent: int
+    combine: Combine
+    read: Read
+    write: Write
+    in_order: bool = False
+
+    def run(self, out: Values, before: Values | None = None) -> list[ir.Value]:
+        """The arrays with all rows written; `before` is combined with all of them. The innermost loop is the last."""
+        level, width = 0, self.extent if self.in_order else BLOCK
+        while width < self.extent:
+            level, width = level + 1, width * BLOCK
+        return self._blocks(level, number(0), number(self.extent), before, out)[1]
+
+    def _blocks(
+        self, level: int, start: ir.Value, stop: ir.Value, before: Values | None, out: Values
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """The total of rows [start, stop), which are at most BLOCK blocks of BLOCK**level rows, and the arrays."""
+        if not level:
+            return self._rows(start, stop, before, out)
+        size = BLOCK**level
+        if before is None:
+            totals, out = self._blocks(level - 1, start, smaller(add(start, size), stop), None, out)
+        else:
+            totals = [*before]  # stands for nothing in the first turn
+        amount = len(totals)
+        types = [v.type for v in totals]
+
+        def turn(at: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            totals, out = list(carried[:amount]), list(carried[amount:])
+            first = is_equal(at, start)
+            here = totals
+            if before is not None:
+                here = choose(first, types, lambda: before, lambda: self.combine(before, totals))
+            own, out = self._blocks(level - 1, at, smaller(add(at, size), stop), here, out)
+            if before is None:
+                return [*self.combine(totals, own), *out]
+            return [*choose(first, types, lambda: own, lambda: self.combine(totals, own)), *out]
+
+        begin = add(start, size) if before is None else start
+        made = count(begin, stop, [*totals, *out], turn, size)
+        return made[:amount], made[amount:]
+
+    def _rows(
+        self, start: ir.Value, stop: ir.Value, before: Values | None, out: Values
+    ) -> tuple[list[ir.Value], list[ir.Value]]:
+        """One row after the other; totals are carried from row to row."""
+
+        def written(totals: Values, out: Values, row: ir.Value) -> list[ir.Value]:
+            return self.write(totals if before is None else self.combine(before, totals), out, row)
+
+        def turn(row: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            totals = self.combine(carried[:amount], self.read(row))
+            return [*totals, *written(totals, carried[amount:], row)]
+
+        totals = self.read(start)
+        amount = len(totals)
+        made = count(add(start, 1), stop, [*totals, *written(totals, out, start)], turn)
+        return made[:amount], made[amount:]

@@ -1,0 +1,300 @@
+"""Stable radix sort of rows by keys that are integers: from the lowest digit to the highest, elements as they stand.
+
+A key is computed anew wherever an element is read, so nothing but the elements themselves is moved. One long row is cut
+into parts that count and move their elements at the same time; of many rows, each is sorted by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import arith, func
+
+from stablexla.dialects.element_types import BY_NAME
+from stablexla.lowering.kernels.sort.comparators import FLOATS, Order
+from stablexla.lowering.kernels.sort.merging import Rows
+from stablexla.lowering.support import loops
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.loops import add, as_index, count, get, mul, number, put, smaller
+from stablexla.lowering.support.storage import constant
+from stablexla.lowering.support.types import TensorType
+
+# Rows of this length are worth the larger tables of longer digits.
+LONG = 1 << 14
+# A single row of this length is cut into parts.
+CUT, PARTS = 1 << 15, 4
+# Elements of these widths may be sorted by comparing vectors of them.
+WIDE = (32, 64)
+# Buffers of a row up to this size lie on the stack of the thread that sorts it.
+STACK_BYTES = 1 << 16
+
+Values = Sequence[ir.Value]
+
+
+@dataclass(frozen=True)
+class _Digits:
+    """How the keys of some orders are cut.
+
+    Attributes:
+        orders: what gives the keys; the first one decides.
+        bits: width of a digit.
+    """
+
+    orders: tuple[Order, ...]
+    bits: int
+
+    @property
+    def passes(self) -> list[tuple[Order, int]]:
+        """The digits from the lowest to the highest: whose they are, and by how many bits they are shifted."""
+        return [(o, shift) for o in reversed(self.orders) for shift in range(0, o.bits, self.bits)]
+
+    @property
+    def size(self) -> int:
+        """How many values a digit has."""
+        return 1 << self.bits
+
+    def of(self, order: Order, elements: Values, shift: ir.Value | int) -> ir.Value:
+        """The digit of an order's key at `shift`, as an index."""
+        key = order.key(elements[order.operand])
+        by = constant(key.type, shift) if isinstance(shift, int) else shift
+        return as_index(arith.andi(arith.shrui(key, by), constant(key.type, self.size - 1)))
+
+
+def radix_sort(ctx: LoweringContext, arrays: Values, rows: Rows, orders: tuple[Order, ...]) -> list[ir.Value]:
+    """The arrays with their rows sorted by the keys of one or more of them; equal ones keep their order."""
+    long = rows.length >= LONG and max(order.bits for order in orders) > 16
+    digits = _Digits(orders, 11 if long else 8)
+    in_parts = rows.rows == 1 and rows.length >= CUT
+    # Three passes over integers of 32 bits are as fast as merging them, and less code; those of 64 bits mostly are
+    # small, and a digit that all have is passed over.
+    by_digits = in_parts and not orders[0].element.is_float
+    if len(arrays) == 1 and len(orders) == 1 and orders[0].bits in WIDE and not by_digits:
+        return _sort_keys(ctx, arrays, rows, digits)
+    if in_parts:
+        return _sort_in_parts(ctx, arrays, rows, digits)
+    return _sort_each(ctx, arrays, rows, digits)
+
+
+def _sort_keys(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
+    """One array by itself: a target may have a better way than the body, whatever else is equal by equal keys."""
+    order = digits.orders[0]
+    config = {
+        "rows": rows.rows,
+        "length": rows.length,
+        "unsigned": not order.element.is_float and not order.element.is_signed,
+        "descending": order.descending,
+        "zeros_alike": order.zeros_alike,
+        "nans_alike": order.nans_alike,
+        "infinity": FLOATS.get(order.element.name, 0),
+    }
+    return kernel(
+        ctx,
+        "sort_keys",
+        arrays,
+        lambda *xs: _rows(xs, rows, digits, shared=False),
+        attributes=config,
+        result_types=list(rows.types),
+        independent=True,
+    )
+
+
+# --- a row by one thread --------------------------------------------------------------------------------------------
+
+
+def _sort_each(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
+    bytes_of_row = rows.length * sum(t.element.bytes for t in rows.types)
+    # Results that nobody reads are memory of which each row has a part of its own.
+    shared = bytes_of_row > STACK_BYTES and len(digits.passes) > 1
+    types = list(rows.types) * (2 if shared else 1)
+    made = kernel(
+        ctx, "sort", arrays, lambda *xs: _rows(xs, rows, digits, shared), result_types=types, independent=True
+    )
+    return made[: len(arrays)]
+
+
+def _rows(arrays: Values, rows: Rows, digits: _Digits, shared: bool) -> list[ir.Value]:
+    many = len(arrays)
+    results = loops.empty_like(arrays, rows.rows * rows.length)
+    spare = loops.empty_like(arrays, rows.rows * rows.length) if shared else []
+
+    def row(r: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+        base = mul(r, rows.length)
+        buffers = (carried[many:], base) if shared else (loops.empty_like(arrays, rows.length), number(0))
+        sorted_, left = _sort_row((arrays, base), (carried[:many], base), buffers, rows.length, digits)
+        return [*sorted_, *(left if shared else [])]
+
+    return count(0, rows.rows, [*results, *spare], row)
+
+
+_Place = tuple[Values, ir.Value]
+"""Arrays, and where in them a row begins."""
+
+
+def _sort_row(source: _Place, result: _Place, spare: _Place, length: int, digits: _Digits) -> tuple[Values, Values]:
+    """Pass by pass between the result and the spare arrays, so that the last one ends in the result."""
+    i32 = ir.IntegerType.get_signless(32)
+    passes = digits.passes
+    tables = _zeros(len(passes) * digits.size, i32)
+
+    def note(i: ir.Value, table: ir.Value) -> list[ir.Value]:
+        elements = get(source[0], add(source[1], i))
+        for p, (order, shift) in enumerate(passes):
+            at = add(digits.of(order, elements, shift), p * digits.size)
+            (found,) = get([table], at)
+            (table,) = put([arith.addi(found, constant(i32, 1))], [table], at)
+        return [table]
+
+    (tables,) = count(0, length, [tables], note)
+    for p in range(len(passes)):
+        tables = _running_sums(tables, p * digits.size, digits.size)
+    places = {True: result, False: spare}
+    for p, (order, shift) in enumerate(passes):
+        to_result = (len(passes) - 1 - p) % 2 == 0
+        target = places[to_result]
+        bounds = (number(0), number(length))
+        tables, *moved = _move(source, target, bounds, (tables, p * digits.size), digits, order, shift)
+        source = places[to_result] = (moved, target[1])
+    return places[True][0], places[False][0]
+
+
+def _zeros(size: int, type_: ir.Type) -> ir.Value:
+    table = ir.Operation.create("tensor.empty", results=[ir.RankedTensorType.get([size], type_)], operands=[]).result
+    return count(0, size, [table], lambda i, t: put([constant(type_, 0)], [t], i))[0]
+
+
+def _running_sums(table: ir.Value, start: int, size: int) -> ir.Value:
+    """Each number becomes the sum of those before it."""
+    zero = constant(table.type.element_type, 0)
+
+    def step(i: ir.Value, total: ir.Value, table: ir.Value) -> list[ir.Value]:
+        (found,) = get([table], i)
+        return [arith.addi(total, found), *put([total], [table], i)]
+
+    return count(start, start + size, [zero, table], step)[1]
+
+
+def _move(
+    source: _Place,
+    target: _Place,
+    bounds: tuple[ir.Value, ir.Value],
+    table: tuple[ir.Value, int],
+    digits: _Digits,
+    order: Order,
+    shift: ir.Value | int,
+) -> list[ir.Value]:
+    """Puts each element where the table, from a place of it on, says for its digit.
+
+    Returns:
+        The table, in which those places are used up, and the target's arrays.
+    """
+
+    def step(i: ir.Value, places: ir.Value, *to: ir.Value) -> list[ir.Value]:
+        elements = get(source[0], add(source[1], i))
+        at = digits.of(order, elements, shift)
+        at = add(at, table[1]) if table[1] else at
+        (place,) = get([places], at)
+        (places,) = put([arith.addi(place, constant(place.type, 1))], [places], at)
+        return [places, *put(elements, to, add(target[1], as_index(place)))]
+
+    return count(*bounds, [table[0], *target[0]], step)
+
+
+# --- one row in parts -----------------------------------------------------------------------------------------------
+
+
+def _sort_in_parts(ctx: LoweringContext, arrays: Values, rows: Rows, digits: _Digits) -> list[ir.Value]:
+    """For each digit: the parts count, the counts of all become places, the parts move their elements there."""
+    tables = TensorType(BY_NAME["s32"], (PARTS * digits.size,))
+    sorted_: list[ir.Value] = list(arrays)
+    made: dict[Order, list[ir.Value]] = {}
+    for order, amount in digits.passes:
+        shift = constant(ir.IntegerType.get_signless(order.bits), amount)
+        if order in made:
+            counts, places, moved = made[order]
+            tables_ = _again(places, _again(counts, [*sorted_, shift]))
+            sorted_ = _again(moved, [*sorted_, *tables_, shift])
+            continue
+        parts = _Parts(rows, digits, order)
+        counts_ = kernel(ctx, "radix_count", [*sorted_, shift], parts.count, result_types=[tables], independent=True)
+        places_ = kernel(ctx, "radix_places", counts_, parts.places, result_types=[tables])
+        operands, types = [*sorted_, *places_, shift], list(rows.types)
+        sorted_ = kernel(ctx, "radix_move", operands, parts.move, result_types=types, independent=True)
+        made[order] = [counts_[0], places_[0], sorted_[0]]
+    return sorted_
+
+
+def _again(made: ir.Value, operands: Values) -> list[ir.Value]:
+    """One more call of the kernel that made a value."""
+    call = made.owner.operation
+    name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    return list(func.CallOp([r.type for r in call.results], name, list(operands)).results)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What the parts of a row do for one digit."""
+
+    rows: Rows
+    digits: _Digits
+    order: Order
+
+    def _bounds(self, part: ir.Value) -> tuple[ir.Value, ir.Value]:
+        size = -(-self.rows.length // PARTS)
+        low = mul(part, size)
+        return low, smaller(add(low, size), self.rows.length)
+
+    def count(self, *given: ir.Value) -> list[ir.Value]:
+        """How often each part has each digit."""
+        *arrays, shift = given
+        size = self.digits.size
+        i32 = ir.IntegerType.get_signless(32)
+        empty = ir.RankedTensorType.get([PARTS * size], i32)
+        tables = ir.Operation.create("tensor.empty", results=[empty], operands=[]).result
+
+        def part(number_: ir.Value, tables: ir.Value) -> list[ir.Value]:
+            start = mul(number_, size)
+            (tables,) = count(0, size, [tables], lambda i, t: put([constant(i32, 0)], [t], add(start, i)))
+
+            def note(i: ir.Value, tables: ir.Value) -> list[ir.Value]:
+                at = add(start, self.digits.of(self.order, get(arrays, i), shift))
+                (found,) = get([tables], at)
+                return put([arith.addi(found, constant(i32, 1))], [tables], at)
+
+            return count(*self._bounds(number_), [tables], note)
+
+        return count(0, PARTS, [tables], part)
+
+    def places(self, tables: ir.Value) -> list[ir.Value]:
+        """Where the first element of each part with each digit goes: all parts' smaller digits come before."""
+        size = self.digits.size
+        i32 = ir.IntegerType.get_signless(32)
+        made = ir.Operation.create("tensor.empty", results=[tables.type], operands=[]).result
+
+        def digit(d: ir.Value, total: ir.Value, made: ir.Value) -> list[ir.Value]:
+            def part(number_: ir.Value, total: ir.Value, made: ir.Value) -> list[ir.Value]:
+                at = add(mul(number_, size), d)
+                (found,) = get([tables], at)
+                return [arith.addi(total, found), *put([total], [made], at)]
+
+            return count(0, PARTS, [total, made], part)
+
+        return [count(0, size, [constant(i32, 0), made], digit)[1]]
+
+    def move(self, *given: ir.Value) -> list[ir.Value]:
+        """Each part's elements to their places; no two parts write to the same one."""
+        *arrays, tables, shift = given
+        size = self.digits.size
+        results = loops.empty_like(arrays, self.rows.length)
+
+        def part(number_: ir.Value, *to: ir.Value) -> list[ir.Value]:
+            start = mul(number_, size)
+            own = loops.empty_like([tables], size)
+            own = count(0, size, own, lambda i, t: put(get([tables], add(start, i)), [t], i))
+            zero = number(0)
+            whole = (arrays, zero), (to, zero)
+            return _move(*whole, self._bounds(number_), (own[0], 0), self.digits, self.order, shift)[1:]
+
+        return count(0, PARTS, results, part)

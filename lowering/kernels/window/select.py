@@ -1,0 +1,146 @@
+"""select_and_scatter: each window of an array selects an element, and something is combined into that place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from typing import Any
+
+import mlir.ir as ir
+from mlir.dialects import arith, tensor
+
+from stablexla.dialects.attributes.attributes import word
+from stablexla.dialects.attributes.windows import Window
+from stablexla.lowering.kernels.window.axes import Axis, axes_of
+from stablexla.lowering.kernels.window.parts import known_operation
+from stablexla.lowering.rules.conversion import convert_value
+from stablexla.lowering.rules.shape import reshaped
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.generic import elementwise, fill
+from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.loops import add, count, larger, mul, number, smaller, sub
+from stablexla.lowering.support.storage import from_storage, to_storage
+from stablexla.lowering.support.types import TensorType
+
+
+def scatter_selected(ctx: LoweringContext, x: ir.Value, source: ir.Value, start: ir.Value) -> Sequence[ir.Value]:
+    """The result of a select_and_scatter."""
+    source, start = _in_wider_type(ctx, source, 1), _in_wider_type(ctx, start, 2)
+    if not ctx.result.rank:  # a window of the one element
+        return ctx.inline_region(1, [start, source])
+    filled = fill(start, ctx.result)
+    shape, positions = ctx.operand_types[0].shape, ctx.operand_types[1].shape
+    if not prod(shape) or not prod(positions):
+        return [filled]
+    writer = _Writer(ctx, axes_of(Window.read(ctx.attributes, len(shape)), shape, positions))
+    types = [ctx.operand_types[0], ctx.result.with_shape(positions), ctx.result]
+    flat = [t.with_shape((t.size,)) for t in types]
+    operands = [reshaped(v, t, f) for v, t, f in zip((x, source, filled), types, flat, strict=True)]
+    config = {
+        "axes": [axis.numbers() for axis in writer.axes],
+        "select": _direction(ctx.op),
+        "scatter": known_operation(ctx.op.regions[1]),
+        "unsigned": ctx.result.element.is_unsigned,
+        "plain": flat[0].element == flat[2].element and flat[2].element.bits >= 8,
+    }
+    independent = writer.axes[0].alone and writer.axes[0].positions > 1
+    (made,) = kernel(
+        ctx,
+        "select_and_scatter",
+        operands,
+        writer.write,
+        attributes=config,
+        result_types=[flat[2]],
+        independent=independent,
+    )
+    return [reshaped(made, flat[2], ctx.result)]
+
+
+def _direction(op: Any) -> str:
+    """The comparison of its two arguments, in order, that the selection is; else ""."""
+    block = op.regions[0].blocks[0]
+    operations = [view.operation for view in block.operations]
+    compare = operations[0]
+    fits = (
+        len(operations) == 2 and compare.name == "stablehlo.compare" and list(compare.operands) == list(block.arguments)
+    )
+    total = fits and "compare_type" in compare.attributes and word(compare.attributes["compare_type"]) == "TOTALORDER"
+    return word(compare.attributes["comparison_direction"]) if fits and not total else ""
+
+
+def _in_wider_type(ctx: LoweringContext, value: ir.Value, place: int) -> ir.Value:
+    """An operand in the type that the result is combined in."""
+    type_, target = ctx.operand_types[place], ctx.result.element
+    if type_.element == target:
+        return value
+    wide = TensorType(target, type_.shape)
+    return elementwise([value], [type_], [wide], lambda v: convert_value(v, type_.element, target))[0]
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """The loops over all windows, and in each over its elements that are none of the padding's."""
+
+    ctx: LoweringContext
+    axes: list[Axis]
+
+    def write(self, x: ir.Value, source: ir.Value, result: ir.Value) -> Sequence[ir.Value]:
+        """The result, with each element of the source combined into it in turn."""
+
+        def window(places: Sequence[ir.Value], result: ir.Value) -> Sequence[ir.Value]:
+            at = _sum(mul(p, axis.position_step) for p, axis in zip(places, self.axes, strict=True))
+            return [self._combined(result, self._selected(x, places), tensor.extract(source, [at]))]
+
+        def walk(places: list[ir.Value], result: ir.Value) -> Sequence[ir.Value]:
+            if len(places) == len(self.axes):
+                return window(places, result)
+            return count(0, self.axes[len(places)].positions, [result], lambda p, r: walk([*places, p], r))
+
+        return walk([], result)
+
+    def _selected(self, x: ir.Value, places: Sequence[ir.Value]) -> ir.Value:
+        """Where in x the element of a window lies that is selected; -1 if all of the window is padding."""
+        firsts = [sub(mul(p, axis.stride), axis.low) for p, axis in zip(places, self.axes, strict=True)]
+        element = self.ctx.operand_types[0].element
+
+        def look(at: ir.Value, value: ir.Value, best: ir.Value) -> Sequence[ir.Value]:
+            candidate = tensor.extract(x, [at])
+            both = [from_storage(v, element) for v in (value, candidate)]
+            (keeps,) = self.ctx.inline_region(0, both)
+            keeps = arith.andi(keeps, arith.cmpi(arith.CmpIPredicate.sge, best, number(0)))
+            return [arith.select(keeps, value, candidate), arith.select(keeps, best, at)]
+
+        def walk(dimension: int, at: ir.Value, carried: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            if dimension == len(self.axes):
+                return look(at, *carried)
+            axis, first = self.axes[dimension], firsts[dimension]
+            if axis.alone:
+                return walk(dimension + 1, add(at, mul(first, axis.step)), carried)
+            low, high = larger(first, 0), smaller(add(first, axis.size), axis.extent)
+            return count(low, high, carried, _deeper(walk, dimension, at, axis.step))
+
+        nothing = [tensor.extract(x, [number(0)]), number(-1)]
+        return walk(0, number(0), nothing)[1]
+
+    def _combined(self, result: ir.Value, at: ir.Value, stored: ir.Value) -> ir.Value:
+        """The result with an element of the source combined into a place, if there is one."""
+        element = self.ctx.result.element
+        place = larger(at, 0)
+        old = tensor.extract(result, [place])
+        both = [from_storage(v, element) for v in (old, stored)]
+        (new,) = self.ctx.inline_region(1, both)
+        exists = arith.cmpi(arith.CmpIPredicate.sge, at, number(0))
+        return tensor.insert(arith.select(exists, to_storage(new, element), old), result, [place])
+
+
+def _deeper(
+    walk: Callable[..., Sequence[ir.Value]], dimension: int, at: ir.Value, step: int
+) -> Callable[..., Sequence[ir.Value]]:
+    """The turn of a loop along one dimension of a window."""
+    return lambda place, *carried: walk(dimension + 1, add(at, mul(place, step)), carried)
+
+
+def _sum(terms: Iterable[ir.Value]) -> ir.Value:
+    return reduce(add, terms)

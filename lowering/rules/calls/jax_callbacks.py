@@ -1,0 +1,31 @@
+"""Python callbacks of JAX that nobody bound: the program says only the number of the function.
+
+What JAX has traced in this process is bound to its functions before it comes here (`stablexla.interop.jax`).
+"""
+
+from __future__ import annotations
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.lowering.rules.calls.custom_call import operation_call
+from stablexla.lowering.support.context import LoweringContext, place_of
+
+CALLBACKS = ("xla_ffi_partitioned_python_cpu_callback", "xla_ffi_python_cpu_callback", "xla_python_cpu_callback")
+"""What JAX calls Python functions by."""
+
+
+def unbound(ctx: LoweringContext, *operands: ir.Value) -> ir.Value:
+    """Raises UnsupportedError."""
+    name = str(hlo_ir.StringAttr(ctx.attributes["call_target_name"]).value)
+    raise UnsupportedError(
+        f"{name!r} calls a Python function, and which one only the process knows that traced the program in JAX"
+        + place_of(ctx.op.location),
+        operation="custom_call",
+        hint="stablexla.interop.jax.jit(f), or from_lowered(jax.jit(f).lower(...)), in that process",
+    )
+
+
+for _name in CALLBACKS:
+    operation_call(_name)(unbound)

@@ -1,0 +1,222 @@
+"""Lowering of the custom calls by which JAX reaches LAPACK on CPUs: `lapack_ssyevd_ffi` and its kin.
+
+A call becomes a kernel that names the routine; what each routine takes is in the table of lapack_routines.py.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import mlir.ir as ir
+import numpy as np
+from mlir.dialects import tensor
+
+from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.lowering.rules.calls.attributes import attributes_of_call
+from stablexla.lowering.rules.calls.custom_call import operation_call
+from stablexla.lowering.rules.calls.host import as_array, in_main
+from stablexla.lowering.rules.calls.lapack_routines import LETTERS, ROUTINES, Array, Routine, Words, arrays
+from stablexla.lowering.rules.calls.layouts import OPERANDS, RESULTS, Layout, in_columns, layouts_of
+from stablexla.lowering.rules.devices.effects import zeros
+from stablexla.lowering.rules.linear_algebra import solve_triangular
+from stablexla.lowering.rules.shape import constant_array, constant_value
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.types import TensorType, storage_type
+
+LAPACK = "lapack"
+"""The kind of these kernels."""
+ELEMENTS = {letter: BY_NAME[name] for letter, name in zip(LETTERS, ("f32", "f64", "c64", "c128"), strict=True)}
+
+
+def call_of_lapack(name: str, ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
+    """The call of a routine by its name in LAPACK, with the layouts that the operation asks for."""
+    return call_routine(
+        ctx,
+        name,
+        operands,
+        attributes_of_call(ctx),
+        layouts_of(ctx, OPERANDS, ctx.operand_types),
+        layouts_of(ctx, RESULTS, ctx.result_types),
+    )
+
+
+def call_routine(
+    ctx: LoweringContext,
+    name: str,
+    operands: Sequence[ir.Value],
+    attributes: Mapping[str, Any],
+    inputs: Sequence[Layout],
+    outputs: Sequence[Layout],
+) -> list[ir.Value]:
+    """Calls a routine for each matrix of a batch. LAPACK takes what lies in memory to be in columns.
+
+    Args:
+        name: in LAPACK.
+        attributes: those of the routine.
+        inputs, outputs: the routine's operands and results, and how they are to lie in memory.
+
+    Raises:
+        UnsupportedError: arrays or attributes that the routine does not have; no shape that a producer makes is.
+    """
+    types = [side.type for side in inputs], [side.type for side in outputs]
+    call = _Call(ctx, name, ROUTINES[name], ELEMENTS[name[0]], *types)
+    call.match(attributes)
+    if not in_main():
+        raise ctx.unsupported(f"{name} inside the computation of another operation has no lowering")
+    if not call.result_types[0].size:
+        return call.nothing()
+    given = [as_array(side.enter(v), side.held) for v, side in zip(operands, inputs, strict=True)]
+    made = [i for i, array in enumerate(call.results) if not call.leaves_out(array)]
+    held = [outputs[i].held for i in made]
+    config = {"routine": name, "batch": call.batch, **call.sizes, **call.words}
+
+    def body(*_: ir.Value) -> list[ir.Value]:
+        return [_unknown(t) for t in held]
+
+    values = kernel(ctx, LAPACK, given, body, attributes=config, result_types=held)
+    results = [zeros(t) for t in call.result_types]
+    for i, value in zip(made, values, strict=True):
+        results[i] = outputs[i].leave(value)
+    return results
+
+
+def _unknown(type_: TensorType) -> ir.Value:
+    made = tensor.empty(type_.shape, storage_type(type_.element))
+    return made if type_.rank else tensor.extract(made, [])
+
+
+@dataclass
+class _Call:
+    """A call and the row of the table that it must fit."""
+
+    ctx: LoweringContext
+    name: str
+    routine: Routine
+    element: ElementType
+    operand_types: list[TensorType]
+    result_types: list[TensorType]
+    sizes: dict[str, int] = field(default_factory=dict)
+    words: Words = field(default_factory=dict)
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        self.operands, self.results = arrays(self.routine.operands), arrays(self.routine.results)
+
+    def match(self, attributes: Mapping[str, Any]) -> None:
+        """Finds the sizes and words; refuses what could make the routine read or write where nothing is."""
+        counts = (len(self.operands), len(self.results))
+        if counts != (len(self.operand_types), len(self.result_types)):
+            raise self._refused(f"takes {counts[0]} operands and gives {counts[1]} results")
+        pairs = [
+            *zip(self.operands, self.operand_types, strict=True),
+            *zip(self.results, self.result_types, strict=True),
+        ]
+        first = self.operands[0]
+        dimensions = self.operand_types[0].shape[: self.operand_types[0].rank - len(first.sizes)]
+        self.batch = prod(dimensions)
+        for array, type_ in pairs:
+            self._match(array, type_, dimensions)
+        for size, rule in self.routine.sizes.items():
+            if self.sizes[size] != rule(self.sizes):
+                raise self._refused(f"has {size} = {rule(self.sizes)}, where the call has {self.sizes[size]}")
+        self._read(attributes)
+        self._check_sizes()
+
+    def _match(self, array: Array, type_: TensorType, dimensions: Sequence[int]) -> None:
+        wanted = self._element(array.kind)
+        if type_.element != wanted:
+            raise self._refused(f"has {array.name} of {wanted}, not {type_.element}")
+        rank = len(dimensions)
+        if type_.rank != rank + len(array.sizes) or tuple(type_.shape[:rank]) != tuple(dimensions):
+            raise self._refused(f"has {array.name}[{','.join(['...', *array.sizes])}], not {type_}")
+        for size, extent in zip(array.sizes, type_.shape[rank:], strict=True):
+            known = max(0, self.sizes["n"] - 1) if size == "n-1" else self.sizes.setdefault(size, extent)
+            if extent != known:
+                raise self._refused(f"has {size} = {known} in {array.name}, not {type_}")
+
+    def _check_sizes(self) -> None:
+        """What is said by other sizes and the words together."""
+        s = self.sizes
+        rwork = self.routine.rwork(s) if self.element.is_complex else 0
+        spaces = (self.routine.work(s), rwork, self.routine.iwork(s))
+        if max(self.batch, *s.values(), *spaces) >= 2**31:
+            raise self._refused("counts in 32 bits")
+        if "p" in s and "vt[q,n]" in self.routine.results and self.words["mode"] != "N":
+            wanted = (s["m"], s["n"]) if self.words["mode"] == "A" else (s["k"], s["k"])
+            if (s["p"], s["q"]) != wanted:
+                raise self._refused(f"has u[...,m,{wanted[0]}] and vt[...,{wanted[1]},n] in mode {self.words['mode']}")
+        if "c[m,n]" in self.routine.results:
+            order = s["m"] if self.words["side"] == "L" else s["n"]
+            if s["p"] != order or not s["k"] <= min(order, s["q"]):
+                raise self._refused("has reflectors as long as the side of c, and not more of them")
+        if self.routine.results == "a[m,n]" and not s["k"] <= s["n"] <= s["m"]:
+            raise self._refused("has at least as many rows as columns, and columns as reflectors")
+        if "low" in self.words and s["n"] and not 1 <= int(self.words["low"]) <= int(self.words["high"]) <= s["n"]:
+            raise self._refused("has 1 <= low <= high <= n")
+
+    def _read(self, attributes: Mapping[str, Any]) -> None:
+        rows = self.routine.attributes
+        missing = sorted(set(rows) - set(attributes))
+        if missing:
+            raise self._refused(f"has an attribute {missing[0]!r}")
+        self.words = self.routine.words({name: attributes[name] for name in rows}, self.element.is_complex)
+        for name, letters in rows.items():
+            if letters and str(self.words[name]) not in letters:
+                raise self._refused(f"has {name} in {', '.join(letters)}, not {self.words[name]!r}")
+
+    def _element(self, kind: str) -> ElementType:
+        if kind == "int":
+            return BY_NAME["s32"]
+        if kind == "real":
+            return self.element.part
+        if kind == "complex":
+            return ELEMENTS["c" if self.element == ELEMENTS["s"] else "z"]
+        return self.element
+
+    def leaves_out(self, array: Array) -> bool:
+        """Whether a result is not computed."""
+        name, letter = self.routine.left_out.get(array.name, ("", ""))
+        return name in self.words and self.words[name] == letter
+
+    def nothing(self) -> list[ir.Value]:
+        """The results for matrices without elements: info is 0, and orthogonal matrices are the identity."""
+        return [
+            _identity(t) if array.name in self.routine.identities and t.size else zeros(t)
+            for array, t in zip(self.results, self.result_types, strict=True)
+        ]
+
+    def _refused(self, rule: str) -> Exception:
+        return self.ctx.unsupported(f"{self.name} {rule}")
+
+
+def _identity(type_: TensorType) -> ir.Value:
+    if not type_.rank:
+        return constant_value(1, type_.element)
+    one = np.eye(type_.shape[-2], type_.shape[-1], dtype=type_.element.dtype)
+    return constant_array(np.broadcast_to(one, type_.shape), type_)
+
+
+for _name in ROUTINES:
+    operation_call(f"lapack_{_name}_ffi")(functools.partial(call_of_lapack, _name))
+
+
+def triangular_system(ctx: LoweringContext, a: ir.Value, b: ir.Value) -> ir.Value:
+    """BLAS's trsm is the operation triangular_solve."""
+    layouts = layouts_of(ctx, OPERANDS, ctx.operand_types) + layouts_of(ctx, RESULTS, ctx.result_types)
+    if any(side != in_columns(side.type) for side in layouts):
+        raise ctx.unsupported("trsm takes matrices that lie in columns")
+    attributes = attributes_of_call(ctx)
+    side, lower, transpose, diagonal = (chr(attributes[name]) for name in ("side", "uplo", "trans_x", "diag"))
+    words = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
+    return solve_triangular(
+        ctx, a, b, words[transpose], left_side=side == "L", lower=lower == "L", unit_diagonal=diagonal == "U"
+    )
+
+
+for _letter in LETTERS:
+    operation_call(f"lapack_{_letter}trsm_ffi")(triangular_system)

@@ -1,0 +1,134 @@
+"""Lowering of dot and dot_general: one linalg.generic over batch, free and contracted dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlir.ir as ir
+from mlir.dialects import arith, tensor
+
+from stablexla.dialects.attributes.attributes import DotDimensionNumbers
+from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.lowering.math.complex import arithmetic as complex_math
+from stablexla.lowering.rules.conversion import convert_value
+from stablexla.lowering.rules.shape import constant_value
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.dot_algorithm import IN_TF32, Part, contract_parts, is_plain
+from stablexla.lowering.support.generic import PARALLEL, REDUCTION, Output, elementwise, generic, projection, read_all
+from stablexla.lowering.support.registry import lowers
+from stablexla.lowering.support.storage import from_storage, to_storage
+from stablexla.lowering.support.types import TensorType
+
+
+@lowers("stablehlo.dot_general")
+def dot_general(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+    """Sums over the contracted dimensions; result dimensions are batch, then lhs free, then rhs free."""
+    numbers = DotDimensionNumbers.read(ctx.attributes["dot_dimension_numbers"])
+    if is_plain(ctx, accumulation_type(ctx.result.element)):
+        return contract(ctx, lhs, rhs, numbers)
+    return contract_parts(ctx, lhs, rhs, lambda part, x, y: contract(part, x, y, numbers))
+
+
+@lowers("stablehlo.dot")
+def dot(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+    """The last dimension of lhs with the first of rhs."""
+    last = ctx.operand_types[0].rank - 1
+    return contract(ctx, lhs, rhs, DotDimensionNumbers((last,), (0,), (), ()))
+
+
+def contract(ctx: LoweringContext | Part, lhs: ir.Value, rhs: ir.Value, numbers: DotDimensionNumbers) -> ir.Value:
+    """The contraction in its accumulation type, then rounded to the result's type."""
+    maps, iterators = contraction_maps(numbers, ctx.operand_types[0].rank, ctx.operand_types[1].rank)
+    return sum_products(ctx, lhs, rhs, maps, iterators)
+
+
+def sum_products(
+    ctx: LoweringContext | Part, lhs: ir.Value, rhs: ir.Value, maps: Sequence[ir.AffineMap], iterators: Sequence[str]
+) -> ir.Value:
+    """Products of elements of lhs and rhs, read through the first two maps, added up into the result's elements."""
+    types = [(v, t) for v, t in zip((lhs, rhs), ctx.operand_types, strict=True)]
+    lhs, rhs = (_at_least_1d(v, t) for v, t in types)
+    accumulator = TensorType(accumulation_type(ctx.result.element), ctx.result.shape)
+    inputs, read = read_all([lhs, rhs], maps[:2], transposes=True)
+    elements = [t.element for t in ctx.operand_types]
+
+    def body(arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        x, y = (from_storage(a, e) for a, e in zip(arguments[:2], elements, strict=True))
+        total = from_storage(arguments[2], accumulator.element)
+        return [to_storage(add_product(ctx, x, y, total), accumulator.element)]
+
+    zero = to_storage(constant_value(0, accumulator.element), accumulator.element)
+    summed = generic(inputs, [Output(accumulator, zero)], [*read, maps[2]], iterators, body)[0]
+    if isinstance(ctx, Part) and ctx.in_tf32:
+        summed.owner.attributes[IN_TF32] = ir.UnitAttr.get()
+    return rounded_sum(ctx, summed)
+
+
+def add_product(ctx: LoweringContext | Part, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
+    """total + x * y, in the type that the operation sums in; x and y are values of its operands' types."""
+    wide = accumulation_type(ctx.result.element)
+    x, y = (convert_value(v, t.element, wide) for v, t in zip((x, y), ctx.operand_types, strict=True))
+    return multiply_add(x, y, total, wide)
+
+
+def rounded_sum(ctx: LoweringContext | Part, summed: ir.Value) -> ir.Value:
+    """The sums, which are an array also where the result is a scalar, as the operation's result."""
+    element = ctx.result.element
+    accumulator = TensorType(accumulation_type(element), ctx.result.shape)
+    if not accumulator.rank:
+        summed = from_storage(tensor.extract(summed, []), accumulator.element)
+    if accumulator.element == element:
+        return summed
+    return elementwise([summed], [accumulator], [ctx.result], lambda v: convert_value(v, accumulator.element, element))[
+        0
+    ]
+
+
+def _at_least_1d(value: ir.Value, type_: TensorType) -> ir.Value:
+    """A scalar operand is read by the loops as it is, in storage form."""
+    return value if type_.rank else to_storage(value, type_.element)
+
+
+def accumulation_type(element: ElementType) -> ElementType:
+    """Small floats are summed in f32, everything else in the result's own type."""
+    return BY_NAME["f32"] if element.is_float and element.bits < 32 else element
+
+
+def multiply_add(x: ir.Value, y: ir.Value, total: ir.Value, element: ElementType) -> ir.Value:
+    """total + x * y; for pred, or and and."""
+    if element.is_complex:
+        product = complex_math.BINARY["multiply"](x, y, element)
+        return complex_math.BINARY["add"](total, product, element)
+    if element.is_pred:
+        return arith.ori(total, arith.andi(x, y))
+    if element.is_integer:
+        return arith.addi(total, arith.muli(x, y))
+    return arith.addf(total, arith.mulf(x, y))
+
+
+def contraction_maps(
+    numbers: DotDimensionNumbers, lhs_rank: int, rhs_rank: int
+) -> tuple[list[ir.AffineMap], list[str]]:
+    """Loops in the order batch, lhs free, rhs free, contracted."""
+    lhs_free = [d for d in range(lhs_rank) if d not in numbers.lhs_batch and d not in numbers.lhs_contracting]
+    rhs_free = [d for d in range(rhs_rank) if d not in numbers.rhs_batch and d not in numbers.rhs_contracting]
+    batch = len(numbers.lhs_batch)
+    parallel = batch + len(lhs_free) + len(rhs_free)
+    total = parallel + len(numbers.lhs_contracting)
+    lhs_loops = _loops_of(lhs_rank, numbers.lhs_batch, lhs_free, numbers.lhs_contracting, batch, parallel)
+    rhs_loops = _loops_of(
+        rhs_rank, numbers.rhs_batch, rhs_free, numbers.rhs_contracting, batch + len(lhs_free), parallel
+    )
+    maps = [projection(total, lhs_loops), projection(total, rhs_loops), projection(total, range(parallel))]
+    return maps, [PARALLEL] * parallel + [REDUCTION] * (total - parallel)
+
+
+def _loops_of(
+    rank: int, batch: Sequence[int], free: Sequence[int], contracted: Sequence[int], first_free: int, first_k: int
+) -> list[int]:
+    """The loop that runs over each dimension of an operand."""
+    loops = [0] * rank
+    for dimensions, first in ((batch, 0), (free, first_free), (contracted, first_k)):
+        for i, d in enumerate(dimensions):
+            loops[d] = first + i
+    return loops

@@ -1,0 +1,69 @@
+"""Lowering of control flow: while, conditional (if and case). Calls are inlined before lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import mlir.ir as ir
+from mlir.dialects import scf
+
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.registry import lowers
+from stablexla.lowering.support.scalars import cmpi
+from stablexla.lowering.support.storage import constant
+from stablexla.lowering.support.types import ssa_type
+from stablexla.lowering.support.unrolling import known_turns
+
+
+@lowers("stablehlo.while")
+def while_(ctx: LoweringContext, *inits: ir.Value) -> list[ir.Value]:
+    """The body again and again as long as the condition holds; scalars are carried as values, arrays as tensors."""
+    turns = known_turns(ctx.op)
+    if turns is not None:
+        values = list(inits)
+        for _ in range(turns):
+            values = ctx.inline_region(1, values)
+        return values
+    types = [ssa_type(t) for t in ctx.result_types]
+    loop = scf.WhileOp(types, list(inits))
+    location = [ir.Location.current] * len(types)
+    before = loop.before.blocks.append(*types, arg_locs=location)
+    with ir.InsertionPoint(before):
+        (condition,) = ctx.inline_region(0, list(before.arguments))
+        scf.ConditionOp(condition, list(before.arguments))
+    after = loop.after.blocks.append(*types, arg_locs=location)
+    with ir.InsertionPoint(after):
+        scf.YieldOp(ctx.inline_region(1, list(after.arguments)))
+    return list(loop.results)
+
+
+@lowers("stablehlo.if")
+def if_(ctx: LoweringContext, pred: ir.Value) -> list[ir.Value]:
+    """The first region where pred holds, else the second."""
+    return _branch(ctx, pred, lambda: ctx.inline_region(0, []), lambda: ctx.inline_region(1, []))
+
+
+@lowers("stablehlo.case")
+def case(ctx: LoweringContext, index: ir.Value) -> list[ir.Value]:
+    """The region of that index; the last one for an index outside of their range."""
+    return _case(ctx, index, 0)
+
+
+def _case(ctx: LoweringContext, index: ir.Value, first: int) -> list[ir.Value]:
+    if first == len(ctx.op.regions) - 1:
+        return ctx.inline_region(first, [])
+    here = cmpi("eq", index, constant(index.type, first))
+    return _branch(ctx, here, lambda: ctx.inline_region(first, []), lambda: _case(ctx, index, first + 1))
+
+
+def _branch(
+    ctx: LoweringContext,
+    pred: ir.Value,
+    then: Callable[[], Sequence[ir.Value]],
+    other: Callable[[], Sequence[ir.Value]],
+) -> list[ir.Value]:
+    op = scf.IfOp(pred, [ssa_type(t) for t in ctx.result_types], has_else=True)
+    for block, values in ((op.then_block, then), (op.else_block, other)):
+        with ir.InsertionPoint(block):
+            scf.YieldOp(list(values()))
+    return list(op.results)

@@ -1,0 +1,299 @@
+"""Lowering of conversions: between element types, between bit patterns, to fewer bits of precision, and between complex
+numbers and their parts.
+
+Small floats are only widened and narrowed here; what their codes mean stands in `small_floats`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import arith, complex, tensor
+
+from stablexla.dialects.element_types import ElementType
+from stablexla.lowering.math.small_floats import FORMATS, Special
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.generic import PARALLEL, Output, elementwise, generic, identity, loop_index, projection
+from stablexla.lowering.support.registry import lowers
+from stablexla.lowering.support.scalars import cmpf, cmpi, minimum_of
+from stablexla.lowering.support.storage import constant, from_storage, normalise, to_storage, widen
+from stablexla.lowering.support.types import value_type
+
+# ---- values of one type as values of another -----------------------------------------------------------------------
+
+
+@lowers("stablehlo.convert")
+def convert(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """Each element as the nearest one of another type."""
+    source, target = ctx.operand_types[0].element, ctx.result.element
+    return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: convert_value(v, source, target))
+
+
+def convert_value(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
+    """One element in another type.
+
+    Floats become integers by dropping the fraction, held at the type's bounds, NaN 0; integers wrap around; anything
+    becomes pred by comparing with 0; a complex number becomes real by dropping its imaginary part. Whatever becomes a
+    float is rounded once, to nearest even.
+    """
+    if source == target:
+        return x
+    if source.is_complex:
+        if target.is_complex:
+            parts = (complex.re(x), complex.im(x))
+            return _complex(*(convert_value(p, source.part, target.part) for p in parts))
+        return convert_value(complex.re(x), source.part, target)
+    if target.is_complex:
+        real = convert_value(x, source, target.part)
+        return _complex(real, constant(real.type, 0.0))
+    if target.is_pred:
+        return _to_pred(x, source)
+    if source.is_float:
+        return _float_to_float(x, source, target) if target.is_float else _float_to_integer(x, source, target)
+    return _integer_to_float(x, source, target) if target.is_float else _integer_to_integer(x, source, target)
+
+
+def _complex(real: ir.Value, imaginary: ir.Value) -> ir.Value:
+    return complex.create_(ir.ComplexType.get(real.type), real, imaginary)
+
+
+def _to_pred(x: ir.Value, source: ElementType) -> ir.Value:
+    if source.is_float:
+        wide = widen(x, source)
+        return cmpf("UNE", wide, constant(wide.type, 0.0))
+    return cmpi("ne", x, constant(x.type, 0))
+
+
+def _resize(x: ir.Value, width: int, *, signed: bool) -> ir.Value:
+    """An integer in a type of another width."""
+    type_ = ir.IntegerType.get_signless(width)
+    if x.type.width == width:
+        return x
+    if x.type.width > width:
+        return arith.trunci(type_, x)
+    return arith.extsi(type_, x) if signed else arith.extui(type_, x)
+
+
+def _integer_to_integer(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
+    return normalise(_resize(x, value_type(target).width, signed=source.is_signed), target)
+
+
+def _float_to_float(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
+    """By f32 where neither type holds all values of the other; one of the two steps is exact then."""
+    wide = widen(x, source) if target.bits < 32 or source.bits < 16 else x
+    type_ = value_type(target)
+    if wide.type == type_:
+        return wide
+    return arith.extf(type_, wide) if wide.type.width < type_.width else arith.truncf(type_, wide)
+
+
+def _integer_to_float(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
+    type_ = value_type(target)
+    return arith.sitofp(type_, x) if source.is_signed else arith.uitofp(type_, x)
+
+
+def _float_to_integer(x: ir.Value, source: ElementType, target: ElementType) -> ir.Value:
+    """Rounds towards zero; too large and too small numbers become the bounds, NaN 0."""
+    x = widen(x, source)
+    largest = (1 << (target.bits - target.is_signed)) - 1
+    precision = 53 if source.bits == 64 else 24
+    low = constant(x.type, float(minimum_of(target)))
+    x_or_low = arith.select(cmpf("OLT", x, low), low, x)
+    if target.bits <= precision:
+        high = constant(x.type, float(largest))
+        held = arith.select(cmpf("OGT", x_or_low, high), high, x_or_low)
+        number = arith.select(cmpf("UNO", x, x), constant(x.type, 0.0), held)
+        return _resize(_to_integer(number, target), value_type(target).width, signed=True)
+    inside = cmpf("OLT", x_or_low, constant(x.type, float(largest + 1)))
+    number = _to_integer(arith.select(inside, x_or_low, constant(x.type, 0.0)), target)
+    beyond = arith.select(cmpf("UNO", x, x), constant(number.type, 0), constant(number.type, largest))
+    return arith.select(inside, number, beyond)
+
+
+def _to_integer(x: ir.Value, target: ElementType) -> ir.Value:
+    """A float within the target's bounds as an integer of at least 32 bits, for which there are instructions."""
+    type_ = ir.IntegerType.get_signless(max(32, target.bits))
+    if target.is_unsigned and target.bits >= 32:
+        return arith.fptoui(type_, x)
+    return arith.fptosi(type_, x)
+
+
+# ---- bit patterns ----------------------------------------------------------------------------------------------------
+
+
+@lowers("stablehlo.bitcast_convert")
+def bitcast_convert(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """The same bits as elements of another type.
+
+    Where the widths differ, the narrower elements lie along a last dimension, the one of the lowest bits first.
+    """
+    source, target = ctx.operand_types[0], ctx.result
+    if source.element.bits < target.element.bits:
+        return _join_bits(ctx, x)
+    if source.element.bits > target.element.bits:
+        return _split_bits(ctx, x)
+    return elementwise(
+        [x],
+        ctx.operand_types,
+        ctx.result_types,
+        lambda v: value_of_bits(bits_of_value(v, source.element), target.element),
+    )
+
+
+def bits_of_value(x: ir.Value, element: ElementType) -> ir.Value:
+    """The bits of an element as an integer of the element's width."""
+    if element.is_complex:
+        half = element.bits // 2
+        low, high = (bits_of_value(p, element.part) for p in (complex.re(x), complex.im(x)))
+        wide = _resize(high, element.bits, signed=False)
+        return arith.ori(_resize(low, element.bits, signed=False), arith.shli(wide, constant(wide.type, half)))
+    if element.is_float:
+        return arith.bitcast(ir.IntegerType.get_signless(element.bits), x)
+    return _resize(x, element.bits, signed=False)
+
+
+def value_of_bits(bits: ir.Value, element: ElementType) -> ir.Value:
+    """The element that has these bits."""
+    if element.is_complex:
+        half = element.bits // 2
+        high = arith.shrui(bits, constant(bits.type, half))
+        return _complex(*(value_of_bits(_resize(b, half, signed=False), element.part) for b in (bits, high)))
+    if element.is_float:
+        return arith.bitcast(value_type(element), bits)
+    return _resize(bits, value_type(element).width, signed=element.is_signed)
+
+
+def _join_bits(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """Several narrow elements make a wide one."""
+    (source,), target = ctx.operand_types, ctx.result
+    count, rank = source.shape[-1], target.rank
+
+    def join(stored: Sequence[ir.Value]) -> ir.Value:
+        values = [bits_of_value(from_storage(s, source.element), source.element) for s in stored]
+        whole = _resize(values[0], target.element.bits, signed=False)
+        for i, value in enumerate(values[1:], 1):
+            wide = _resize(value, target.element.bits, signed=False)
+            whole = arith.ori(whole, arith.shli(wide, constant(wide.type, i * source.element.bits)))
+        return value_of_bits(whole, target.element)
+
+    if not rank:
+        return [join([tensor.extract(x, [constant(ir.IndexType.get(), i)]) for i in range(count)])]
+    dimensions = [ir.AffineDimExpr.get(d) for d in range(rank)]
+    maps = [ir.AffineMap.get(rank, 0, [*dimensions, ir.AffineConstantExpr.get(i)]) for i in range(count)]
+    return generic(
+        [x] * count,
+        [Output(target)],
+        [*maps, identity(rank)],
+        [PARALLEL] * rank,
+        lambda arguments: [to_storage(join(arguments[:count]), target.element)],
+    )
+
+
+def _split_bits(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """A wide element makes several narrow ones."""
+    (source,), target = ctx.operand_types, ctx.result
+    rank, width = target.rank, source.element.bits
+
+    def split(arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        value = from_storage(arguments[0], source.element) if source.rank else arguments[0]
+        bits = bits_of_value(value, source.element)
+        position = arith.index_cast(ir.IntegerType.get_signless(64), loop_index(rank - 1))
+        distance = arith.muli(position, constant(position.type, target.element.bits))
+        shifted = arith.shrui(bits, _resize(distance, width, signed=False))
+        narrow = _resize(shifted, target.element.bits, signed=False)
+        return [to_storage(value_of_bits(narrow, target.element), target.element)]
+
+    maps = [projection(rank, range(source.rank)), identity(rank)]
+    return generic([x], [Output(target)], maps, [PARALLEL] * rank, split)
+
+
+# ---- fewer bits of precision -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Exponent and mantissa bits of a float's format."""
+
+    exponent: int
+    mantissa: int
+
+
+IEEE = {"bf16": Layout(8, 7), "f16": Layout(5, 10), "f32": Layout(8, 23), "f64": Layout(11, 52)} | {
+    name.lower(): Layout(f.exponent, f.mantissa) for name, f in FORMATS.items() if f.special is Special.IEEE
+}
+OTHERS = {"f8e8m0fnu": Layout(8, 0)} | {
+    name.lower(): Layout(f.exponent, f.mantissa) for name, f in FORMATS.items() if f.special is not Special.IEEE
+}
+
+
+@lowers("stablehlo.reduce_precision")
+def reduce_precision(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """Each element rounded to what a format of fewer exponent and mantissa bits holds; more bits change nothing."""
+    element = ctx.result.element
+    format = Layout(*(int(ctx.attributes[n]) for n in ("exponent_bits", "mantissa_bits")))
+    own = IEEE.get(element.name) or OTHERS[element.name]
+    if format.exponent >= own.exponent and format.mantissa >= own.mantissa:
+        return [x]
+
+    def body(value: ir.Value) -> ir.Value:
+        if element.name in IEEE:
+            return reduce_value(value, own, format)
+        # No infinities: done in f32, and narrowing makes of them what the type has instead.
+        wide = Layout(format.exponent if format.exponent < own.exponent else 8, format.mantissa)
+        return arith.truncf(value_type(element), reduce_value(widen(value, element), IEEE["f32"], wide))
+
+    return elementwise([x], ctx.operand_types, ctx.result_types, body)
+
+
+def reduce_value(x: ir.Value, own: Layout, format: Layout) -> ir.Value:
+    """Rounds the mantissa to nearest even; then makes what is too large infinite and what is too small a zero, also
+    numbers that the smaller format would have as denormals. NaN stays."""
+    width = x.type.width
+    type_ = ir.IntegerType.get_signless(width)
+    bits = arith.bitcast(type_, x)
+    infinity = constant(type_, ((1 << own.exponent) - 1) << own.mantissa)
+    reduced = bits
+    dropped = own.mantissa - format.mantissa
+    if dropped > 0:
+        odd = arith.andi(arith.shrui(bits, constant(type_, dropped)), constant(type_, 1))
+        rounded = arith.addi(bits, arith.addi(odd, constant(type_, (1 << (dropped - 1)) - 1)))
+        reduced = arith.andi(rounded, constant(type_, -1 << dropped))
+    if format.exponent < own.exponent:
+        bias, own_bias = (1 << (format.exponent - 1)) - 1, (1 << (own.exponent - 1)) - 1
+        sign = arith.andi(bits, constant(type_, 1 << (width - 1)))
+        field = arith.andi(reduced, infinity)
+        overflows = cmpi("ugt", field, constant(type_, (own_bias + bias) << own.mantissa))
+        underflows = cmpi("ule", field, constant(type_, (own_bias - bias) << own.mantissa))
+        reduced = arith.select(overflows, arith.ori(sign, infinity), reduced)
+        reduced = arith.select(underflows, sign, reduced)
+    magnitude = arith.andi(bits, constant(type_, (1 << (width - 1)) - 1))
+    return arith.bitcast(x.type, arith.select(cmpi("ugt", magnitude, infinity), bits, reduced))
+
+
+# ---- complex numbers and their parts ---------------------------------------------------------------------------------
+
+
+@lowers("stablehlo.complex")
+def make_complex(ctx: LoweringContext, real: ir.Value, imaginary: ir.Value) -> list[ir.Value]:
+    """The complex number of a real and an imaginary part."""
+    return elementwise([real, imaginary], ctx.operand_types, ctx.result_types, _complex)
+
+
+@lowers("stablehlo.real")
+def real(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """The real part; that of a real number is the number."""
+    element = ctx.operand_types[0].element
+    return elementwise([x], ctx.operand_types, ctx.result_types, lambda v: complex.re(v) if element.is_complex else v)
+
+
+@lowers("stablehlo.imag")
+def imag(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """The imaginary part; that of a real number is 0."""
+    element = ctx.operand_types[0].element
+
+    def body(value: ir.Value) -> ir.Value:
+        return complex.im(value) if element.is_complex else constant(value.type, 0.0)
+
+    return elementwise([x], ctx.operand_types, ctx.result_types, body)

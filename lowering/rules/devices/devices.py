@@ -1,0 +1,175 @@
+"""What several devices do together, as kernels: their configuration says who takes part and which bytes go where.
+
+A collective is never written over its operands: others read them until all of its group are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import linalg, tensor
+
+from stablexla.dialects.attributes.device_groups import Groups
+from stablexla.dialects.tensor_types import TensorType
+from stablexla.lowering.rules.calls.host import as_array, in_main, unknown
+from stablexla.lowering.rules.devices.attributes import channel_of
+from stablexla.lowering.support.context import LoweringContext, place_of
+from stablexla.lowering.support.generic import REDUCTION, empty, filled
+from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.storage import from_storage, to_storage
+from stablexla.lowering.support.types import storage_type, tensor_storage
+
+COLLECTIVE = "collective"
+"""The kind of these kernels."""
+DEVICE = "device"
+"""The kind of kernels that give the number of the device that runs the program."""
+
+Fold = Callable[[ir.Value, ir.Value], ir.Value]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which bytes of each member's operand go where in each member's result.
+
+    The part of member i for member j lies at j * `source_step` of i's operand, and comes to i * `target_step` of j's
+    result. All is in bytes but the extents; the innermost one is a run of bytes that lie together on both sides.
+    """
+
+    extents: tuple[int, ...]
+    source_strides: tuple[int, ...]
+    target_strides: tuple[int, ...]
+    source_step: int = 0
+    target_step: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        part: Sequence[int],
+        source: TensorType,
+        target: TensorType,
+        *,
+        split: int | None = None,
+        joined: int | None = None,
+    ) -> Layout:
+        """The layout of parts of a shape.
+
+        Args:
+            source, target: a member's operand and result.
+            split: the dimension of the operand along which the parts of all members lie one after another.
+            joined: that of the result.
+        """
+        size = source.element.bytes
+        strides, others = _strides(source.shape, size), _strides(target.shape, size)
+        rows = [row for row in zip(part, strides, others, strict=True) if row[0] != 1]
+        rows.append((size, 1, 1))
+        merged = [rows.pop()]
+        for extent, stride, other in reversed(rows):
+            inner = merged[0]
+            if (stride, other) == (inner[0] * inner[1], inner[0] * inner[2]):
+                merged[0] = (extent * inner[0], inner[1], inner[2])
+            else:
+                merged.insert(0, (extent, stride, other))
+        if not prod(part):
+            merged = [(0, 1, 1)]
+        extents, source_strides, target_strides = (tuple(column) for column in zip(*merged, strict=True))
+        source_step = 0 if split is None else part[split] * strides[split]
+        target_step = 0 if joined is None else part[joined] * others[joined]
+        return cls(extents, source_strides, target_strides, source_step, target_step)
+
+    @property
+    def plain(self) -> tuple[object, ...]:
+        """It, as it stands in a configuration."""
+        return self.extents, self.source_strides, self.target_strides, self.source_step, self.target_step
+
+
+def _strides(shape: Sequence[int], size: int) -> tuple[int, ...]:
+    return tuple(size * prod(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def device_kernel(ctx: LoweringContext, what: str, partitions: int, type_: TensorType) -> ir.Value:
+    """The device's number divided by the number of partitions (`replica_id`), or the remainder (`partition_id`)."""
+
+    def make() -> ir.Value:
+        config = {"what": what, "partitions": partitions}
+        (made,) = kernel(ctx, DEVICE, [], lambda: [unknown(type_)], attributes=config, result_types=[type_])
+        return made
+
+    return ctx.once(f"{what} of {partitions}", make)
+
+
+def together(
+    ctx: LoweringContext,
+    operation: str,
+    operands: Sequence[ir.Value],
+    operand_types: Sequence[TensorType],
+    result_types: Sequence[TensorType],
+    layouts: Sequence[Layout],
+    *,
+    groups: Groups = (),
+    pairs: Groups = (),
+    fold: Fold | None = None,
+) -> list[ir.Value]:
+    """A call of what devices do together.
+
+    Args:
+        operation: its name.
+        operands: arrays or scalars, no tokens.
+        groups: who takes part with whom, by numbers of devices.
+        pairs: (source, target) of what moves arrays from device to device.
+        fold: of two elements, for what reduces; its operands' and results' one element type is that of `result_types`.
+
+    Raises:
+        UnsupportedError: inside of another operation's computation, where there are single elements only.
+    """
+    if not in_main():
+        raise ctx.unsupported("it has no lowering inside the computation of another operation")
+    config = {
+        "op": operation,
+        "place": place_of(ctx.op.location),
+        "inputs": [str(t) for t in operand_types],
+        "outputs": [str(t) for t in result_types],
+        "groups": groups,
+        "pairs": pairs,
+        "channel": channel_of(ctx.attributes),
+        "copies": [layout.plain for layout in layouts],
+        "element_bytes": [t.element.bytes for t in operand_types or result_types],
+    }
+
+    def body(*_: ir.Value) -> list[ir.Value]:
+        if fold is None:
+            return [unknown(t) for t in result_types]
+        return [_folded(result_types[0], fold), *(unknown(t) for t in result_types[1:])]
+
+    arrays = [as_array(v, t) for v, t in zip(operands, operand_types, strict=True)]
+    return kernel(ctx, COLLECTIVE, arrays, body, attributes=config, result_types=result_types, effect=True)
+
+
+def _folded(type_: TensorType, fold: Fold) -> ir.Value:
+    """A result as far as tensors can say it: the fold of nobody knows which elements, everywhere.
+
+    It keeps the computation where the target's emitter finds it: in the one reduction of the kernel.
+    """
+    element = type_.element
+    one = TensorType(element, ())
+    maps = [ir.AffineMap.get_identity(1), ir.AffineMap.get(1, 0, [])]
+    reduction = ir.Operation.create(
+        "linalg.generic",
+        results=[tensor_storage(one)],
+        operands=[empty(TensorType(element, (2,))), empty(one)],
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{REDUCTION}>")]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+        },
+        regions=1,
+    )
+    stored = storage_type(element)
+    block = reduction.regions[0].blocks.append(stored, stored, arg_locs=[ir.Location.current] * 2)
+    with ir.InsertionPoint(block):
+        next_, so_far = (from_storage(a, element) for a in block.arguments)
+        linalg.YieldOp([to_storage(fold(so_far, next_), element)])
+    found = tensor.extract(reduction.result, [])
+    return filled(found, empty(type_)) if type_.rank else from_storage(found, element)

@@ -1,0 +1,153 @@
+"""Lowering of gather and its like: slices of an array, from places that an array of indices tells.
+
+A kernel over lines of elements; every start is held within the operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import mlir.ir as ir
+from mlir.dialects import arith, tensor
+
+from stablexla.dialects.attributes.attributes import integers
+from stablexla.dialects.attributes.index_numbers import GatherDimensionNumbers
+from stablexla.lowering.kernels.scan.lines import (
+    Axis,
+    Values,
+    as_line,
+    from_line,
+    index,
+    line_type,
+    loops,
+    merged,
+    read_only_line,
+    row_major,
+)
+from stablexla.lowering.rules.shape import constant_value
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.generic import empty, fill
+from stablexla.lowering.support.index_vectors import IndexVectors, Start, table_of_starts
+from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.registry import lowers
+from stablexla.lowering.support.types import TensorType
+
+
+@lowers("stablehlo.gather")
+def gather(ctx: LoweringContext, operand: ir.Value, indices: ir.Value) -> ir.Value:
+    """A slice of the operand for each index vector, in those dimensions of the result that the numbers say."""
+    numbers = GatherDimensionNumbers.read(ctx.attributes["dimension_numbers"])
+    return _gather(ctx, operand, indices, numbers, integers(ctx.attributes["slice_sizes"]))
+
+
+@lowers("stablehlo.dynamic_gather")
+def dynamic_gather(ctx: LoweringContext, operand: ir.Value, indices: ir.Value, sizes: ir.Value) -> ir.Value:
+    """A gather whose slice sizes are an operand; the result's type tells them too."""
+    numbers = GatherDimensionNumbers.read(ctx.attributes["dimension_numbers"])
+    left_out = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    extents = iter([ctx.result.shape[d] for d in numbers.offset_dims])
+    known = [1 if d in left_out else next(extents) for d in range(ctx.operand_types[0].rank)]
+    return _gather(ctx, operand, indices, numbers, known)
+
+
+@lowers("stablehlo.torch_index_select")
+def torch_index_select(ctx: LoweringContext, operand: ir.Value, indices: ir.Value) -> ir.Value:
+    """What lies at the indices along `dim`; the first `batch_dims` dimensions of both operands go together."""
+    source, index_type = ctx.operand_types
+    dim, batch = (int(ctx.attributes[name]) for name in ("dim", "batch_dims"))
+    dim += source.rank if dim < 0 else 0
+    batch += index_type.rank if batch < 0 else 0
+    behind = range(dim + index_type.rank - batch, ctx.result.rank)
+    together = tuple(range(batch))
+    numbers = GatherDimensionNumbers((*range(batch, dim), *behind), (dim,), (dim,), index_type.rank, together, together)
+    sizes = [1 if d == dim or d < batch else extent for d, extent in enumerate(source.shape)]
+    return _gather(ctx, operand, indices, numbers, sizes)
+
+
+def _gather(
+    ctx: LoweringContext, operand: ir.Value, indices: ir.Value, numbers: GatherDimensionNumbers, sizes: Sequence[int]
+) -> ir.Value:
+    source, index_type = ctx.operand_types[:2]
+    if not ctx.result.size:
+        return empty(ctx.result)
+    if not source.size:  # slices of nothing, whose dimensions are all collapsed
+        return fill(constant_value(0, source.element), ctx.result)
+    vectors = IndexVectors.of(index_type, numbers.index_vector_dim)
+    starts = vectors.starts(numbers.start_index_map, source.shape, sizes)
+    line = read_only_line(indices, index_type)
+    axes = merged(_axes(source, ctx.result, numbers, vectors.dims, vectors.strides))
+    if _reads_again(axes):
+        dims = vectors.dims
+        line, vectors = table_of_starts(indices, vectors, starts, source.size)
+        starts = [Start(0, source.size, 1, 1, inside=True)]
+        axes = merged(_axes(source, ctx.result, numbers, dims, vectors.strides))
+
+    def body(operand: ir.Value, *rest: ir.Value) -> list[ir.Value]:
+        return _copy_slices(operand, rest[0], axes, vectors, starts, ctx.result)
+
+    (made,) = kernel(
+        ctx,
+        "gather",
+        [as_line(operand, source), line],
+        body,
+        attributes={
+            "axes": [[axis.extent, *axis.steps] for axis in axes],
+            "starts": [[start.offset, -1 if start.inside else start.highest, start.step] for start in starts],
+            "index_type": vectors.type.element.name,
+        },
+        result_types=[line_type(ctx.result)],
+        independent=True,
+    )
+    return from_line(made, ctx.result)
+
+
+def _axes(
+    source: TensorType,
+    result: TensorType,
+    numbers: GatherDimensionNumbers,
+    dims: Sequence[int],
+    strides: Sequence[int],
+) -> Iterator[Axis]:
+    """The result's dimensions as loops over index vectors, operand and result; `dims` of the indices hold vectors that
+    are `strides` apart."""
+    steps = row_major(source.shape)
+    left_out = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    together = zip(numbers.start_indices_batching_dims, numbers.operand_batching_dims, strict=True)
+    batching = {by: steps[d] for by, d in together}
+    in_slice = iter([(0, step) for d, step in enumerate(steps) if d not in left_out])
+    vectors = iter([(stride, batching.get(d, 0)) for d, stride in zip(dims, strides, strict=True)])
+    for d, (extent, step) in enumerate(zip(result.shape, row_major(result.shape), strict=True)):
+        yield Axis(extent, (*next(in_slice if d in numbers.offset_dims else vectors), step))
+
+
+def _last_over_vectors(axes: Sequence[Axis]) -> int:
+    """How many loops there are up to the innermost one that goes from one index vector to the next."""
+    return max((i + 1 for i, axis in enumerate(axes) if axis.steps[0]), default=0)
+
+
+def _reads_again(axes: Sequence[Axis]) -> bool:
+    """Whether index vectors would be read, and held within the operand, several times over."""
+    return not all(axis.steps[0] for axis in axes[: _last_over_vectors(axes)])
+
+
+def _copy_slices(
+    operand: ir.Value,
+    indices: ir.Value,
+    axes: Sequence[Axis],
+    vectors: IndexVectors,
+    starts: Sequence[Start],
+    result: TensorType,
+) -> Values:
+    """The loops of a gather over lines; all turns of the outermost one are independent."""
+    count = _last_over_vectors(axes)
+
+    def copy(places: Values, carried: Values) -> Values:
+        _, read, written = places
+        return [tensor.insert(tensor.extract(operand, [read]), carried[0], [written])]
+
+    def slice_(places: Values, carried: Values) -> Values:
+        vector, read, written = places
+        begin = arith.addi(read, vectors.first_element(indices, vector, starts))
+        return loops(axes[count:], [vector, begin, written], carried, copy)
+
+    return loops(axes[:count], [index(0)] * 3, [empty(line_type(result))], slice_)

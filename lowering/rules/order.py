@@ -1,0 +1,159 @@
+"""Lowering of sort and top_k: the dimension is brought last, and rows are sorted by the comparison's own way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+from mlir.dialects import arith, tensor
+
+from stablexla.dialects.composites import composite_kernel
+from stablexla.dialects.element_types import BY_NAME
+from stablexla.lowering.kernels.sort.comparators import Order, has_keys, orders_of
+from stablexla.lowering.kernels.sort.merging import Less, Rows, merge_sort
+from stablexla.lowering.kernels.sort.radix import WIDE, radix_sort
+from stablexla.lowering.kernels.sort.ranking import rank_sort
+from stablexla.lowering.kernels.sort.selecting import select_first
+from stablexla.lowering.kernels.sort.whole_sort import by_keys, sort_whole
+from stablexla.lowering.rules.calls.custom_call import operation_call
+from stablexla.lowering.rules.shape import reshaped, transposed
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.generic import PARALLEL, Output, empty, generic, identity, loop_index
+from stablexla.lowering.support.registry import lowers
+from stablexla.lowering.support.storage import from_storage
+from stablexla.lowering.support.types import TensorType, tensor_storage
+
+# Rows up to this length are sorted by counting which elements come before each.
+SHORT = 64
+# So many rows are sorted side by side instead.
+MANY = 16
+# Elements of longer rows are not counted in 32 bits.
+LONGEST = (1 << 31) - 1
+# Selections of a larger part of a row than one in so many are sorted wholly.
+LARGE = 16
+
+
+@lowers("stablehlo.sort")
+def sort(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
+    """All operands moved alike, so that along the dimension no element comes before its neighbour by the comparator."""
+    source = ctx.operand_types[0]
+    dimension = int(ctx.attributes["dimension"]) % source.rank
+    length = source.shape[dimension]
+    if length < 2 or not source.size:
+        return list(operands)
+    dimensions = [*(d for d in range(source.rank) if d != dimension), dimension]
+    flat = [_rows(x, t, dimensions) for x, t in zip(operands, ctx.operand_types, strict=True)]
+    rows = Rows(tuple(t.with_shape((t.size,)) for t in ctx.operand_types), source.size // length, length)
+    orders = orders_of(ctx.op.regions[0].blocks[0])
+    if ctx.whole_sorts and length <= LONGEST:
+        less = _comparator(ctx) if orders is None else by_keys(orders)
+        sorted_ = sort_whole(ctx, flat, rows, less, length, by_keys=orders is not None)
+    elif orders is None or length > LONGEST:
+        sorted_ = merge_sort(ctx, flat, rows, _comparator(ctx))
+    else:
+        sorted_ = sort_by_keys(ctx, flat, rows, orders)
+    return [_back(x, t, dimensions) for x, t in zip(sorted_, ctx.operand_types, strict=True)]
+
+
+def sort_by_keys(
+    ctx: LoweringContext, arrays: Sequence[ir.Value], rows: Rows, orders: tuple[Order, ...]
+) -> list[ir.Value]:
+    alone = len(arrays) == 1 and orders[0].bits in WIDE and rows.rows >= MANY
+    if rows.length <= SHORT and not alone:
+        return rank_sort(ctx, arrays, rows, orders)
+    return radix_sort(ctx, arrays, rows, orders)
+
+
+def _rows(x: ir.Value, type_: TensorType, order: Sequence[int]) -> ir.Value:
+    """The array's dimensions in that order, all of them as one."""
+    moved = type_.with_shape(tuple(type_.shape[d] for d in order))
+    return reshaped(transposed(x, type_, order), moved, type_.with_shape((type_.size,)))
+
+
+def _back(x: ir.Value, type_: TensorType, order: Sequence[int]) -> ir.Value:
+    moved = type_.with_shape(tuple(type_.shape[d] for d in order))
+    return transposed(reshaped(x, type_.with_shape((type_.size,)), moved), moved, _inverse(order))
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return sorted(range(len(order)), key=lambda place: order[place])
+
+
+def _comparator(ctx: LoweringContext) -> Less:
+    """The region, on elements as they are stored."""
+    elements = [t.element for t in ctx.operand_types]
+
+    def less(these: Sequence[ir.Value], those: Sequence[ir.Value]) -> ir.Value:
+        pairs = zip(these, those, elements, strict=True)
+        (answer,) = ctx.inline_region(0, [from_storage(v, e) for x, y, e in pairs for v in (x, y)])
+        return answer
+
+    return less
+
+
+@composite_kernel("chlo.top_k", "stablexla.bottom_k", accepts=has_keys)
+def top_k(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """The k largest, or smallest, elements along the last dimension by the total order, and where they stood."""
+    largest = hlo_ir.StringAttr(ctx.attributes["name"]).value == "chlo.top_k"
+    return best(ctx, x, ctx.operand_types[0], ctx.result_types, largest=largest)
+
+
+@operation_call("mhlo.topk")
+def mhlo_topk(ctx: LoweringContext, x: ir.Value) -> list[ir.Value]:
+    """As top_k, in the words of an older dialect."""
+    attributes = hlo_ir.DictAttr(ctx.attributes["mhlo.attributes"]) if "mhlo.attributes" in ctx.attributes else {}
+    if not has_keys(ctx.operand_types[0].element):
+        raise ctx.unsupported("mhlo.topk of this element type")
+    largest = "largest" not in attributes or bool(hlo_ir.BoolAttr(attributes["largest"]).value)
+    return best(ctx, x, ctx.operand_types[0], ctx.result_types, largest=largest)
+
+
+def best(
+    ctx: LoweringContext, x: ir.Value, source: TensorType, results: Sequence[TensorType], *, largest: bool
+) -> list[ir.Value]:
+    """The largest, or smallest, elements along the last dimension, and their places as s32, as many as results say."""
+    values = results[0]
+    if not values.size:
+        return [empty(t) for t in results]
+    k, length = values.shape[-1], source.shape[-1]
+    order = Order(0, source.element, descending=largest)
+    flat = reshaped(x, source, source.with_shape((source.size,)))
+    line, rows = source.with_shape((source.size,)), source.size // length
+    if ctx.whole_sorts and length <= LONGEST:
+        both, given = _with_places(flat, rows, line)
+        found = sort_whole(ctx, given, both, by_keys((order,)), k, by_keys=True)
+    else:
+        select = sort_first if k * LARGE > length and k > SHORT else select_first
+        found = select(ctx, flat, rows, line, order, k)
+    return [reshaped(v, t.with_shape((t.size,)), t) for v, t in zip(found, results, strict=True)]
+
+
+def sort_first(
+    ctx: LoweringContext, array: ir.Value, rows: int, type_: TensorType, order: Order, k: int
+) -> list[ir.Value]:
+    """As `select_first`, for many: all are sorted."""
+    both, given = _with_places(array, rows, type_)
+    found = sort_by_keys(ctx, given, both, (order,))
+    return [_first(v, t, rows, k) for v, t in zip(found, both.types, strict=True)]
+
+
+def _with_places(array: ir.Value, rows: int, type_: TensorType) -> tuple[Rows, list[ir.Value]]:
+    """Rows of the elements and of their places."""
+    length = type_.size // rows
+    counted = TensorType(BY_NAME["s32"], (rows, length))
+    i32 = ir.IntegerType.get_signless(32)
+    (places,) = generic(
+        [], [Output(counted)], [identity(2)], [PARALLEL] * 2, lambda _: [arith.index_cast(i32, loop_index(1))]
+    )
+    flat = counted.with_shape((type_.size,))
+    return Rows((type_, flat), rows, length), [array, reshaped(places, counted, flat)]
+
+
+def _first(array: ir.Value, type_: TensorType, rows: int, k: int) -> ir.Value:
+    """The first `k` elements of each row."""
+    shape = (rows, type_.size // rows)
+    result = type_.with_shape((rows, k))
+    whole = reshaped(array, type_, type_.with_shape(shape))
+    cut = tensor.extract_slice(tensor_storage(result), whole, [], [], [], [0, 0], [rows, k], [1, 1])
+    return reshaped(cut, result, type_.with_shape((rows * k,)))

@@ -1,0 +1,268 @@
+"""Lowering of scatter: windows of updates combined into an array, at places that an array of indices tells.
+
+A kernel over lines of elements that changes its operands in place, in the order of the index vectors. An element that
+would lie outside is left out, by itself: the other elements of its window are combined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import mlir.ir as ir
+from mlir.dialects import arith, scf, tensor
+
+from stablexla.dialects.attributes.index_numbers import ScatterDimensionNumbers
+from stablexla.dialects.element_types import ElementType
+from stablexla.lowering.kernels.scan.lines import (
+    Axis,
+    Turn,
+    Values,
+    as_line,
+    element_at,
+    from_line,
+    index,
+    line_type,
+    loop,
+    loops,
+    merged,
+    moved,
+    read_only_line,
+    row_major,
+)
+from stablexla.lowering.rules.conversion import convert_value
+from stablexla.lowering.rules.shape import as_index, held_within
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.generic import elementwise
+from stablexla.lowering.support.index_vectors import IndexVectors, Start
+from stablexla.lowering.support.kernels import kernel
+from stablexla.lowering.support.registry import lowers
+from stablexla.lowering.support.scalars import cmpi
+from stablexla.lowering.support.storage import constant, from_storage, to_storage
+from stablexla.lowering.support.types import TensorType
+
+Bounds = tuple[ir.Value, ir.Value]
+# So many updates that are promised to meet different elements are shared between threads.
+WORTH_SHARING = 1 << 14
+
+
+@lowers("stablehlo.scatter")
+def scatter(ctx: LoweringContext, *operands: ir.Value) -> list[ir.Value]:
+    """The inputs with the windows of the updates combined into them by the region."""
+    count = len(operands) // 2
+    inputs = [
+        _in_type(x, given, wanted)
+        for x, given, wanted in zip(operands[:count], ctx.operand_types, ctx.result_types, strict=False)
+    ]
+    source, index_type, update = ctx.result_types[0], *ctx.operand_types[count : count + 2]
+    if not update.size or not source.size:
+        return inputs
+    plan = _plan(ctx, source, index_type, update)
+    lines = [as_line(x, t) for x, t in zip(inputs, ctx.result_types, strict=True)]
+    indices, *updates = [read_only_line(v, t) for v, t in zip(operands[count:], ctx.operand_types[count:], strict=True)]
+    made = kernel(
+        ctx,
+        "scatter",
+        [*lines, indices, *updates],
+        lambda *arrays: _Writer(ctx, plan, arrays).write(),
+        attributes=plan.attributes(),
+        result_types=[line_type(t) for t in ctx.result_types],
+        independent=plan.independent,
+    )
+    return [from_line(v, t) for v, t in zip(made, ctx.result_types, strict=True)]
+
+
+def _in_type(x: ir.Value, given: TensorType, wanted: TensorType) -> ir.Value:
+    """An input in the type that the region combines in."""
+    if given == wanted:
+        return x
+    (made,) = elementwise([x], [given], [wanted], lambda v: convert_value(v, given.element, wanted.element))
+    return made
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The loops of a scatter, over indices, operand and updates.
+
+    Attributes:
+        vectors: of the indices.
+        starts: the numbers of a vector.
+        outer: loops up to the one over the last index vector.
+        window: loops over a window; the number says which start moves it, when it may lie partly outside.
+        independent: the turns of the outermost loop change different elements.
+        distinct: so do all windows.
+    """
+
+    vectors: IndexVectors
+    starts: list[Start]
+    outer: list[Axis]
+    window: list[tuple[Axis, int | None]]
+    independent: bool
+    distinct: bool
+
+    def attributes(self) -> dict[str, object]:
+        """What an emitter has to know; `moved` are the starts by which windows may lie partly inside, or -1."""
+        return {
+            "outer": [[axis.extent, *axis.steps] for axis in self.outer],
+            "window": [[axis.extent, *axis.steps[1:]] for axis, _ in self.window],
+            "moved": [-1 if number is None else number for _, number in self.window],
+            "starts": [[start.offset, start.extent, start.step] for start in self.starts],
+            "index_type": self.vectors.type.element.name,
+            "unique": self.independent,
+            "distinct": self.distinct,
+        }
+
+
+def _plan(ctx: LoweringContext, source: TensorType, index_type: TensorType, update: TensorType) -> _Plan:
+    numbers = ScatterDimensionNumbers.read(ctx.attributes["scatter_dimension_numbers"])
+    vectors = IndexVectors.of(index_type, numbers.index_vector_dim)
+    left_out = (*numbers.inserted_window_dims, *numbers.input_batching_dims)
+    in_window = [d for d in range(source.rank) if d not in left_out]
+    sizes = [1] * source.rank
+    for d, by in zip(in_window, numbers.update_window_dims, strict=True):
+        sizes[d] = update.shape[by]
+    starts = vectors.starts(numbers.scatter_dims_to_operand_dims, source.shape, sizes)
+    outer = merged(_axes_over_vectors(source, update, numbers, vectors))
+    window = list(_axes_of_window(source, update, numbers, in_window))
+    apart = next((axis for axis in outer if axis.steps[1]), None)
+    unique = "unique_indices" in ctx.attributes and bool(ctx.attributes["unique_indices"].value)
+    if apart is not None:  # a batching dimension: each of its places has a part of the operand for itself
+        outer = [apart, *(axis for axis in outer if axis is not apart)]
+        return _Plan(vectors, starts, outer, window, independent=True, distinct=unique or len(outer) == 1)
+    shared = unique and bool(outer) and update.size >= WORTH_SHARING
+    return _Plan(vectors, starts, outer, window, independent=shared, distinct=unique or not outer)
+
+
+def _axes_over_vectors(
+    source: TensorType, update: TensorType, numbers: ScatterDimensionNumbers, vectors: IndexVectors
+) -> Iterator[Axis]:
+    steps, in_update = row_major(source.shape), row_major(update.shape)
+    together = zip(numbers.scatter_indices_batching_dims, numbers.input_batching_dims, strict=True)
+    batching = {by: steps[d] for by, d in together}
+    over = [d for d in range(update.rank) if d not in numbers.update_window_dims]
+    for d, by, stride in zip(over, vectors.dims, vectors.strides, strict=True):
+        yield Axis(update.shape[d], (stride, batching.get(by, 0), in_update[d]))
+
+
+def _axes_of_window(
+    source: TensorType, update: TensorType, numbers: ScatterDimensionNumbers, in_window: Sequence[int]
+) -> Iterator[tuple[Axis, int | None]]:
+    """The window's loops; neighbours that no index moves are one where they can be."""
+    steps, in_update = row_major(source.shape), row_major(update.shape)
+    pointed = numbers.scatter_dims_to_operand_dims
+    still: list[Axis] = []
+    for d, by in zip(in_window, numbers.update_window_dims, strict=True):
+        axis = Axis(update.shape[by], (0, steps[d], in_update[by]))
+        if d in pointed and axis.extent > 1:
+            yield from ((each, None) for each in merged(still))
+            yield axis, pointed.index(d)
+            still = []
+        else:
+            still.append(axis)
+    yield from ((each, None) for each in merged(still))
+
+
+class _Writer:
+    """Writes a kernel's loops. `arrays` are the lines of the operands, the indices, and the updates."""
+
+    def __init__(self, ctx: LoweringContext, plan: _Plan, arrays: Sequence[ir.Value]) -> None:
+        self._ctx, self._plan = ctx, plan
+        count = len(ctx.result_types)
+        self._lines, self._indices = list(arrays[:count]), arrays[count]
+        self._updates = arrays[count + 1 : 2 * count + 1]
+        self._elements = [t.element for t in ctx.result_types]
+        self._given = [t.element for t in ctx.operand_types[count + 1 :]]
+
+    def write(self) -> Values:
+        """The lines after all updates."""
+        return loops(self._plan.outer, [index(0)] * 3, self._lines, self._window)
+
+    def _window(self, places: Values, carried: Values) -> Values:
+        """One window: its loops turn only where they stay inside."""
+        vector, at, given = places
+        element = self._plan.vectors.type.element
+        inside: list[ir.Value] = []
+        whole: list[ir.Value] = []
+        bounds: dict[int, Bounds] = {}
+        for number, start in enumerate(self._plan.starts):
+            value = self._plan.vectors.read(self._indices, vector, start)
+            fits = _lies_inside(value, element, start.extent - start.size + 1)
+            if start.size == 1:
+                inside.append(fits)
+                first = as_index(value, element)
+            else:
+                whole.append(fits)
+                first = _saturated(value, element, start)
+                least = arith.maxsi(arith.subi(index(0), first), index(0))
+                bounds[number] = least, arith.minsi(index(start.size), arith.subi(index(start.extent), first))
+            at = moved(at, first, start.step)
+
+        def everything(places: Values, carried: Values) -> Values:
+            return self._loops(self._plan.window, {}, places, carried)
+
+        def some(places: Values, carried: Values) -> Values:
+            return self._loops(self._plan.window, bounds, places, carried)
+
+        def turns(places: Values, carried: Values) -> Values:
+            return _where(whole, everything, some, places, carried)
+
+        return _where(inside, turns, lambda _, unchanged: unchanged, [vector, at, given], carried)
+
+    def _loops(
+        self,
+        axes: Sequence[tuple[Axis, int | None]],
+        bounds: dict[int, Bounds],
+        places: Values,
+        carried: Values,
+    ) -> Values:
+        if not axes:
+            return self._combine(places, carried)
+        (axis, start), *rest = axes
+        low, high = (index(0), index(axis.extent)) if start not in bounds else bounds[start]
+        return loop(axis, low, high, places, carried, lambda p, c: self._loops(rest, bounds, p, c))
+
+    def _combine(self, places: Values, carried: Values) -> Values:
+        """One element: the region's value of what is there and what is given."""
+        _, at, given = places
+        there = [from_storage(tensor.extract(v, [at]), e) for v, e in zip(carried, self._elements, strict=True)]
+        new = [
+            convert_value(from_storage(element_at(v, given), e), e, wanted)
+            for v, e, wanted in zip(self._updates, self._given, self._elements, strict=True)
+        ]
+        made = self._ctx.inline_region(0, [*there, *new])
+        return [
+            tensor.insert(to_storage(v, e), line, [at])
+            for v, e, line in zip(made, self._elements, carried, strict=True)
+        ]
+
+
+def _where(conditions: Sequence[ir.Value], turn: Turn, otherwise: Turn, places: Values, carried: Values) -> Values:
+    """`turn` where all conditions hold, else `otherwise`."""
+    if not conditions:
+        return list(turn(places, carried))
+    made = scf.IfOp(reduce(arith.andi, conditions), [v.type for v in carried], has_else=True)
+    for block, taken in ((made.then_block, turn), (made.else_block, otherwise)):
+        with ir.InsertionPoint(block):
+            scf.YieldOp(list(taken(places, carried)))
+    return list(made.results)
+
+
+def _lies_inside(value: ir.Value, element: ElementType, extent: int) -> ir.Value:
+    """0 <= value < extent."""
+    reachable = (1 << (element.bits - element.is_signed)) - 1
+    if extent <= reachable:
+        return cmpi("ult", value, constant(value.type, extent))
+    if element.is_signed:
+        return cmpi("sge", value, constant(value.type, 0))
+    return constant(ir.IntegerType.get_signless(1), 1)
+
+
+def _saturated(value: ir.Value, element: ElementType, start: Start) -> ir.Value:
+    """The start as an index; one from which no element of the window lies inside is held at the nearest such one."""
+    if element.is_unsigned:
+        return as_index(held_within(value, element, start.extent), element)
+    wide = ir.IntegerType.get_signless(64)
+    number = value if value.type == wide else arith.extsi(wide, value)
+    number = arith.maxsi(number, constant(wide, -start.size))
+    return arith.index_cast(ir.IndexType.get(), arith.minsi(number, constant(wide, start.extent)))

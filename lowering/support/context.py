@@ -1,0 +1,297 @@
+"""What a lowering rule is handed, and the walk over a StableHLO module that applies the rules.
+
+Rank-0 tensors are scalars in the lowered program, so that loop counters and reduction bodies never touch memory.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+from mlir.dialects import arith, func, tensor
+
+from stablexla.dialects.attributes.device_groups import PARTITIONS, REPLICAS, Grid, grid_of
+from stablexla.dialects.attributes.plain_values import plain
+from stablexla.dialects.composites import attributes_of
+from stablexla.dialects.contexts import upstream_context
+from stablexla.dialects.errors import UnsupportedError, VerificationError
+from stablexla.dialects.rules import COMPOSITE, LoweringRule
+from stablexla.lowering.support.donation import note_donations
+from stablexla.lowering.support.registry import lower_operation
+from stablexla.lowering.support.storage import from_storage, to_storage
+from stablexla.lowering.support.types import (
+    TOKEN,
+    TensorType,
+    is_token,
+    ssa_type,
+    storage_type,
+    tensor_storage,
+    tensor_type,
+)
+
+# The innermost of the calls that led to an operation, as JAX writes them.
+_FRAME = re.compile(r'"([^"\n]+)"\("([^"\n]+)":(\d+)')
+
+_INTEGERS = (ir.IntegerType, ir.IndexType)
+
+
+class LoweringContext:
+    """One StableHLO operation that is being lowered.
+
+    Attributes:
+        op: the operation.
+        operand_types, result_types: its tensor types.
+        rule: the user's rule that is applied to it.
+    """
+
+    rule: LoweringRule | None = None
+
+    def __init__(self, op: hlo_ir.Operation, walk: ModuleLowering) -> None:
+        self.op = op
+        self._walk = walk
+        place = op.location
+        self.operand_types: list[TensorType] = types_of(op.operands, op.name, place)
+        self.result_types: list[TensorType] = types_of(op.results, op.name, place)
+
+    @property
+    def op_name(self) -> str:
+        return str(self.op.name)
+
+    @property
+    def result(self) -> TensorType:
+        """Type of the only result."""
+        (only,) = self.result_types
+        return only
+
+    @property
+    def attributes(self) -> Any:
+        """The operation's attributes (StableHLO's objects)."""
+        return self.op.attributes
+
+    @property
+    def plain_attributes(self) -> dict[str, Any]:
+        """The attributes as plain values; of a composite those that it was given by its user."""
+        if self.op_name == COMPOSITE:
+            return attributes_of(self.op)
+        return {name: plain(self.op.attributes[name]) for name in self.op.attributes}
+
+    @property
+    def place(self) -> str:
+        """A line that says where the operation comes from; empty when that is not known."""
+        return place_of(self.op.location)
+
+    def elementwise(self, function: Callable[..., ir.Value], *operands: ir.Value) -> list[ir.Value]:
+        """The results of an operation that works on each element by itself: one loop nest.
+
+        Args:
+            function: writes scalar operations; it is called with an element of each operand.
+            operands: as the rule was called with them, of the shape of the result.
+        """
+        from stablexla.lowering.support.generic import elementwise
+
+        return elementwise(operands, self.operand_types, self.result_types, function)
+
+    def constant(self, value: float, like: ir.Value) -> ir.Value:
+        """A number of the type of another scalar; MLIR's own function ends the process on an integer for a float."""
+        return arith.constant(like.type, (int if isinstance(like.type, _INTEGERS) else float)(value))
+
+    def built_in(self, *operands: ir.Value) -> list[ir.Value]:
+        """The results as they would be without the user's rule: for what a rule leaves to the package."""
+        from stablexla.lowering.support.user_rules import built_in
+
+        return built_in(self, operands)
+
+    def unsupported(self, what: str, hint: str = "") -> UnsupportedError:
+        """The error for something that this operation's rule does not take."""
+        shapes = {f"operand {i}": t for i, t in enumerate(self.operand_types)}
+        return UnsupportedError(what + place_of(self.op.location), operation=self.op_name, operands=shapes, hint=hint)
+
+    def block_argument_types(self, region: int) -> list[TensorType]:
+        """Types of the arguments of a region's first block."""
+        return [tensor_type(a.type) for a in self.op.regions[region].blocks[0].arguments]
+
+    def terminator_types(self, region: int) -> list[TensorType]:
+        """Types of the values that a region returns."""
+        block = self.op.regions[region].blocks[0]
+        return [tensor_type(v.type) for v in block.operations[len(block.operations) - 1].operands]
+
+    def inline_region(self, region: int, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """Lowers a region's block at the current insertion point, its arguments bound; returns what it returns."""
+        return self._walk.lower_block(self.op.regions[region].blocks[0], arguments)
+
+    def inline_function(self, name: str, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """Lowers the body of another function of the module at the current insertion point, its arguments bound."""
+        return self._walk.lower_block(self._walk.functions[name].regions[0].blocks[0], arguments)
+
+    def new_symbol(self, stem: str) -> str:
+        """A name for a further function in the lowered module."""
+        number = self._walk.symbols[stem] = self._walk.symbols.get(stem, -1) + 1
+        return f"{stem}_{number}"
+
+    @property
+    def whole_sorts(self) -> bool:
+        """Whether each sort becomes one kernel, which the target has its own ways to compute."""
+        return self._walk.whole_sorts
+
+    def function(self, name: str) -> Any:
+        """The StableHLO function of that name in the module."""
+        return self._walk.functions[name]
+
+    @property
+    def grid(self) -> Grid:
+        """The devices that the program is compiled for."""
+        return self._walk.grid
+
+    def once(self, name: str, make: Callable[[], ir.Value]) -> ir.Value:
+        """A value that is made at the beginning of main, and is the same wherever it is asked for by that name."""
+        return self._walk.once(name, make)
+
+
+def types_of(values: Sequence[Any], operation: str, location: Any) -> list[TensorType]:
+    """The tensor types of an operation's operands or results.
+
+    Raises:
+        UnsupportedError: one of them has no lowering; the message names the operation and where it stands.
+    """
+    try:
+        return [tensor_type(v.type) for v in values]
+    except UnsupportedError as error:
+        raise UnsupportedError(error.summary + place_of(location), operation=operation) from None
+
+
+def arrays_of(values: Sequence[Any]) -> list[Any]:
+    """The values without the tokens among them."""
+    return [v for v in values if not is_token(v.type)]
+
+
+def new_token() -> ir.Value:
+    """The value that stands for a token."""
+    return tensor.empty(TOKEN.shape, storage_type(TOKEN.element))
+
+
+def place_of(location: Any) -> str:
+    """A line for an error's message that says where an operation comes from; empty when that is not known."""
+    place = str(location).removeprefix("loc(").removesuffix(")")
+    if place == "unknown":
+        return ""
+    frame = _FRAME.search(place)
+    if frame is None:
+        return f"\n  from {place}"
+    text = linecache.getline(frame[2], int(frame[3])).strip()
+    return f"\n  from {frame[2]}:{frame[3]} in {frame[1]}" + (f":  {text}" if text else "")
+
+
+class ModuleLowering:
+    """Lowers the functions of one StableHLO module into a new upstream module."""
+
+    def __init__(self, module: hlo_ir.Module, whole_sorts: bool = False) -> None:
+        self.source = module
+        self.whole_sorts = whole_sorts
+        self.functions = {
+            hlo_ir.StringAttr(op.attributes["sym_name"]).value: op
+            for op in module.body.operations
+            if op.operation.name == "func.func"
+        }
+        self.symbols: dict[str, int] = {}
+        self.grid = grid_of(module)
+        self._entry: ir.Block | None = None
+        self._made_once: dict[str, ir.Value] = {}
+        self._values: dict[hlo_ir.Value, ir.Value] = {}
+        self._locations: dict[hlo_ir.Attribute, ir.Location] = {}
+
+    def lower(self) -> ir.Module:
+        """The upstream module, with one public function `main`."""
+        with upstream_context(), ir.Location.unknown():
+            module = ir.Module.create()
+            if "sym_name" in self.source.operation.attributes:
+                name = hlo_ir.StringAttr(self.source.operation.attributes["sym_name"]).value
+                module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+            if self.grid.size > 1:
+                for name, count in ((REPLICAS, self.grid.replicas), (PARTITIONS, self.grid.partitions)):
+                    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), count)
+                    module.operation.attributes[name] = number
+            if "main" not in self.functions:
+                raise VerificationError("the module has no function main")
+            with ir.InsertionPoint(module.body):
+                self._lower_main(self.functions["main"])
+            return module
+
+    def _lower_main(self, source: Any) -> None:
+        """Tokens among the parameters and results stay outside: effects keep their order in main by themselves."""
+        block = source.regions[0].blocks[0]
+        inputs = types_of(arrays_of(block.arguments), "the parameters of main", source.location)
+        terminator = block.operations[len(block.operations) - 1]
+        outputs = types_of(arrays_of(terminator.operands), "the results of main", terminator.location)
+        signature = ir.FunctionType.get([tensor_storage(t) for t in inputs], [tensor_storage(t) for t in outputs])
+        main = func.FuncOp("main", signature, visibility="public")
+        note_donations(source, main.operation)
+        self._entry = main.add_entry_block()
+        with ir.InsertionPoint(self._entry):
+            entered = iter([self._enter(v, t) for v, t in zip(main.arguments, inputs, strict=True)])
+            arguments = [new_token() if is_token(v.type) else next(entered) for v in block.arguments]
+            made = zip(terminator.operands, self.lower_block(block, arguments), strict=True)
+            results = [value for formal, value in made if not is_token(formal.type)]
+            func.ReturnOp([self._leave(v, t) for v, t in zip(results, outputs, strict=True)])
+
+    def once(self, name: str, make: Callable[[], ir.Value]) -> ir.Value:
+        """What is made at the beginning of main, once."""
+        assert self._entry is not None
+        if name not in self._made_once:
+            with ir.InsertionPoint.at_block_begin(self._entry):
+                self._made_once[name] = make()
+        return self._made_once[name]
+
+    def _enter(self, argument: ir.Value, type_: TensorType) -> ir.Value:
+        """A rank-0 argument is read once; anything else is used as it stands."""
+        return argument if type_.rank else from_storage(tensor.extract(argument, []), type_.element)
+
+    def _leave(self, value: ir.Value, type_: TensorType) -> ir.Value:
+        if type_.rank:
+            return value
+        return tensor.from_elements(tensor_storage(type_), [to_storage(value, type_.element)])
+
+    def lower_block(self, block: Any, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        """Lowers a block's operations in order; returns the values of its terminator's operands."""
+        for formal, actual in zip(block.arguments, arguments, strict=True):
+            self._values[formal] = actual
+        operations = list(block.operations)
+        for view in operations[:-1]:
+            self._lower_operation(view.operation)
+        return [self._values[v] for v in operations[-1].operation.operands]
+
+    def _lower_operation(self, op: hlo_ir.Operation) -> None:
+        ctx = LoweringContext(op, self)
+        with self._location(op.location):
+            results = lower_operation(ctx, [self._values[v] for v in op.operands])
+        for formal, actual, type_ in zip(op.results, results, ctx.result_types, strict=True):
+            assert actual.type == ssa_type(type_), f"{op.name}: {actual.type} is not {ssa_type(type_)}"
+            self._values[formal] = actual
+
+    def _location(self, location: Any) -> ir.Location:
+        attribute = location.attr
+        found = self._locations.get(attribute)
+        if found is None:
+            text = str(location)
+            try:
+                found = ir.Location.from_attr(ir.Attribute.parse(text))
+            except ir.MLIRError:  # a location that wraps an attribute of StableHLO's own context
+                found = ir.Location.name(text)
+            self._locations[attribute] = found
+        return found
+
+
+def lower_to_tensor(module: hlo_ir.Module, *, whole_sorts: bool = False) -> ir.Module:
+    """Lowers a verified, inlined StableHLO module to linalg, tensor, scf, arith and math on tensors.
+
+    Args:
+        whole_sorts: makes each sort one kernel, for a target that has its own ways to sort.
+
+    Raises:
+        UnsupportedError: an operation, type or attribute that has no lowering; the message names the user's line.
+        VerificationError: there is no function `main`.
+    """
+    return ModuleLowering(module, whole_sorts).lower()

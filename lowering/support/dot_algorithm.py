@@ -1,0 +1,115 @@
+"""The algorithms of dot_general: operands rounded to a smaller type, or split into several numbers of it.
+
+An operand of c components is x = x1 + x2 + ... + xc, each the rest rounded to the type. Of the products of components
+the largest are taken, as many as the algorithm says, and added up from the smallest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isqrt
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.dialects.attributes.attributes import DotAlgorithm
+from stablexla.dialects.element_types import BY_MLIR, BY_NAME, ElementType
+from stablexla.lowering.rules.conversion import IEEE, Layout, convert_value, reduce_value
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.generic import elementwise
+from stablexla.lowering.support.types import TensorType
+
+TF32 = Layout(8, 10)
+IN_TF32 = "stablexla.tf32"
+"""Attribute of a product of f32 whose factors have no more digits than tf32, so that tensor cores may multiply them."""
+Contract = Callable[["Part", ir.Value, ir.Value], ir.Value]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The types of one of the contractions that an operation is made of."""
+
+    operand_types: list[TensorType]
+    result: TensorType
+    in_tf32: bool = False
+
+
+def is_plain(ctx: LoweringContext, accumulator: ElementType) -> bool:
+    """Whether there is no algorithm, or one that says what is done anyway: the operands' types, one product.
+
+    Algorithms are about floats; products of integers are exact, whatever one says, as in XLA.
+    """
+    if "algorithm" not in ctx.attributes or not any(
+        t.element.is_float or t.element.is_complex for t in ctx.operand_types
+    ):
+        return True
+    algorithm = DotAlgorithm.read(ctx.attributes["algorithm"])
+    own = tuple(t.element.mlir for t in ctx.operand_types)
+    return own == (algorithm.lhs_precision, algorithm.rhs_precision) and (
+        (algorithm.accumulation, algorithm.primitive_operations) == (accumulator.mlir, 1)
+    )
+
+
+def contract_parts(ctx: LoweringContext, lhs: ir.Value, rhs: ir.Value, contract: Contract) -> ir.Value:
+    """The operation by its algorithm, with `contract` for its products."""
+    algorithm = DotAlgorithm.read(ctx.attributes["algorithm"])
+    total = _accumulator(ctx, algorithm)
+    fewest = isqrt(algorithm.primitive_operations - 1) + 1  # JAX writes "three products" without "of two components"
+    in_tf32 = algorithm.lhs_precision == algorithm.rhs_precision == "tf32" and total.element == BY_NAME["f32"]
+    lefts = _components(ctx, 0, lhs, algorithm.lhs_precision, max(algorithm.lhs_components, fewest))
+    rights = _components(ctx, 1, rhs, algorithm.rhs_precision, max(algorithm.rhs_components, fewest))
+    pairs = sorted(((i, j) for i in range(len(lefts)) for j in range(len(rights))), key=lambda p: (sum(p), p))
+    summed: ir.Value | None = None
+    for i, j in reversed(pairs[: algorithm.primitive_operations]):
+        (x, x_type), (y, y_type) = lefts[i], rights[j]
+        product = contract(Part([x_type, y_type], total, in_tf32), x, y)
+        summed = product if summed is None else elementwise([summed, product], [total, total], [total], arith.addf)[0]
+    assert summed is not None
+    if total.element == ctx.result.element:
+        return summed
+    return elementwise([summed], [total], [ctx.result], lambda v: convert_value(v, total.element, ctx.result.element))[
+        0
+    ]
+
+
+def _accumulator(ctx: LoweringContext, algorithm: DotAlgorithm) -> TensorType:
+    """The type of the sums: f32 for smaller floats, which is more exact than what is asked for."""
+    element = BY_MLIR.get(algorithm.accumulation)
+    if element is None or not element.is_float:
+        raise ctx.unsupported(f"the algorithm {algorithm}: sums of {algorithm.accumulation}")
+    return TensorType(element if element.bits >= 32 else BY_NAME["f32"], ctx.result.shape)
+
+
+def _components(
+    ctx: LoweringContext, operand: int, value: ir.Value, precision: str, count: int
+) -> list[tuple[ir.Value, TensorType]]:
+    """The operand as so many arrays of a smaller type."""
+    own = ctx.operand_types[operand]
+    target = own.element if precision == "tf32" else BY_MLIR.get(precision)
+    if (
+        target is None
+        or not (own.element.is_float and target.is_float)
+        or (precision == "tf32" and own.element.bits != 32)
+    ):
+        raise ctx.unsupported(f"an algorithm that makes {precision} of {own.element.mlir}")
+    type_ = TensorType(target, own.shape)
+    if own.element == target and precision != "tf32":
+        return [(value, own)]  # all further ones are 0
+    if own.element.bits < 32:
+        wide, narrow = TensorType(BY_NAME["f32"], own.shape), own.element
+        (value,) = elementwise([value], [own], [wide], lambda v: convert_value(v, narrow, wide.element))
+        own = wide
+
+    def rounded(x: ir.Value) -> ir.Value:
+        return reduce_value(x, IEEE["f32"], TF32) if precision == "tf32" else convert_value(x, own.element, target)
+
+    def rest(x: ir.Value) -> ir.Value:
+        return arith.subf(x, convert_value(rounded(x), target, own.element))
+
+    found = []
+    for number in range(count):
+        found.append((elementwise([value], [own], [type_], rounded)[0], type_))
+        if number + 1 < count:
+            value = elementwise([value], [own], [own], rest)[0]
+    return found

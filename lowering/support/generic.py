@@ -1,0 +1,303 @@
+"""The shared shapes of code that rules are written with: linalg.generic, element-wise maps, fills and index maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import arith, tensor
+
+from stablexla.dialects.contexts import kept_with_contexts
+from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.storage import from_storage, to_storage
+from stablexla.lowering.support.types import TensorType, tensor_storage
+from stablexla.lowering.support.unit_dimensions import read_reshaped, with_dimensions, without
+
+Body = Callable[..., ir.Value | Sequence[ir.Value]]
+PARALLEL, REDUCTION = "parallel", "reduction"
+# Marks a linalg.generic that only repeats its operand: consumers read the operand through the map instead.
+BROADCAST = "stablexla.broadcast"
+# Marks one that only reorders dimensions: contractions read the operand itself, in its own order.
+TRANSPOSE = "stablexla.transpose"
+
+
+def identity(rank: int) -> ir.AffineMap:
+    return ir.AffineMap.get_identity(rank)
+
+
+def projection(rank: int, dimensions: Sequence[int]) -> ir.AffineMap:
+    """The map from `rank` loops to the given ones of them."""
+    return ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(d) for d in dimensions])
+
+
+def empty(type_: TensorType) -> ir.Value:
+    """A tensor whose contents are not defined yet."""
+    stored = tensor_storage(type_)
+    return ir.Operation.create("tensor.empty", results=[stored], operands=[]).result
+
+
+def fill(value: ir.Value, type_: TensorType) -> ir.Value:
+    """A tensor that holds one value everywhere; written out only where someone needs it in memory."""
+    return tensor.splat(tensor_storage(type_), to_storage(value, type_.element), [])
+
+
+def filled(value: ir.Value, out: ir.Value) -> ir.Value:
+    """A linalg.fill of a tensor with a stored scalar; the bindings' own function for it takes fifteen times as long."""
+    made = ir.Operation.create(
+        "linalg.fill",
+        results=[out.type],
+        operands=[value, out],
+        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])},
+        regions=1,
+    )
+    location = ir.Location.current
+    block = made.regions[0].blocks.append(value.type, out.type.element_type, arg_locs=[location] * 2)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
+    return made.result
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a linalg.generic makes: its type, and for loops that reduce the stored scalar that they start from."""
+
+    type: TensorType
+    start: ir.Value | None = None
+
+    def initial(self, shape: tuple[int, ...]) -> ir.Value:
+        """The tensor to begin with, under the shape that is left without dimensions of size 1."""
+        made = empty(self.type.with_shape(shape))
+        return made if self.start is None else filled(self.start, made)
+
+
+def generic(
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[Output],
+    maps: Sequence[ir.AffineMap],
+    iterators: Sequence[str],
+    body: Callable[[Sequence[ir.Value]], Sequence[ir.Value]],
+    mark: str = "",
+    kept: Sequence[int] = (),
+    attributes: Mapping[str, ir.Attribute] | None = None,
+) -> list[ir.Value]:
+    """A linalg.generic over the loops that run more than once.
+
+    Args:
+        maps: from the loops to the dimensions of each input and output.
+        body: gets an element of each input and output as stored and returns what to store.
+        mark: a unit attribute for the operation.
+        kept: loops that are kept even when they run once.
+        attributes: further attributes for the operation.
+    """
+    nest = _nest(inputs, outputs, maps, iterators, kept)
+    read = [without(v, dropped) for v, dropped in zip(inputs, nest.dropped, strict=False)]
+    starts = [o.initial(shape) for o, shape in zip(outputs, nest.output_shapes, strict=True)]
+    op = ir.Operation.create(
+        "linalg.generic",
+        results=[v.type for v in starts],
+        operands=[*read, *starts],
+        attributes={
+            "indexing_maps": nest.maps,
+            "iterator_types": nest.iterators,
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), len(outputs)]),
+            **(attributes or {}),
+        },
+        regions=1,
+    )
+    if mark:
+        op.attributes[mark] = ir.UnitAttr.get()
+    elements = [_element(v.type) for v in (*read, *starts)]
+    location = ir.Location.current
+    block = op.regions[0].blocks.append(*elements, arg_locs=[location] * len(elements))
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=list(body(list(block.arguments))))
+    if len(nest.kept) != len(iterators):
+        nest.renumber(block)
+    return [with_dimensions(r, o.type.shape) for r, o in zip(op.results, outputs, strict=True)]
+
+
+def _nest(
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[Output],
+    maps: Sequence[ir.AffineMap],
+    iterators: Sequence[str],
+    kept: Sequence[int],
+) -> _Nest:
+    """The loops over such shapes through such maps: equal ones are thought about once."""
+    shapes = [tuple(v.type.shape) if isinstance(v.type, ir.RankedTensorType) else () for v in inputs]
+    shapes += [tuple(o.type.shape) for o in outputs]
+    known = kept_with_contexts("nests")
+    key = (len(inputs), tuple(shapes), tuple(maps), tuple(iterators), tuple(kept), ir.Context.current)
+    found: _Nest | None = known.get(key)
+    if found is None:
+        found = known[key] = _Nest(shapes, len(inputs), maps, iterators, kept)
+    return found
+
+
+class _Nest:
+    """The loops of a linalg.generic, without those that run once: they hide that two nests are over the same
+    elements.
+
+    Attributes:
+        kept: the loops that are left.
+        maps, iterators: the attributes of the operation.
+        dropped: for each operand the dimensions of size 1 that it is read without.
+        output_shapes: what is left of the outputs' shapes.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        inputs: int,
+        maps: Sequence[ir.AffineMap],
+        iterators: Sequence[str],
+        kept: Sequence[int] = (),
+    ) -> None:
+        self.kept = sorted({*self._loops_to_keep(shapes, maps, iterators), *kept})
+        self.iterators = ir.ArrayAttr.get([_iterator(iterators[d]) for d in self.kept])
+        zero = ir.AffineConstantExpr.get(0)
+        places = {d: ir.AffineDimExpr.get(i) for i, d in enumerate(self.kept)}
+        substitution = ir.AffineMap.get(len(self.kept), 0, [places.get(d, zero) for d in range(len(iterators))])
+        self.dropped: list[list[int]] = []
+        made: list[ir.Attribute] = []
+        for shape, map_ in zip(shapes, maps, strict=True):
+            exprs = [e.compose(substitution) for e in map_.results]
+            dropped = [k for k, (e, n) in enumerate(zip(exprs, shape, strict=True)) if n == 1 and e == zero]
+            self.dropped.append(dropped)
+            left = [e for k, e in enumerate(exprs) if k not in dropped]
+            made.append(ir.AffineMapAttr.get(ir.AffineMap.get(len(self.kept), 0, left)))
+        self.maps = ir.ArrayAttr.get(made)
+        self.output_shapes = [
+            tuple(n for k, n in enumerate(shape) if k not in dropped)
+            for shape, dropped in zip(shapes[inputs:], self.dropped[inputs:], strict=True)
+        ]
+
+    @staticmethod
+    def _loops_to_keep(
+        shapes: Sequence[Sequence[int]], maps: Sequence[ir.AffineMap], iterators: Sequence[str]
+    ) -> list[int]:
+        once = {
+            e.position
+            for shape, map_ in zip(shapes, maps, strict=True)
+            for e, n in zip(map_.results, shape, strict=True)
+            if n == 1 and isinstance(e, ir.AffineDimExpr)
+        }
+        longer = [d for d in range(len(iterators)) if d not in once]
+        if REDUCTION in iterators and all(iterators[d] != REDUCTION for d in longer):
+            longer = sorted([*longer, iterators.index(REDUCTION)])
+        return longer
+
+    def renumber(self, block: ir.Block) -> None:
+        """Lets linalg.index in the body name the loops that are left."""
+        for view in list(block.operations):
+            if view.operation.name != "linalg.index":
+                continue
+            loop = ir.IntegerAttr(view.operation.attributes["dim"]).value
+            with ir.InsertionPoint(view):
+                index = arith.constant(ir.IndexType.get(), 0) if loop not in self.kept else None
+                index = loop_index(self.kept.index(loop)) if index is None else index
+            view.operation.results[0].replace_all_uses_with(index)
+            erase(view.operation)
+
+
+def _iterator(kind: str) -> ir.Attribute:
+    return ir.Attribute.parse(f"#linalg.iterator_type<{kind}>")
+
+
+def _element(type_: ir.Type) -> ir.Type:
+    return type_.element_type if isinstance(type_, ir.RankedTensorType) else type_
+
+
+def read_through(value: ir.Value, map_: ir.AffineMap, *, transposes: bool = False) -> tuple[ir.Value, ir.AffineMap]:
+    """What to read, and through which map, so that repeated values and constants are not read from memory.
+
+    `map_` leads from the loops to `value`'s dimensions. A splat becomes its scalar; a broadcast its operand; with
+    `transposes` a transpose its operand too.
+    """
+    owner = value.owner
+    if not isinstance(owner, ir.OpView | ir.Operation):
+        return value, map_
+    op = owner.operation
+    if op.name == "tensor.splat":
+        return op.operands[0], ir.AffineMap.get(map_.n_dims, 0, [])
+    if op.name == "arith.constant" and isinstance(value.type, ir.RankedTensorType):
+        attribute = op.attributes["value"]
+        if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
+            scalar = arith.ConstantOp(value.type.element_type, attribute.get_splat_value()).result
+            return scalar, ir.AffineMap.get(map_.n_dims, 0, [])
+    reshaped = read_reshaped(op, map_)
+    if reshaped is not None:
+        return read_through(op.operands[0], reshaped, transposes=transposes)
+    if BROADCAST in op.attributes or (transposes and TRANSPOSE in op.attributes):
+        inner = ir.AffineMapAttr(op.attributes["indexing_maps"][0]).value
+        composed = [e.compose(map_) for e in inner.results]
+        return read_through(op.operands[0], ir.AffineMap.get(map_.n_dims, 0, composed), transposes=transposes)
+    return value, map_
+
+
+def loop_index(dimension: int) -> ir.Value:
+    """Inside a linalg.generic's body: the index of a loop."""
+    i64 = ir.IntegerType.get_signless(64)
+    return ir.Operation.create(
+        "linalg.index", results=[ir.IndexType.get()], attributes={"dim": ir.IntegerAttr.get(i64, dimension)}
+    ).result
+
+
+def read_all(
+    operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap], *, transposes: bool = False
+) -> tuple[list[ir.Value], list[ir.AffineMap]]:
+    """`read_through` for the operands of loops that reduce: each loop must still be seen by some operand, since that is
+    what tells its extent; an operand is read as it is where it alone tells one."""
+    seen = [read_through(v, m, transposes=transposes) for v, m in zip(operands, maps, strict=True)]
+    missing = set[int]().union(*map(_loops_alone, maps)) - set[int]().union(*(_loops_alone(m) for _, m in seen))
+    for place, (value, map_) in enumerate(zip(operands, maps, strict=True)):
+        if _loops_alone(map_) & missing:
+            seen[place] = value, map_
+            missing -= _loops_alone(map_)
+    return [v for v, _ in seen], [m for _, m in seen]
+
+
+def _loops_alone(map_: ir.AffineMap) -> set[int]:
+    """The loops that alone index a dimension."""
+    return {e.position for e in map_.results if isinstance(e, ir.AffineDimExpr)}
+
+
+def elementwise(
+    operands: Sequence[ir.Value],
+    operand_types: Sequence[TensorType],
+    results: Sequence[TensorType],
+    body: Body,
+) -> list[ir.Value]:
+    """Applies `body` to each element: on scalars directly when the results have rank 0, else in a linalg.generic.
+
+    A rank-0 operand among arrays holds for all elements. `body` sees and returns values, not storage.
+    """
+    if not results[0].rank:
+        return _sequence(body(*operands))
+    rank = results[0].rank
+    inputs, maps = [], []
+    for operand, type_ in zip(operands, operand_types, strict=True):
+        seen = (operand, ir.AffineMap.get(rank, 0, [])) if not type_.rank else read_through(operand, identity(rank))
+        inputs.append(seen[0])
+        maps.append(seen[1])
+    elements = [t.element for t in operand_types]
+
+    def stored_body(arguments: Sequence[ir.Value]) -> list[ir.Value]:
+        values = [
+            value_of(a, e, scalar=not t.rank) for a, e, t in zip(arguments, elements, operand_types, strict=False)
+        ]
+        return [to_storage(v, t.element) for v, t in zip(_sequence(body(*values)), results, strict=True)]
+
+    outputs = [Output(t) for t in results]
+    return generic(inputs, outputs, [*maps, *[identity(rank)] * len(results)], [PARALLEL] * rank, stored_body)
+
+
+def value_of(argument: ir.Value, element: ElementType, *, scalar: bool) -> ir.Value:
+    """The value of a body's argument: scalars are values already, elements of a tensor are as stored."""
+    return argument if scalar else from_storage(argument, element)
+
+
+def _sequence(values: ir.Value | Sequence[ir.Value]) -> list[ir.Value]:
+    return [values] if isinstance(values, ir.Value) else list(values)

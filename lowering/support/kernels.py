@@ -1,0 +1,166 @@
+"""Kernels made by lowering rules: operations that are more than one loop nest become private functions at once.
+
+The function's body gives the meaning on tensors; its kind and configuration tell a target's emitter what it may write
+instead. Functions that grouping outlines later carry the same attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import mlir.ir as ir
+from mlir.dialects import func, tensor
+
+from stablexla.lowering.support.context import LoweringContext
+from stablexla.lowering.support.operations import captured, remap
+from stablexla.lowering.support.storage import from_storage, to_storage
+from stablexla.lowering.support.types import TensorType, tensor_storage
+
+KIND = "stablexla.kernel"
+CONFIG = "stablexla.config"
+EFFECT = "stablexla.effect"
+INDEPENDENT = "stablexla.independent"
+
+Body = Callable[..., Sequence[ir.Value] | ir.Value]
+
+
+def kernel(
+    ctx: LoweringContext,
+    kind: str,
+    operands: Sequence[ir.Value],
+    body: Body,
+    *,
+    attributes: Mapping[str, object] | None = None,
+    result_types: Sequence[TensorType] | None = None,
+    effect: bool = False,
+    independent: bool = False,
+) -> list[ir.Value]:
+    """A call of a new private function beside main, whose body computes an operation.
+
+    Args:
+        kind: what emitters register for.
+        body: takes the operands inside the function, and gives its results: arrays in storage form, scalars as values.
+            What it uses from outside becomes further operands.
+        attributes: what an emitter must know that cannot be read from the body: bools, integers, strings and lists.
+        result_types: types of the results; without them those of the operation.
+        effect: it does more than computing its results: it is kept and stays in order with others like it.
+        independent: the turns of the body's one outermost loop do not depend on each other.
+
+    Inside another kernel, or the body of a linalg operation, there is no call: the operations stand there themselves.
+    """
+    types = ctx.result_types if result_types is None else list(result_types)
+    main = _enclosing_function()
+    if main is None:
+        made = body(*operands)
+        return [made] if isinstance(made, ir.Value) else list(made)
+    with ir.InsertionPoint(main):
+        name = ctx.new_symbol(kind)
+        function = func.FuncOp(name, ir.FunctionType.get([], []), visibility="private")
+    function.attributes[KIND] = ir.StringAttr.get(kind)
+    if attributes:
+        function.attributes[CONFIG] = ir.DictAttr.get({k: config_attribute(v) for k, v in attributes.items()})
+    if independent:
+        function.attributes[INDEPENDENT] = ir.UnitAttr.get()
+    inputs = _fill(function.operation, list(operands), body, types)
+    call = func.CallOp([tensor_storage(t) for t in types], name, inputs)
+    if effect:
+        call.operation.attributes[EFFECT] = ir.UnitAttr.get()
+    return [_as_value(v, t) for v, t in zip(call.results, types, strict=True)]
+
+
+def config_attribute(value: object) -> ir.Attribute:
+    """A plain Python value as an attribute; `config_value` reads it back."""
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value)
+    if isinstance(value, int):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
+    assert isinstance(value, Sequence), value
+    return ir.ArrayAttr.get([config_attribute(v) for v in value])
+
+
+def config_value(attribute: ir.Attribute) -> Any:
+    """The Python value of an attribute; sequences are tuples."""
+    if isinstance(attribute, ir.ArrayAttr):
+        return tuple(config_value(a) for a in attribute)
+    return attribute.value
+
+
+def config_of(function: ir.Operation) -> dict[str, Any]:
+    """What a rule wrote about a kernel's function for its emitters."""
+    if CONFIG not in function.attributes:
+        return {}
+    return {named.name: config_value(named.attr) for named in ir.DictAttr(function.attributes[CONFIG])}
+
+
+def _enclosing_function() -> ir.Operation | None:
+    """The function main when the insertion point is in it, at most inside control flow; else None."""
+    op = ir.InsertionPoint.current.block.owner.operation
+    while op.name != "func.func":
+        if op.name.startswith("linalg."):
+            return None
+        op = op.parent.operation
+    return None if KIND in op.attributes else op
+
+
+def _fill(function: ir.Operation, operands: list[ir.Value], body: Body, types: Sequence[TensorType]) -> list[ir.Value]:
+    """Writes the function's body. Returns what it must be called with."""
+    location = ir.Location.current
+    block = function.regions[0].blocks.append(*[v.type for v in operands], arg_locs=[location] * len(operands))
+    with ir.InsertionPoint(block):
+        made = body(*block.arguments)
+        values = [made] if isinstance(made, ir.Value) else list(made)
+        stored = [_as_array(v, t) for v, t in zip(values, types, strict=True)]
+        func.ReturnOp(stored)
+    inputs = [*operands, *_take_captured(function, block)]
+    signature = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in stored])
+    function.attributes["function_type"] = ir.TypeAttr.get(signature)
+    return inputs
+
+
+def _take_captured(function: ir.Operation, block: ir.Block) -> list[ir.Value]:
+    """Gives the function an argument for each value from outside, and a copy of each scalar constant."""
+    outside = []
+    for value in captured(function):
+        if is_constant(value):
+            with ir.InsertionPoint.at_block_begin(block):
+                inside = copied_constant(value)
+        else:
+            outside.append(value)
+            inside = block.add_argument(value.type, ir.Location.current)
+        remap(function, {value: inside})
+    return outside
+
+
+# What constants are made of that are no constants of arith: complex numbers, and numbers given by their bits.
+_OF_CONSTANTS = ("complex.create", "complex.constant", "arith.bitcast")
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Whether a scalar is a constant, or made of nothing but constants."""
+    maker = value.owner
+    if isinstance(maker, ir.Block):
+        return False
+    op = maker.operation
+    return op.name == "arith.constant" or (op.name in _OF_CONSTANTS and all(map(is_constant, op.operands)))
+
+
+def copied_constant(value: ir.Value) -> ir.Value:
+    """A constant once more, at the insertion point, with all that it is made of."""
+    op = value.owner.operation
+    parts = {v: copied_constant(v) for v in op.operands}
+    copy = op.clone().operation
+    remap(copy, parts)
+    return copy.results[0]
+
+
+def _as_array(value: ir.Value, type_: TensorType) -> ir.Value:
+    if type_.rank:
+        return value
+    return tensor.from_elements(tensor_storage(type_), [to_storage(value, type_.element)])
+
+
+def _as_value(array: ir.Value, type_: TensorType) -> ir.Value:
+    return array if type_.rank else from_storage(tensor.extract(array, []), type_.element)

@@ -1,0 +1,71 @@
+"""Between an element in memory and its value in SSA form, and between a value and the type it is computed in."""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.lowering.support.types import storage_type, value_type
+
+
+def from_storage(stored: ir.Value, element: ElementType) -> ir.Value:
+    """The value of an element as it lies in memory; the bits above a small element are not trusted."""
+    if element.bits >= 8:
+        return stored
+    if element.is_pred:
+        return arith.cmpi(arith.CmpIPredicate.ne, stored, constant(stored.type, 0))
+    if element.is_integer:
+        return normalise(stored, element)
+    bits = arith.trunci(ir.IntegerType.get_signless(element.bits), stored)
+    return arith.bitcast(value_type(element), bits)
+
+
+def to_storage(value: ir.Value, element: ElementType) -> ir.Value:
+    """An element as it lies in memory: what is smaller than a byte has zeros above it, as in ml_dtypes' arrays."""
+    if element.bits >= 8:
+        return value
+    if element.is_integer:
+        return arith.andi(value, constant(value.type, (1 << element.bits) - 1))
+    if element.is_pred:
+        return arith.extui(storage_type(element), value)
+    return arith.extui(storage_type(element), arith.bitcast(ir.IntegerType.get_signless(element.bits), value))
+
+
+def normalise(value: ir.Value, element: ElementType) -> ir.Value:
+    """Wraps an integer that is kept in a wider type around at its own width; others are unchanged."""
+    if not element.is_integer or element.bits >= 8:
+        return value
+    if element.is_unsigned:
+        return arith.andi(value, constant(value.type, (1 << element.bits) - 1))
+    gap = constant(value.type, 8 - element.bits)
+    return arith.shrsi(arith.shli(value, gap), gap)
+
+
+def constant(type_: ir.Type, value: int | float) -> ir.Value:
+    """A scalar constant; integers are given modulo their width."""
+    if isinstance(type_, ir.IndexType):
+        return arith.constant(type_, int(value))
+    if isinstance(type_, ir.IntegerType):
+        width = type_.width
+        wrapped = int(value) & ((1 << width) - 1)
+        signed = wrapped - (1 << width) if width > 1 and wrapped >> (width - 1) else wrapped
+        return arith.constant(type_, signed)
+    return arith.constant(type_, float(value))
+
+
+def compute_type(element: ElementType) -> ElementType | None:
+    """The wider type that a float below 32 bits is computed in (f32 holds enough digits that rounding twice is
+    rounding once, for +, -, *, / and square root); None when the type is computed in itself."""
+    return BY_NAME["f32"] if element.is_float and element.bits < 32 else None
+
+
+def widen(value: ir.Value, element: ElementType) -> ir.Value:
+    """The value in the type that it is computed in."""
+    wide = compute_type(element)
+    return arith.extf(value_type(wide), value) if wide else value
+
+
+def narrow(value: ir.Value, element: ElementType) -> ir.Value:
+    """Back from the type that it was computed in."""
+    return arith.truncf(value_type(element), value) if compute_type(element) else normalise(value, element)

@@ -1,0 +1,113 @@
+"""From Python and numpy values to the attribute of a StableHLO constant, whole arrays at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+
+from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.element_types import BY_DTYPE, BY_NAME, ElementType, element_type
+from stablexla.dialects.errors import ShapeError
+
+# Python's own numbers have XLA's usual types; arrays and numpy scalars keep theirs.
+_DEFAULTS = {np.dtype("int64"): "s32", np.dtype("float64"): "f32", np.dtype("complex128"): "c64"}
+
+
+def as_array(value: object, wanted: object = None) -> np.ndarray[Any, Any]:
+    """`value` as an array of the dtype of the element type `wanted`, or of the type that fits the value itself.
+
+    A value is only converted where nothing but precision can be lost: integers to integers that hold them, to floats
+    and to complex, floats to floats and complex.
+
+    >>> as_array([1, 2]).dtype, as_array(1.5).dtype, as_array([1, 2], "bf16").dtype
+    (dtype('int32'), dtype('float32'), dtype(bfloat16))
+
+    Raises:
+        ShapeError: a value that is no number or array of them, that the element type can't hold, or of a type that
+            XLA lacks.
+    """
+    array = _plain_array(value)
+    if wanted is not None:
+        return _converted(array, element_type(wanted))
+    if not isinstance(value, (np.ndarray, np.generic)) and array.dtype in _DEFAULTS:
+        return _converted(array, BY_NAME[_DEFAULTS[array.dtype]])
+    return _converted(array, _type_of(array))
+
+
+def dense_attribute(array: np.ndarray[Any, Any], type_: ir.Type) -> ir.Attribute:
+    """The dense attribute that holds `array`; `type_` is the ranked tensor type with its element type."""
+    if array.dtype == np.bool_:
+        return ir.DenseElementsAttr.get(array, type=type_.element_type, shape=type_.shape, context=type_.context)
+    # MLIR takes raw bytes in its own layout, which is ml_dtypes' too: one element in at least one byte.
+    if array.dtype not in _BUFFER_DTYPES:
+        array = array.view(f"u{array.dtype.itemsize}")
+    return ir.DenseElementsAttr.get(array, type=type_, context=type_.context)
+
+
+# What Python's buffer protocol knows; ml_dtypes' types are not among them.
+_BUFFER_DTYPES = {np.dtype(name) for name in ("f2", "f4", "f8", "c8", "c16")} | {
+    np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)
+}
+
+
+def _plain_array(value: object) -> np.ndarray[Any, Any]:
+    """`value` as an array in row-major order."""
+    try:
+        array = np.asarray(value, order="C")
+    except ValueError as error:
+        raise ShapeError(f"a constant's nested lists must be even: {error}") from None
+    except Exception as error:  # more than fits into memory, and what raises when it is asked
+        raise ShapeError(f"a constant can't be made of {told(value)}: {error or type(error).__name__}") from None
+    if array.dtype.kind == "O" and _is_big(array):
+        raise ShapeError("an integer of the constant needs more than 64 bits")
+    return array
+
+
+def _is_big(array: np.ndarray[Any, Any]) -> bool:
+    return bool(array.size) and all(isinstance(item, int) for item in array.flat)
+
+
+def _type_of(array: np.ndarray[Any, Any]) -> ElementType:
+    found = BY_DTYPE.get(array.dtype)
+    if found is None:
+        raise ShapeError(f"a constant can't be made of values of type {array.dtype}")
+    return found
+
+
+def _converted(array: np.ndarray[Any, Any], wanted: ElementType) -> np.ndarray[Any, Any]:
+    if array.dtype == wanted.dtype:
+        return array
+    if not array.size and array.dtype.kind != "O":
+        return array.astype(wanted.dtype)  # an empty list says nothing of its type
+    given = _type_of(array)
+    if wanted.is_integer and given.is_integer:
+        _check_range(array, given, wanted)
+    elif not _keeps_meaning(given, wanted):
+        raise ShapeError(
+            f"a {wanted} constant can't be made of {_of(array, given)}",
+            hint=f"value.astype({wanted.dtype.name!r}), where that is meant" if array.ndim else "",
+        )
+    with np.errstate(all="ignore"):  # what is too big for a float is an infinity
+        return array.astype(wanted.dtype)
+
+
+def _keeps_meaning(given: ElementType, wanted: ElementType) -> bool:
+    if wanted.is_float:
+        return given.is_integer or given.is_float
+    return wanted.is_complex and not given.is_pred
+
+
+def _check_range(array: np.ndarray[Any, Any], given: ElementType, wanted: ElementType) -> None:
+    low = 0 if wanted.is_unsigned else -(2 ** (wanted.bits - 1))
+    high = low + 2**wanted.bits - 1
+    wide = array if given.bits >= 8 else array.astype(np.int64)
+    smallest, largest = int(wide.min()), int(wide.max())
+    for value in (smallest, largest):
+        if not low <= value <= high:
+            raise ShapeError(f"{value} is out of the range of {wanted}, {low} to {high}")
+
+
+def _of(array: np.ndarray[Any, Any], given: ElementType) -> str:
+    return f"{array.item()!r}" if array.ndim == 0 and given.bits >= 8 else f"{given} values"

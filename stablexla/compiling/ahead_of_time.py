@@ -1,0 +1,192 @@
+"""Programs as C libraries: what `stablexla-compile` does, for Python."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from stablexla.builder.computation import XlaComputation
+from stablexla.compiling.c_header import function_name, header, is_function_name, is_identifier
+from stablexla.compiling.compiler import leaf_names
+from stablexla.dialects import custom_calls
+from stablexla.dialects.contexts import contexts_of_their_own
+from stablexla.dialects.custom_calls import CustomCallTarget
+from stablexla.dialects.errors import CompileError, UnsupportedError
+from stablexla.interop.load import Program, load
+from stablexla.targets.llvm import toolchain
+from stablexla.targets.llvm.options import CpuOptions
+from stablexla.targets.llvm.standalone import Standalone, generated, optimized, standalone
+from stablexla.targets.pipeline.driver import copy_of, run_pipeline
+from stablexla.targets.pipeline.dump import KnobWatcher
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.registry import find_target, pipeline_of
+from stablexla.targets.signature.interface import Signature
+from stablexla.targets.signature.signature import needs_shapes, signature_of
+
+Form = Literal["library", "object", "assembly", "llvm-ir"]
+SUFFIXES: dict[str, Form] = {".so": "library", ".o": "object", ".s": "assembly", ".ll": "llvm-ir"}
+VECTOR_BITS = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
+"""Of vectors in kernels, for processors that are named rather than met."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """What was made.
+
+    Attributes:
+        name: what its functions begin with.
+        signature: what the program takes and gives.
+        external: functions that it calls, and that somebody else must have.
+    """
+
+    name: str
+    signature: Signature
+    external: tuple[str, ...]
+
+
+def compile_library(
+    program: Program,
+    output: str | Path,
+    *,
+    form: Form | None = None,
+    header_file: str | Path | None = None,
+    name: str = "",
+    cpu: str = "native",
+    triple: str = "",
+    c_functions: Sequence[str] = (),
+    linker: str = "",
+    link_arguments: Sequence[str] = (),
+    options: CompileOptions | None = None,
+) -> Library:
+    """Compiles a program into a file that a C program uses without Python.
+
+    Args:
+        program: what `sx.compile` takes.
+        output: the file to write.
+        form: what it is; by the file's suffix when it is not given.
+        header_file: where to write the C header.
+        name: what the functions begin with; the output's name, when it is not given.
+        cpu: the processor, as LLVM calls it; that of this machine by default.
+        triple: LLVM's target triple, for another kind of machine.
+        c_functions: targets of custom calls that are C functions of other libraries.
+        linker: a C++ compiler to link with.
+        link_arguments: further arguments for it, such as "-lopenblas".
+        options: how to compile.
+
+    Raises:
+        UnsupportedError: the program needs Python while it runs, or has shapes that are not known yet.
+        CompileError: a name that is none in C; LLVM or the linker failed; and as `sx.compile`.
+    """
+    output, options = Path(output), options or CompileOptions()
+    form = form or _form_of(output)
+    options = _for_cpu(options, cpu)
+    function_name = _name_of(name, output)
+    with contexts_of_their_own(), _registered(c_functions):
+        made, signature = _lowered(program, function_name, options)
+    if form == "library" and made.external and not link_arguments:
+        raise UnsupportedError(
+            f"the program calls {', '.join(made.external)}, which the library must be linked with",
+            hint='link_arguments=["-lopenblas"], on the command line --link-arg=-lopenblas',
+        )
+    _write(made, output, form, CpuOptions.of(options).opt_level, cpu, triple, linker, link_arguments)
+    if header_file is not None:
+        Path(header_file).write_text(header(function_name, signature, is_random=made.is_random))
+    return Library(function_name, signature, made.external)
+
+
+def _lowered(program: Program, name: str, options: CompileOptions) -> tuple[Standalone, Signature]:
+    source = load(program)
+    if needs_shapes(source):
+        raise UnsupportedError(
+            "the shapes of the program's parameters are not known yet",
+            hint='"stablexla-opt --shapes" or executable.specialize(shapes) gives the program for certain shapes',
+        )
+    signature = signature_of(source)
+    if signature.num_devices > 1:
+        raise UnsupportedError(
+            f"the program is for {signature.num_devices} devices, and a C function runs on one: there is nobody to "
+            "wait for in a collective",
+            hint="executable.save(path) keeps a program for several devices",
+        )
+    if isinstance(program, XlaComputation):
+        signature = replace(signature, parameter_names=leaf_names(program))
+    pipeline = pipeline_of(find_target("cpu"), options)
+    watcher = KnobWatcher(signature.name, pipeline, source)
+    lowered = run_pipeline(copy_of(source), pipeline, watcher=watcher, again=lambda: copy_of(source))
+    return standalone(lowered, signature, name, options.flush_denormals), signature
+
+
+def _write(
+    made: Standalone,
+    output: Path,
+    form: Form,
+    opt_level: int,
+    cpu: str,
+    triple: str,
+    linker: str,
+    link_arguments: Sequence[str],
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="stablexla-") as temporary:
+        folder = Path(temporary)
+        if form == "llvm-ir":
+            output.write_text(made.text())
+            return
+        text = made.text() if form == "assembly" else made.with_files(folder)
+        text = optimized(text, opt_level, cpu, triple)
+        target = folder / "program.o" if form == "library" else output
+        generated(text, target, opt_level, cpu, triple, assembly=form == "assembly")
+        if form == "library":
+            toolchain.link(target, output, link_arguments, linker)
+
+
+def _form_of(output: Path) -> Form:
+    if output.suffix not in SUFFIXES:
+        raise CompileError(
+            f"{output}: what to make does not follow from the name",
+            hint=f"a name that ends in {', '.join(SUFFIXES)}, or form= (--emit=)",
+        )
+    return SUFFIXES[output.suffix]
+
+
+def _name_of(name: str, output: Path) -> str:
+    if not name:
+        return function_name(output.name.split(".")[0].removeprefix("lib"), "program")
+    if not is_identifier(name):
+        raise CompileError(f"{name!r} cannot be the name of a function in C")
+    if not is_function_name(name):
+        raise CompileError(
+            f"{name!r} cannot be the name of the program's function: the libraries of C or the runtime have one",
+            hint=f"name={function_name(name, 'program')!r} (--name={function_name(name, 'program')})",
+        )
+    return name
+
+
+def _for_cpu(options: CompileOptions, cpu: str) -> CompileOptions:
+    """The options with vectors that the processor has."""
+    if cpu == "native" or options.vector_bits is not None:
+        return options
+    if cpu not in VECTOR_BITS:
+        raise CompileError(
+            f"how wide the vectors of {cpu!r} are is not known here",
+            hint="vector_bits=128, 256 or 512 (--vector-bits)",
+        )
+    return replace(options, vector_bits=VECTOR_BITS[cpu])
+
+
+@contextmanager
+def _registered(names: Sequence[str]) -> Iterator[None]:
+    """Targets of custom calls that only the linker will find, for the length of a `with` block."""
+    kept = {name: custom_calls.TARGETS.get(name) for name in names}
+    custom_calls.TARGETS.update({name: CustomCallTarget(name, address=1) for name in names})
+    try:
+        yield
+    finally:
+        for name, target in kept.items():
+            if target is None:
+                del custom_calls.TARGETS[name]
+            else:
+                custom_calls.TARGETS[name] = target

@@ -1,0 +1,267 @@
+"""Compiled programs on disk, by a key of all that their code depends on; on request (`CompileOptions.cache`).
+
+An entry is a saved program (`saved.py`). Any number of processes may use one folder at once: entries are written whole,
+and one that is damaged or does not fit is compiled again and replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import jaxlib.mlir.passmanager as passmanager
+
+from stablexla.builder.computation import XlaComputation
+from stablexla.compiling.compiler import is_big
+from stablexla.compiling.composite_kernels import accept_all
+from stablexla.compiling.device_counts import with_counts
+from stablexla.compiling.program_bytes import bytecode_of, bytes_of, contents_of_file, mentions
+from stablexla.dialects import composites, custom_calls
+from stablexla.dialects.contexts import contexts_of_their_own
+from stablexla.dialects.errors import LoadError, StablexlaError
+from stablexla.executable.executable import Executable
+from stablexla.executable.saved import contents, executable_of
+from stablexla.interop.load import Program, load
+from stablexla.lowering.rules.calls.composites import call_of_host
+from stablexla.targets.codegen.machine import host_target
+from stablexla.targets.pipeline.driver import copy_of
+from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.registry import find_target, pipeline_of
+from stablexla.targets.runtime import container, library_path, processor
+from stablexla.version import VERSION
+
+SUFFIX = ".sxe"
+_NO_PART_OF_THE_CODE = ("cache", "isolated", "time_limit", "pipeline", "rules")
+_BUILDS = ("jaxlib", "xtc-mlir-python-bindings")
+
+
+@dataclass
+class Counts:
+    """What became of compilations with a cache in this process.
+
+    Attributes:
+        hits: how many were found.
+        misses: how many were compiled and stored.
+        bypassed: how many were compiled without looking, since functions of this process take part in them, or
+            programs for the target cannot be saved.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    bypassed: int = 0
+
+
+counts = Counts()
+
+
+def compile_cached(
+    compile_now: Callable[[], Executable],
+    folder: Path,
+    program: Program,
+    entry: str,
+    target: str,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    options: CompileOptions,
+) -> Executable:
+    """The executable from the folder; one that is not there is compiled and stored.
+
+    Raises:
+        StablexlaError: there can be no such folder; and what compiling raises.
+    """
+    found_target = find_target(target)
+    if not found_target.is_saved:
+        counts.bypassed += 1
+        return compile_now()
+    pipeline = pipeline_of(found_target, options)
+    kind, data = bytes_of(program)
+    data = data or contents_of_file(kind)
+    if not _is_known_by_its_bytes(pipeline, data):
+        counts.bypassed += 1
+        return compile_now()
+    places = hashlib.sha256(data).hexdigest()
+    if isinstance(program, (XlaComputation, ir.Module)):
+        data = _without_locations(program)
+    how = [entry, target, num_replicas, num_partitions, str(pipeline), _option_texts(options)]
+    path = folder / f"{_digest([kind, _functions(data), how, *_surroundings()], data)}{SUFFIX}"
+    found = _read(path, places)
+    if found is not None:
+        counts.hits += 1
+        if isinstance(program, (XlaComputation, ir.Module)):
+            with contexts_of_their_own() if is_big(program) else nullcontext():
+                source = load(program, entry=entry)  # with its own locations
+                found._source = with_counts(source, (found.num_replicas, found.num_partitions))
+    else:
+        counts.misses += 1
+        found = compile_now()
+        _store(found, path, places)
+    found._compile_options = options
+    return found
+
+
+def _read(path: Path, places: str) -> Executable | None:
+    """The entry; None when there is none that can be used."""
+    try:
+        file = container.read(path)
+        # Errors of host calls and of collectives name lines of the user's program, which the code then holds.
+        function = file.description["function"]
+        if (function["host_calls"] is not None or function["collectives"]) and file.description["places"] != places:
+            return None
+        found = executable_of(file, str(path))
+    except (LoadError, KeyError, TypeError):
+        return None
+    with contextlib.suppress(OSError):
+        # The clock that files are stamped with is coarse, and may stand still since the last entry was stored.
+        now = time.time_ns()
+        os.utime(path, ns=(now, now))
+    return found
+
+
+def _store(executable: Executable, path: Path, places: str) -> None:
+    if "_function" not in vars(executable):  # it waits for the shapes of arguments; each compilation is an entry
+        return
+    description, sections = contents(executable)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StablexlaError(f"nothing can be cached in {path.parent}: {error.strerror}") from None
+    try:
+        container.write(path, {**description, "places": places}, sections)
+        limit(path.parent, knobs.cache_limit)
+    except OSError as error:
+        warnings.warn(
+            f"{path.parent}: the compiled program is not cached: {error.strerror}", RuntimeWarning, stacklevel=4
+        )
+
+
+# ---- keys ------------------------------------------------------------------------------------------------------------
+
+
+def _digest(values: list[Any], data: bytes) -> str:
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def _is_known_by_its_bytes(pipeline: Pipeline, data: bytes) -> bool:
+    """Whether no function of a user's decides about the code, nor a knob about what else a compilation does."""
+    if not data or knobs.dump or knobs.override or knobs.print_after_all or knobs.time:
+        return False
+    if pipeline.rules or any(e.is_python and e.bound()[0].is_users for step in pipeline for e in step.elements):
+        return False
+    if any("stablexla-transform{" in step.passes for step in pipeline):  # what stands in a file may change
+        return False
+    if custom_calls.OF_THIS_PROCESS.encode() in data:
+        return False
+    kernels = composites.REGISTERED.copy()
+    return all(_is_called(kernel) or not mentions(key[0], data) for key, kernel in kernels.items())
+
+
+def _is_called(kernel: composites.CompositeKernel) -> bool:
+    """Whether the code calls a kernel by its name, whatever its function is."""
+    is_called = isinstance(kernel.rule, partial) and kernel.rule.func is call_of_host
+    return is_called and kernel.accepts is accept_all
+
+
+def _functions(data: bytes) -> list[Any]:
+    """The registered functions that the program may call, by name: of what kind each is."""
+    targets, kernels = custom_calls.TARGETS.copy(), composites.REGISTERED.copy()  # collecting garbage may change them
+    calls = [[n, bool(t.address), bool(t.stages)] for n, t in targets.items() if mentions(n, data)]
+    return [sorted(calls), sorted(list(key) for key in kernels if mentions(key[0], data))]
+
+
+def _without_locations(program: XlaComputation | ir.Module) -> bytes:
+    """A program's bytecode that does not change when a line is added above the code that builds it.
+
+    The locations of the program at hand are those that an executable from the cache has; the key need not have them.
+    """
+    module = program.module if isinstance(program, XlaComputation) else program
+    names = [str(argument.location) for argument in _arguments(module)] if module is program else []
+    copy = copy_of(module)
+    passmanager.PassManager.parse("builtin.module(strip-debuginfo)", module.context).run(copy.operation)
+    return bytecode_of(copy) + json.dumps(names).encode()
+
+
+def _arguments(module: ir.Module) -> Iterator[Any]:
+    """The parameters of all functions; their names stand in their locations."""
+    for op in module.body.operations:
+        for region in op.operation.regions:
+            for block in list(region.blocks)[:1]:
+                yield from block.arguments
+
+
+def _option_texts(options: CompileOptions) -> list[str]:
+    return [f"{f.name}={getattr(options, f.name)!r}" for f in fields(options) if f.name not in _NO_PART_OF_THE_CODE]
+
+
+@functools.cache
+def _surroundings() -> tuple[Any, ...]:
+    """What else the code depends on: the compiler and the machine."""
+    builds = [metadata.version(name) for name in _BUILDS]
+    machine = [processor.machine(), sorted(processor.features()), repr(host_target())]
+    return VERSION, container.FORMAT, builds, machine, _digest_of_the_package()
+
+
+def _digest_of_the_package() -> str:
+    """Of all files of this package: it may be one that is being worked on."""
+    import stablexla.dialects
+    import stablexla.lowering
+    import stablexla.targets
+
+    digest = hashlib.sha256(Path(library_path()).read_bytes())
+    for package in (stablexla, stablexla.dialects, stablexla.lowering, stablexla.targets):
+        root = Path(str(package.__file__)).parent
+        for path in sorted(root.rglob("*.py")):
+            digest.update(f"{path.relative_to(root)}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+# ---- the folder ------------------------------------------------------------------------------------------------------
+
+
+def entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
+    """The entries of a folder, that which was not used for longest first."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as listing:
+        for entry in listing:
+            if entry.name.endswith(SUFFIX):
+                with contextlib.suppress(OSError):  # another process removed it
+                    found.append((Path(entry.path), entry.stat()))
+    return sorted(found, key=lambda each: each[1].st_mtime_ns)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes what writers that were ended left behind; one that is at it just then warns, and keeps nothing."""
+    for path in folder.glob(f".*{SUFFIX}.*"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def limit(folder: Path, size: int) -> int:
+    """Removes entries that were not used for longest until at most `size` bytes are left; returns how many went."""
+    found = entries(folder)
+    total, removed = sum(stat.st_size for _, stat in found), 0
+    for path, stat in found:
+        if total <= size:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink()
+            removed += 1
+        total -= stat.st_size
+    return removed

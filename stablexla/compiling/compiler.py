@@ -1,0 +1,212 @@
+"""`compile`: from a program in any form to an executable.
+
+Reading the program is in interop/, the steps and what they run in targets/; here they are put together.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import jaxlib.mlir.ir as hlo_ir
+
+from stablexla.builder.computation import XlaComputation
+from stablexla.compiling.device_counts import Counts, counts_of, with_counts
+from stablexla.dialects.attributes.arguments import told
+from stablexla.dialects.contexts import contexts_of_their_own
+from stablexla.dialects.errors import CompileError
+from stablexla.executable.executable import Executable
+from stablexla.interop.entry import MAIN
+from stablexla.interop.load import Program, load
+from stablexla.targets.pipeline.driver import check_pipeline, copy_of, run_pipeline
+from stablexla.targets.pipeline.dump import KnobWatcher
+from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.registry import Target, find_target, pipeline_of
+from stablexla.targets.signature.signature import needs_shapes, signature_of
+
+if TYPE_CHECKING:
+    from stablexla.targets.stablehlo.partition import Partitioned
+
+BIG = 8 << 20
+"""Bytes of constants above which a program is compiled in contexts of its own."""
+
+
+def compile(
+    program: Program,
+    *,
+    entry: str = MAIN,
+    target: str = "cpu",
+    num_replicas: int | None = None,
+    num_partitions: int | None = None,
+    options: CompileOptions | None = None,
+) -> Executable:
+    """Compiles a program.
+
+    It may be called from many threads at once; what it gives may be used from any thread, also after that which
+    compiled it has ended.
+
+    Args:
+        program: what `sx.load` takes: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO
+            portable artifact or an HLO proto (`bytes`); a `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`,
+            which is left as it is.
+        entry: the function of the module to run, which may be any of its functions.
+        target: what to compile for: "cpu", "gpu", or another GPU that `sx.targets.gpu(...)` spells.
+        num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.
+        num_partitions: how many partitions each has; the module's `mhlo.num_partitions`, or 1, when not given. Replicas
+            times partitions is the number of devices, which run the program at the same time:
+            `Executable.execute_replicated`.
+        options: how to compile.
+
+    Raises:
+        ParseError: the program is no module.
+        VerificationError: it is one that breaks a rule of its dialects, or has no function `entry`; the error
+            lists the functions that there are.
+        UnsupportedError: something in it cannot be done yet; the error names the operation.
+        CompileError: a step of the pipeline failed, or there is no such target or pass.
+
+    >>> b = sx.XlaBuilder("affine")
+    >>> x = b.parameter(0, sx.f32[2, 3], name="x")
+    >>> v = b.parameter(1, sx.f32[3], name="v")
+    >>> affine = sx.compile(b.build(sx.add(x, v, broadcast_dimensions=(1,))))
+    >>> affine(np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32))
+    array([[1., 2., 3.],
+           [1., 2., 3.]], dtype=float32)
+    """
+    options = CompileOptions() if options is None else options
+    if not isinstance(options, CompileOptions):
+        raise CompileError(f"options must be CompileOptions, not {told(options)}")
+    folder = options.cache or knobs.cache
+    if not folder:
+        return _compile_now(program, entry, target, num_replicas, num_partitions, options)
+    from stablexla.compiling.cache import compile_cached
+
+    given = (program, entry, target, num_replicas, num_partitions, options)
+    return compile_cached(lambda: _compile_now(*given), Path(folder), *given)
+
+
+def _compile_now(
+    program: Program,
+    entry: str,
+    target: str,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    options: CompileOptions,
+) -> Executable:
+    """`compile` without the cache."""
+    if not options.isolated:
+        return compile_watched(program, entry, target, num_replicas, num_partitions, options)
+    from stablexla.processes.compiling import compile_isolated
+
+    executable = compile_isolated(program, entry, target, num_replicas, num_partitions, options)
+    executable._compile_options = options
+    return executable
+
+
+def compile_watched(
+    program: Program,
+    entry: str,
+    target: str,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    options: CompileOptions,
+    watcher: type[KnobWatcher] = KnobWatcher,
+) -> Executable:
+    """`compile` in this process; `watcher` is made for the run of the pipeline, and told of it."""
+    with contexts_of_their_own() if is_big(program) else nullcontext():
+        return _compile(program, entry, find_target(target), num_replicas, num_partitions, options, watcher)
+
+
+def _compile(
+    program: Program,
+    entry: str,
+    target: Target,
+    num_replicas: int | None,
+    num_partitions: int | None,
+    options: CompileOptions,
+    watch: type[KnobWatcher],
+) -> Executable:
+    source = load(program, entry=entry)
+    counts = counts_of(source, num_replicas, num_partitions)
+    source = with_counts(source, counts)
+    pipeline = pipeline_of(target, options)
+    if options.pipeline is not None:
+        check_pipeline(pipeline)
+    known = source
+    if needs_shapes(source):
+        from stablexla.compiling.specialization import executable_for_shapes, with_known_shapes
+
+        after = with_known_shapes(source, pipeline)
+        if after is None:
+            return executable_for_shapes(source, target, options, *counts)
+        known = after
+    sharded = _partitioned(known, counts)
+    prepared = sharded.module if sharded is not None and known is source else source
+    signature = signature_of(known if sharded is None else sharded.module)
+    if isinstance(program, XlaComputation) and entry == MAIN:
+        signature = replace(signature, parameter_names=leaf_names(program))
+    watcher = watch(signature.name, pipeline, source)
+    lowered = run_pipeline(copy_of(prepared), pipeline, watcher=watcher, again=lambda: copy_of(prepared))
+    start = perf_counter()
+    function = target.load(lowered, signature, options)
+    watcher.times["machine code"] = perf_counter() - start
+    watcher.finish()
+    return Executable(
+        source,
+        signature,
+        function,
+        pipeline,
+        target=target.name,
+        num_replicas=counts[0],
+        num_partitions=counts[1],
+        computation=program if isinstance(program, XlaComputation) and entry == MAIN else None,
+        options=options,
+        shardings=None if sharded is None else (sharded.inputs, sharded.outputs),
+    )
+
+
+def _partitioned(module: hlo_ir.Module, counts: Counts) -> Partitioned | None:
+    """The program of each device, where the arrays of the whole program lie in parts on several."""
+    if counts[1] == 1:
+        return None
+    from stablexla.targets.stablehlo.partition import partitioned
+
+    return partitioned(copy_of(module))
+
+
+def is_big(program: Program) -> bool:
+    """Whether a program holds constants that should not stay in the thread's contexts for ever."""
+    if isinstance(program, Path):
+        return program.is_file() and program.stat().st_size > BIG
+    if isinstance(program, (str, bytes, bytearray)):
+        return len(program) > BIG
+    module = program.module if isinstance(program, XlaComputation) else program
+    return isinstance(module, hlo_ir.Module) and _constant_bytes(module) > BIG
+
+
+def _constant_bytes(module: hlo_ir.Module) -> int:
+    """Bytes of the constants at the top of the module's functions, about: four for each element."""
+    total = 0
+    for function in module.body.operations:
+        for block in function.operation.regions[0].blocks if function.operation.regions else ():
+            for op in block.operations:
+                if op.operation.name == "stablehlo.constant":
+                    type_: Any = op.operation.results[0].type
+                    total += 4 * prod(type_.shape)
+    return total
+
+
+def leaf_names(computation: XlaComputation) -> tuple[str, ...]:
+    """A name for each array among the parameters; those of a tuple are numbered."""
+    names: list[str] = []
+    for name, shape in zip(computation.parameter_names, computation.parameter_shapes, strict=True):
+        if shape.is_tuple:
+            count = shape.without_tokens().leaf_count
+            names += [f"{name}.{i}" if name else "" for i in range(count)]
+        elif not shape.is_token:
+            names.append(name)
+    return tuple(names)

@@ -1,0 +1,63 @@
+"""A program in any form as plain values and bytes: for another process, and for a key that tells programs apart."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+
+from stablexla.builder.computation import XlaComputation
+from stablexla.interop.load import Program, load
+
+
+def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
+    """What kind of program it is, with all that the bytes do not say, and the bytes; a file's are left where they are.
+
+    Raises:
+        ParseError: it is no program.
+    """
+    if isinstance(program, XlaComputation):
+        kind = {
+            "kind": "computation",
+            "name": program.name,
+            "parameter_shapes": list(map(str, program.parameter_shapes)),
+            "parameter_names": list(program.parameter_names),
+            "result_shape": str(program.result_shape),
+        }
+        return kind, bytecode_of(program.module)
+    if isinstance(program, str):
+        return {"kind": "text"}, program.encode("utf-8", "surrogatepass")
+    if isinstance(program, (bytes, bytearray, memoryview)):
+        return {"kind": "bytes"}, bytes(program)
+    if isinstance(program, Path):
+        return {"kind": "path", "path": str(program.absolute())}, b""
+    return {"kind": "module"}, bytecode_of(program if isinstance(program, ir.Module) else load(program))
+
+
+def contents_of_file(kind: dict[str, Any]) -> bytes:
+    """What the file of a program holds; nothing when it cannot be read, which will be told later."""
+    path = Path(kind.get("path", ""))
+    try:
+        return path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return b""
+
+
+def mentions(name: str, data: bytes) -> bool:
+    """Whether a function of that name may be used in a program: one that does use it has the name in its bytes.
+
+    Bytecode holds the names of an operation's dialect and of the operation apart.
+
+    >>> mentions("chlo.erf", b"chlo\\0erf\\0"), mentions("my.gelu", b"my.tanh")
+    (True, False)
+    """
+    return name.encode() in data or (name.startswith("chlo.") and name.removeprefix("chlo.").encode() in data)
+
+
+def bytecode_of(module: ir.Module) -> bytes:
+    """A module as MLIR's bytecode, with its locations."""
+    buffer = BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()

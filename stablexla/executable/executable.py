@@ -1,0 +1,377 @@
+"""What a compilation gives: a program that runs on arrays, and that can be asked how it was made.
+
+Stages are made again from the source when they are asked for, so that nobody pays for what nobody reads.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from stablexla.builder.tuple_tree import TupleTree
+from stablexla.dialects.errors import CompileError
+from stablexla.executable.devices import Devices
+from stablexla.executable.replicated import OnDevices, one_or_all
+from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.runtime._runtime import ArraySpec, CompiledFunction, GpuFunction
+from stablexla.targets.runtime.bounded import BoundedFunction
+from stablexla.targets.runtime.host import Host
+from stablexla.targets.signature.array_sharding import Shardings
+from stablexla.targets.signature.interface import Signature
+
+# Both MLIRs are imported where they are used: a program that was loaded from a file starts without them.
+if TYPE_CHECKING:
+    import jaxlib.mlir.ir as hlo_ir
+
+    from stablexla.builder.computation import XlaComputation
+    from stablexla.inspection.comparing.comparison import Comparison
+    from stablexla.inspection.explaining.explanation import Explanation
+    from stablexla.inspection.profiling.profile import Profile
+    from stablexla.targets.grouping.summary import KernelSummary
+    from stablexla.targets.pipeline.driver import Watcher
+    from stablexla.targets.pipeline.options import CompileOptions
+
+Array = npt.NDArray[Any]
+
+
+class Executable(OnDevices):
+    """A compiled program. It may be called from many threads at once; the GIL is released while it runs."""
+
+    def __init__(
+        self,
+        source: hlo_ir.Module,
+        signature: Signature,
+        function: CompiledFunction | GpuFunction,
+        pipeline: Pipeline,
+        *,
+        target: str = "cpu",
+        num_replicas: int = 1,
+        num_partitions: int = 1,
+        computation: XlaComputation | None = None,
+        tree: TupleTree | None = None,
+        options: CompileOptions | None = None,
+        shardings: Shardings | None = None,
+    ) -> None:
+        self._source = source
+        self._signature = signature
+        self._function = function
+        self.pipeline = pipeline
+        """The steps that it was compiled with."""
+        self.target = target
+        """What it was compiled for."""
+        self._compile_options = options
+        self.num_replicas = num_replicas
+        self.num_partitions = num_partitions
+        self._tree = tree or TupleTree.of(computation)
+        self._devices = Devices(function, signature, self._tree)
+        self._shardings = shardings
+        self._run: Callable[[Sequence[object]], list[Array]] = function.execute
+        if shardings is not None:
+            self._run = self._run_sharded
+        elif self._devices.count > 1:
+            self._run = self._devices.execute
+        elif not signature.is_static:
+            self._run = BoundedFunction(function, signature.dynamic_parameters, signature.dynamic_results).execute
+        # So that a small call costs little.
+        self._is_plain = self._tree is None and signature.is_static and self._devices.count == 1
+        self._host: Host = function.host or Host(signature.name, ())
+
+    @property
+    def name(self) -> str:
+        """The program's name."""
+        return self._signature.name
+
+    @property
+    def parameters(self) -> tuple[ArraySpec, ...]:
+        """What it takes: dtype, shape and name of each array; of a tuple the leaves, of a dynamic size the bound."""
+        return tuple(self._function.parameters[: len(self._signature.parameters)])
+
+    @property
+    def results(self) -> tuple[ArraySpec, ...]:
+        """What it gives: dtype and shape of each array; of a tuple the leaves, of a dynamic size the bound."""
+        return tuple(self._function.results[: len(self._signature.results)])
+
+    def __call__(self, *arguments: object) -> Any:
+        """Runs the program.
+
+        Args:
+            arguments: one for each parameter: a numpy array of its dtype and shape, a Python scalar, or anything with
+                DLPack, the buffer protocol or `__array__`. Along a dynamic dimension it may have any size up to the
+                bound; results have the size that they came to. A program for a GPU takes arrays on it as well.
+
+        Returns:
+            The result; a tuple of them when there are several. Where an argument is an array on a GPU, they are such
+            arrays (`sx.gpu.DeviceArray`), and the call does not wait for them; except for dynamic sizes.
+
+        Raises:
+            ExecutionError: arguments that do not fit the parameters, or a program for several devices: they are run by
+                `execute_replicated`, unless this process has one of them alone, or the program says how whole arrays
+                lie on its devices: those are taken and given here.
+        """
+        if self._is_plain:
+            return self._function(*arguments)
+        if self._tree is not None:
+            return self._tree.result(self._run(self._tree.arguments(arguments)))
+        return one_or_all(tuple(self._run(arguments)))
+
+    def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
+        """Runs the program; the results are always a list of arrays, the leaves of a tuple from left to right.
+
+        Args:
+            donate: gives up the arguments that the program says are donated (`tf.aliasing_output` or
+                `jax.buffer_donor` on parameters of `main`): results may be written over them, as `aliases` tells, where
+                an argument lies at a multiple of 64 bytes and nothing else lies there too. Don't use them afterwards.
+
+        Raises:
+            ExecutionError: arguments that do not fit the parameters.
+        """
+        leaves = arguments if self._tree is None else self._tree.arguments(arguments)
+        if not donate or not self._signature.is_static or self._shardings is not None:
+            return self._run(leaves)
+        return self._devices.execute(leaves, True) if self._devices.count > 1 else self._function.execute(leaves, True)
+
+    def _run_sharded(self, arguments: Sequence[object]) -> list[Array]:
+        """Runs a program on arrays that lie in parts on its devices; takes and gives whole arrays."""
+        from stablexla.executable.sharded import run_sharded
+
+        return run_sharded(self, arguments)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory for the temporaries of one call; it is planned at compile time, and taken from the pool by each call.
+
+        >>> text = '''func.func @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+        ...   %0 = stablehlo.dot %x, %x : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+        ...   %1 = stablehlo.dot %0, %x : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+        ...   return %1 : tensor<8x8xf32>
+        ... }'''
+        >>> sx.compile(text).arena_bytes
+        256
+        """
+        return int(self._function.arena_bytes)
+
+    @property
+    def constant_bytes(self) -> int:
+        """Memory for what the program holds itself, weights as the kernels want them; it goes with the executable.
+
+        >>> b = sx.XlaBuilder("table")
+        >>> table = b.constant(np.arange(100, dtype=np.float32))
+        >>> sx.compile(b.build(b.parameter(0, sx.f32[100]) + table)).constant_bytes
+        400
+        """
+        return sum(constant.nbytes for constant in self._function.constants)
+
+    @property
+    def aliases(self) -> dict[int, int]:
+        """For results the donated parameter whose memory each can take, both counted as leaves.
+
+        >>> text = '''func.func @main(%x: tensor<2xf32> {tf.aliasing_output = 0 : i32}) -> tensor<2xf32> {
+        ...   %0 = stablehlo.negate %x : tensor<2xf32>
+        ...   return %0 : tensor<2xf32>
+        ... }'''
+        >>> sx.compile(text).aliases
+        {0: 0}
+        """
+        return dict(self._function.aliases)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the program with its machine code to a file, from which `sx.load_executable` starts it at once.
+
+        Of a program for a GPU the kernels are in it as PTX.
+
+        The file is written whole or not at all. It can be read by this version of stablexla, on machines whose
+        processor has all that this one has.
+
+        Args:
+            path: the file, which is replaced if it is there.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        from stablexla.executable.saved import save
+
+        save(self, path)
+
+    def seed(self, number: int) -> None:
+        """From now on random numbers are those that follow from `number`; the same ones after each `seed` with it.
+
+        Without, each executable begins with a number of its own. Each device has numbers of its own that follow from
+        `number`: those of device 0 are the ones of a program for one device.
+        """
+        self._function.seed(number % 2**64)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What `ir` can be asked for: "source" and the steps of the pipeline."""
+        return ("source", *self.pipeline.names)
+
+    def ir(self, stage: str, *, debug_info: bool = False, large_elements_limit: int | None = None) -> str:
+        """The program's text after a step.
+
+        Args:
+            stage: one of `stages`.
+            debug_info: whether locations are printed.
+            large_elements_limit: constants of more elements are left out; such a text does not parse.
+
+        Raises:
+            CompileError: there is no such stage.
+        """
+        if stage not in self.stages:
+            near = difflib.get_close_matches(str(stage), self.stages, n=1) or self.stages
+            raise CompileError(f"{self.name} has no stage {stage!r}", hint=" or ".join(near))
+        from stablexla.targets.pipeline.driver import copy_of, run_pipeline
+        from stablexla.targets.registry import find_target
+
+        with self._contexts():
+            module = copy_of(self._source, here=True)
+            if stage != "source":
+                module = run_pipeline(module, self._pipeline_again().up_to(stage))
+            special = find_target(self.target).texts.get(stage)
+            if special is not None:
+                return special(module)
+            text = module.operation.get_asm(enable_debug_info=debug_info, large_elements_limit=large_elements_limit)
+            return str(text).rstrip("\n")
+
+    @property
+    def kernels(self) -> tuple[KernelSummary, ...]:
+        """The kernels that do the work, in the order in which they were made."""
+        from stablexla.targets.grouping.summary import KernelWatcher  # with all that a target needs
+
+        watcher = KernelWatcher()
+        self._watch(watcher, "buffers")
+        return watcher.kernels
+
+    @property
+    def composites(self) -> dict[str, str]:
+        """For each composite operation, by name and version: "kernel" or "decomposition", or both."""
+        from stablexla.targets.stablehlo.composite_ways import CompositeWatcher
+
+        watcher = CompositeWatcher()
+        self._watch(watcher, "stablehlo")
+        return watcher.ways
+
+    def compare(
+        self,
+        arguments: Sequence[object],
+        against: str | Pipeline | CompileOptions | Executable = "interpreter",
+        *,
+        tolerance: float | None = None,
+        ulp: float | None = None,
+        cause: bool = True,
+    ) -> Comparison:
+        """Runs the program in two ways, and finds the first operation in program order that is wrong.
+
+        Each operation is judged on the operands that this executable's own run had, so that errors made before do not
+        count; where all are right and the program is not, shorter programs are tried until one goes wrong.
+
+        Args:
+            arguments: as `execute` takes them.
+            against: "interpreter" (StableHLO's reference interpreter), "xla" (XLA on the CPU); "plain", the least that
+                makes a program run, or a stage, after which it goes on like that; or another pipeline, other options,
+                or another executable of the same program.
+            tolerance: how far results may be apart, as a part of the largest one; by element type if not given.
+            ulp: units in the last place that every operation's result may be off; if not given, what StableHLO and
+                docs/numerics.md say for the operation.
+            cause: whether to look for the step, the pass and the kernel at fault as well.
+
+        Returns:
+            What was found: true if all is right; as text a report. The other implementation runs in a process of its
+            own, so that what it cannot do is part of the report.
+
+        Raises:
+            ExecutionError: arguments that do not fit.
+            CompileError: there is nothing of the name `against`.
+            UnsupportedError: a program for several devices.
+
+        >>> b = sx.XlaBuilder("affine")
+        >>> affine = sx.compile(b.build(b.parameter(0, sx.f32[3]) * 2.0 + 1.0))
+        >>> bool(affine.compare([np.ones(3, np.float32)], "plain"))
+        True
+        """
+        from stablexla.inspection.comparing.compare import CompareOptions, compare
+
+        return compare(self, arguments, against, CompareOptions(tolerance=tolerance, ulp=ulp, cause=cause))
+
+    def explain(self) -> Explanation:
+        """What became of each operation of the program: its kernel, bytes, flops and buffers; composites and why.
+
+        `print()` it for tables, `save("page.html")` it for one page with all stages side by side.
+
+        Raises:
+            CompileError: the pipeline leaves no kernels, as one of a user may.
+
+        >>> b = sx.XlaBuilder("scaled")
+        >>> x = b.parameter(0, sx.f32[64, 64])
+        >>> explanation = sx.compile(b.build(sx.exp(x * 2))).explain()
+        >>> [kernel.kind for kernel in explanation.kernels]
+        ['loop']
+        >>> [fate.what for fate in explanation.fates]
+        ['constant', 'view', 'kernel', 'kernel']
+        """
+        from stablexla.inspection.explaining.explain import explain
+        from stablexla.targets.pipeline.driver import copy_of
+
+        with self._contexts():
+            source = copy_of(self._source, here=True)
+            return explain(
+                source, self._pipeline_again(), name=self.name, signature=str(self._signature), target=self.target
+            )
+
+    def profile(self, arguments: Sequence[object], *, runs: int = 10) -> Profile:
+        """Where the time of a call goes, kernel by kernel; `save_trace(path)` writes a file for Perfetto.
+
+        The program is compiled once more, with marks around its calls of kernels. Of a program for a GPU every launch
+        is timed by the GPU's own clock.
+
+        Args:
+            arguments: as `execute` takes them; of a program for several devices, as `execute_replicated` does.
+            runs: how often it runs, after one run that does not count.
+
+        Raises:
+            ExecutionError: arguments that do not fit.
+
+        >>> b = sx.XlaBuilder("total")
+        >>> total = sx.compile(b.build(sx.reduce(b.parameter(0, sx.f32[64]), b.constant(0.0), sx.add, (0,))))
+        >>> [row.kernel.kind for row in total.profile([np.ones(64, np.float32)]).kernels]
+        ['row']
+        """
+        from stablexla.inspection.profiling.profile import profile
+
+        return profile(self, arguments, runs=runs)
+
+    def _pipeline_again(self) -> Pipeline:
+        """The steps that it was compiled with, to run them once more."""
+        return self.pipeline
+
+    def _watch(self, watcher: Watcher, step: str) -> None:
+        """Runs the pipeline once more, up to a step if it has that."""
+        from stablexla.targets.pipeline.driver import copy_of, run_pipeline
+
+        pipeline = self._pipeline_again()
+        pipeline = pipeline.up_to(step) if step in pipeline else pipeline
+        with self._contexts():
+            run_pipeline(copy_of(self._source, here=True), pipeline, watcher=watcher)
+
+    def _contexts(self) -> AbstractContextManager[None]:
+        from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
+
+        # The source may belong to another thread, or to contexts of its own, since it is big: what is made of it here
+        # must not stay in this thread's contexts then.
+        return nullcontext() if self._source.context == stablehlo_context() else contexts_of_their_own()
+
+    def __repr__(self) -> str:
+        arena = f", arena_bytes={self.arena_bytes}" if self.arena_bytes else ""
+        return f"Executable({self.name!r}, {self._signature}, target={self.target!r}{arena}{self._devices})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{kind}</td><td>{spec.name or number}</td><td>{spec}</td></tr>"
+            for kind, specs in (("parameter", self._function.parameters), ("result", self._function.results))
+            for number, spec in enumerate(specs)
+        )
+        return f"<b>{self.name}</b> for {self.target}{self._devices}<table>{rows}</table>"

@@ -1,0 +1,211 @@
+"""What an executable offers on its devices: running on all of them, limits of time, infeed, outfeed and channels.
+
+How it is done is in `devices.py`, and for the queues in `targets/runtime/host.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import numpy.typing as npt
+
+from stablexla.dialects.errors import ExecutionError
+from stablexla.executable.devices import Devices, local_devices
+from stablexla.targets.runtime.host import Host
+from stablexla.targets.runtime.queues import Item
+from stablexla.targets.signature.array_sharding import ArraySharding, Shardings
+
+Array = npt.NDArray[Any]
+
+
+class OnDevices(ABC):
+    """The part of `Executable` that knows of devices. Their numbers are replica * num_partitions + partition."""
+
+    num_replicas: int
+    """How many replicas run the program."""
+    num_partitions: int
+    """How many partitions each of them has."""
+    _devices: Devices
+    _shardings: Shardings | None = None
+    _host: Host
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The program's name."""
+
+    @abstractmethod
+    def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
+        """Runs the program on one device."""
+
+    @property
+    def num_devices(self) -> int:
+        """How many devices run the program at the same time: replicas times partitions."""
+        return self.num_replicas * self.num_partitions
+
+    @property
+    def local_devices(self) -> tuple[int, ...]:
+        """The devices that this process has: all, unless `stablexla.distributed` made it one of several processes.
+
+        >>> b = sx.XlaBuilder("sum")
+        >>> total = b.build(sx.all_reduce(b.parameter(0, sx.f32[2]), sx.add))
+        >>> sx.compile(total, num_replicas=2, num_partitions=2).local_devices
+        (0, 1, 2, 3)
+
+        Raises:
+            ExecutionError: the processes cannot have equally many.
+        """
+        return tuple(local_devices(self.num_devices))
+
+    @overload
+    def execute_replicated(
+        self, arguments: Sequence[Sequence[object] | None], *, gather: Literal[True] = True, donate: bool = False
+    ) -> list[list[Array]]: ...
+    @overload
+    def execute_replicated(
+        self, arguments: Sequence[Sequence[object] | None], *, gather: bool, donate: bool = False
+    ) -> list[list[Array] | None]: ...
+    def execute_replicated(
+        self, arguments: Sequence[Sequence[object] | None], *, gather: bool = True, donate: bool = False
+    ) -> Any:
+        """Runs the program on all devices at the same time.
+
+        There may be more devices than processors. The GIL is released while they run. Where one device fails, the
+        others are stopped, and the first error is raised; the next call works.
+
+        Args:
+            arguments: the arguments of each device, as `execute` takes them. Those of devices in other processes are
+                not looked at, and may be None.
+            gather: with several processes, gives the results of all devices in every process.
+            donate: as in `execute`, on every device.
+
+        Returns:
+            The results of each device, lists of arrays; with `gather=False` None for devices of other processes.
+
+        Raises:
+            ExecutionError: another number of devices than the program was compiled for; arguments that do not fit; or
+                what failed on a device.
+            CollectiveError: devices waited for others that did not come within `collective_timeout`, or cannot come.
+
+        >>> b = sx.XlaBuilder("sum")
+        >>> total = sx.compile(b.build(sx.all_reduce(b.parameter(0, sx.f32[2]), sx.add)), num_replicas=2)
+        >>> total.execute_replicated([[np.array([1, 2], np.float32)], [np.array([10, 20], np.float32)]])
+        [[array([11., 22.], dtype=float32)], [array([11., 22.], dtype=float32)]]
+        """
+        if len(arguments) == 1 == self._devices.count and arguments[0] is not None:
+            return [self.execute(arguments[0], donate=donate)]
+        return self._devices.execute_replicated(arguments, gather, donate)
+
+    @property
+    def input_shardings(self) -> tuple[ArraySharding, ...] | None:
+        """How each argument lies on the partitions, where the program says so; it is called with whole arrays then.
+
+        >>> text = '''module attributes {mhlo.num_partitions = 2 : i32} {
+        ...   sdy.mesh @mesh = <["x"=2]>
+        ...   func.func @main(%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) -> tensor<4xf32> {
+        ...     %0 = stablehlo.negate %x : tensor<4xf32>
+        ...     return %0 : tensor<4xf32>
+        ...   }
+        ... }'''
+        >>> negated = sx.compile(text)
+        >>> negated.input_shardings[0].parts
+        (((0, 2),), ((2, 4),))
+        >>> negated(np.arange(4, dtype=np.float32))
+        array([-0., -1., -2., -3.], dtype=float32)
+        """
+        return None if self._shardings is None else self._shardings[0]
+
+    @property
+    def output_shardings(self) -> tuple[ArraySharding, ...] | None:
+        """`input_shardings` of the results."""
+        return None if self._shardings is None else self._shardings[1]
+
+    @property
+    def collective_timeout(self) -> float | None:
+        """Seconds for which a device waits for others in a collective or a `recv`; None is for ever.
+
+        A device that can see that nobody will come does not wait.
+        """
+        return self._devices.time_limit
+
+    @collective_timeout.setter
+    def collective_timeout(self, seconds: float | None) -> None:
+        self._devices.time_limit = checked_limit(seconds)
+
+    # ---- queues ----------------------------------------------------------------------------------------------------
+
+    @property
+    def transfer_timeout(self) -> float | None:
+        """Seconds for which an empty queue is waited on, by the program and by the caller; None is for ever."""
+        return self._host.time_limit
+
+    @transfer_timeout.setter
+    def transfer_timeout(self, seconds: float | None) -> None:
+        self._host.time_limit = seconds
+
+    def transfer_to_infeed(self, value: object, device: int = 0) -> None:
+        """Puts one item into the infeed of a device, for an `infeed` of the program.
+
+        Args:
+            value: an array or a tuple of them, of a shape that the program reads; it is copied.
+            device: the device's number.
+
+        Raises:
+            ExecutionError: a value of no such shape, a program without infeed, or no such device in this process.
+
+        >>> b = sx.XlaBuilder("double")
+        >>> double = sx.compile(b.build(b.infeed(sx.f32[2]) * 2))
+        >>> double.transfer_to_infeed(np.array([1, 2], np.float32))
+        >>> double()
+        array([2., 4.], dtype=float32)
+        """
+        self._host.put(value, device=self._checked(device))
+
+    def transfer_from_outfeed(self, device: int = 0) -> Any:
+        """Takes the next item from the outfeed of a device; waits for it, at most `transfer_timeout`.
+
+        Returns:
+            An array, or a tuple of them, as the program's `outfeed` was given it.
+
+        Raises:
+            ExecutionError: nothing came in time, a program without outfeed, or no such device in this process.
+        """
+        return one_or_all(self._host.get(device=self._checked(device)))
+
+    def transfer_to_channel(self, channel_handle: int, value: object, device: int = 0) -> None:
+        """`transfer_to_infeed` for a channel that the program receives from by `sx.recv_from_host`."""
+        self._host.put(value, channel_handle, self._checked(device))
+
+    def transfer_from_channel(self, channel_handle: int, device: int = 0) -> Any:
+        """`transfer_from_outfeed` for a channel that the program sends on by `sx.send_to_host`."""
+        return one_or_all(self._host.get(channel_handle, self._checked(device)))
+
+    def _checked(self, device: int) -> int:
+        """The number of a device of this process."""
+        is_number = isinstance(device, int) and not isinstance(device, bool)
+        if not is_number or not 0 <= device < self.num_devices:
+            raise ExecutionError(f"{self.name}: there is no device {device!r}; it runs on {self.num_devices}")
+        local = local_devices(self.num_devices)
+        if device not in local:
+            here = f"{local.start} to {local.stop - 1}" if len(local) > 1 else str(local.start)
+            raise ExecutionError(f"{self.name}: device {device} is in another process; this one has {here}")
+        return device
+
+
+def checked_limit(seconds: float | None) -> float | None:
+    """A limit of time.
+
+    Raises:
+        ExecutionError: it is no number of seconds.
+    """
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and 0 < seconds < float("inf")):
+        raise ExecutionError(f"collective_timeout is a number of seconds or None, not {seconds!r}")
+    return seconds
+
+
+def one_or_all(item: Item) -> Any:
+    """An array by itself, several as a tuple."""
+    return item[0] if len(item) == 1 else item

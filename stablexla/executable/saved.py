@@ -1,0 +1,226 @@
+"""Programs in files: an executable is written with its machine code, and read again without compiling.
+
+What machine code needs is in `targets/runtime/saved_code.py`; here are the interface, the source and the pipeline.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stablexla.builder.tuple_tree import TupleTree
+from stablexla.dialects.custom_calls import OF_THIS_PROCESS
+from stablexla.dialects.element_types import BY_NAME
+from stablexla.dialects.errors import CompileError, LoadError, StablexlaError, UnsupportedError
+from stablexla.dialects.shapes import Shape
+from stablexla.dialects.tensor_types import TensorType
+from stablexla.executable.executable import Executable
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.runtime import container
+from stablexla.targets.runtime.saved_code import describe, restore
+from stablexla.targets.signature.array_sharding import ArraySharding, Shardings
+from stablexla.targets.signature.interface import Signature
+from stablexla.version import VERSION
+
+if TYPE_CHECKING:
+    import jaxlib.mlir.ir as hlo_ir
+
+    from stablexla.targets.runtime.container import Container, Part
+
+
+def save(executable: Executable, path: str | Path) -> None:
+    """Writes an executable to a file; see `Executable.save`."""
+    description, sections = contents(executable)
+    calls = description["function"]["host_calls"] or ()
+    here = [call for call in calls if call.get("target", "").startswith(OF_THIS_PROCESS)]
+    if here:
+        raise UnsupportedError(
+            f"{executable.name}: {len(here)} callbacks of JAX live in the process that traced the program",
+            hint="sx.register_custom_call(name, function), and a custom call of that name in the program",
+        )
+    container.write(Path(path), description, sections)
+
+
+def load_executable(path: str | Path) -> Executable:
+    """Reads an executable that `Executable.save` wrote. Nothing is compiled.
+
+    The file holds machine code, which is run: load only what comes from where you trust. It is read by the version of
+    stablexla that wrote it, on a machine whose processor has all that the code may use. Custom calls are bound to what
+    is registered under their names when it is loaded.
+
+    Args:
+        path: the file.
+
+    Returns:
+        An executable that does all that the saved one did; but `ir`, `kernels`, `explain`, `compare` and `profile`
+        raise CompileError where rules or passes that were given as functions took part, which no file holds.
+
+    Raises:
+        LoadError: no such file; it is damaged; another version wrote it; it was compiled for another processor; or a
+            custom call of it is not registered.
+
+    >>> import tempfile, pathlib
+    >>> b = sx.XlaBuilder("double")
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "double.sxe"
+    >>> sx.compile(b.build(b.parameter(0, sx.f32[2]) * 2)).save(file)
+    >>> sx.load_executable(file)(np.array([1, 2], np.float32))
+    array([2., 4.], dtype=float32)
+    """
+    path = Path(path)
+    return executable_of(container.read(path), str(path))
+
+
+def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
+    """What is written of an executable: plain values, and sections of bytes."""
+    function, sections = describe(executable._function)
+    tree = executable._tree
+    signature = executable._signature
+    description = {
+        "stablexla": VERSION,
+        "target": executable.target,
+        "name": signature.name,
+        "parameters": [str(t) for t in signature.parameters],
+        "results": [str(t) for t in signature.results],
+        "parameter_names": signature.parameter_names,
+        "dynamic_parameters": signature.dynamic_parameters,
+        "dynamic_results": signature.dynamic_results,
+        "tree": None if tree is None else tree.texts(),
+        "pipeline": str(executable.pipeline),
+        "has_functions": _has_functions(executable),
+        "options": _plain_options(executable._compile_options),
+        "num_replicas": executable.num_replicas,
+        "num_partitions": executable.num_partitions,
+        "shardings": [[array.plain() for array in side] for side in executable._shardings or ()],
+        "function": function,
+    }
+    return description, {**sections, "source": _bytecode(executable)}
+
+
+def executable_of(file: Container, name: str, pipeline: Pipeline | None = None) -> Executable:
+    """The executable that a file of that name holds.
+
+    Args:
+        pipeline: what it was compiled with, with functions that no file holds, where this process knows.
+
+    Raises:
+        LoadError: as `load_executable`.
+    """
+    description = file.description
+    if description.get("stablexla") != VERSION:
+        raise LoadError(
+            f"{name}: stablexla {description.get('stablexla')} wrote the program, and this is {VERSION}",
+            hint="compile it again and save it",
+        )
+    try:
+        return _LoadedExecutable(description, file.sections, pipeline)
+    except LoadError as error:
+        raise LoadError(f"{name}: {error.summary}", hint=error.hint) from None
+    except (KeyError, TypeError, ValueError, RuntimeError, StablexlaError) as error:
+        # the checksums are right, so somebody wrote it by hand
+        raise LoadError(f"{name}: what it says does not hold together: {error!r}") from error
+
+
+class _LoadedExecutable(Executable):
+    """An executable whose source is parsed when somebody asks for it."""
+
+    def __init__(
+        self, description: Mapping[str, Any], sections: Mapping[str, memoryview], pipeline: Pipeline | None
+    ) -> None:
+        signature = _signature(description)
+        function = restore(
+            signature.name, signature.parameter_specs(), signature.result_specs(), description["function"], sections
+        )
+        self._lock = threading.Lock()
+        self._parsed: hlo_ir.Module | None = None
+        self.source_bytes = bytes(sections["source"])
+        if pipeline is not None and str(pipeline) != description["pipeline"]:
+            pipeline = None
+        self.lost_functions = pipeline is None and bool(description["has_functions"])
+        super().__init__(
+            None,  # it is the property below
+            signature,
+            function,
+            pipeline or Pipeline.parse(description["pipeline"]),
+            target=description["target"],
+            num_replicas=description["num_replicas"],
+            num_partitions=description["num_partitions"],
+            options=CompileOptions(**description["options"]),
+            tree=None if description["tree"] is None else TupleTree.parse(*description["tree"]),
+            shardings=_shardings(description["shardings"]),
+        )
+
+    def _pipeline_again(self) -> Pipeline:
+        if self.lost_functions:
+            raise CompileError(
+                f"{self.name}: rules or passes that were given as functions made this program; its file lacks them",
+                hint="compile it again and ask that executable; what the loaded one computes is as it was saved",
+            )
+        return self.pipeline
+
+    @property
+    def _source(self) -> hlo_ir.Module:
+        from stablexla.dialects.contexts import contexts_of_their_own
+        from stablexla.interop.load import load_bytes
+
+        with self._lock:
+            if self._parsed is None:
+                with contexts_of_their_own():
+                    self._parsed = load_bytes(self.source_bytes, f"the source of {self.name}", trusted=True)
+            return self._parsed
+
+    @_source.setter
+    def _source(self, module: hlo_ir.Module | None) -> None:
+        self._parsed = module
+        self.has_new_source = module is not None
+
+
+def _bytecode(executable: Executable) -> bytes:
+    if isinstance(executable, _LoadedExecutable) and not executable.has_new_source:
+        return executable.source_bytes
+    from stablexla.compiling.program_bytes import bytecode_of
+
+    return bytecode_of(executable._source)
+
+
+def _has_functions(executable: Executable) -> bool:
+    """Whether the text of its pipeline says less than what made it."""
+    lost = isinstance(executable, _LoadedExecutable) and executable.lost_functions
+    return lost or not executable.pipeline.is_text
+
+
+def _plain_options(options: CompileOptions | None) -> dict[str, Any]:
+    """The options that are plain values; the pipeline and its rules are there besides."""
+    found = {f.name: getattr(options, f.name) for f in fields(CompileOptions)} if options is not None else {}
+    return {name: value for name, value in found.items() if isinstance(value, (bool, int))}
+
+
+def _signature(description: Mapping[str, Any]) -> Signature:
+    def places(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+        return tuple(tuple(row) for row in rows)
+
+    return Signature(
+        description["name"],
+        tuple(map(_type, description["parameters"])),
+        tuple(map(_type, description["results"])),
+        tuple(description["parameter_names"]),
+        places(description["dynamic_parameters"]),
+        places(description["dynamic_results"]),
+        description["num_replicas"],
+        description["num_partitions"],
+    )
+
+
+def _shardings(sides: Sequence[Any]) -> Shardings | None:
+    if not sides:
+        return None
+    inputs, outputs = (tuple(ArraySharding.of_plain(*array) for array in side) for side in sides)
+    return inputs, outputs
+
+
+def _type(text: str) -> TensorType:
+    shape = Shape.parse(text)
+    return TensorType(BY_NAME[shape.element_type.name], shape.dimensions)

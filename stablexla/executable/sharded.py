@@ -1,0 +1,76 @@
+"""Running a program on sharded arrays: whole arrays are cut for the devices, and results are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.errors import ExecutionError
+from stablexla.targets.runtime import ArraySpec
+from stablexla.targets.runtime.arguments import fit_at
+from stablexla.targets.signature.array_sharding import ArraySharding
+
+if TYPE_CHECKING:
+    from stablexla.executable.executable import Executable
+
+Array = npt.NDArray[Any]
+
+
+def run_sharded(executable: Executable, arguments: Sequence[object], donate: bool = False) -> list[Array]:
+    """Runs a program that was compiled from one on sharded arrays, on whole arrays.
+
+    Every replica gets the same arrays; results are those of the first one. With several processes all of them call it
+    with the same arrays.
+
+    Raises:
+        ExecutionError: arguments that do not fit, or what `execute_replicated` raises.
+    """
+    results = run_parts(executable, arguments, donate)
+    outputs = executable._shardings[1] if executable._shardings is not None else ()
+    return [joined(parts, sharding) for parts, sharding in zip(results, outputs, strict=True)]
+
+
+def run_parts(executable: Executable, arguments: Sequence[object], donate: bool = False) -> list[list[Array]]:
+    """`run_sharded`, with each result as what the partitions have of it."""
+    shardings = executable._shardings
+    if shardings is None:
+        raise ExecutionError(f"{executable.name}: nothing says how whole arrays lie on its devices")
+    inputs, outputs = shardings
+    specs = executable.parameters
+    if len(arguments) != len(specs):
+        raise ExecutionError(f"{executable.name}: takes {len(specs)} whole arrays, but {len(arguments)} came")
+    arrays = [
+        fit_at(value, ArraySpec(spec.dtype, sharding.shape, spec.name), f"{executable.name}: argument {index}")
+        for index, (value, spec, sharding) in enumerate(zip(arguments, specs, inputs, strict=True))
+    ]
+    per_array = [parts_of(array, sharding) for array, sharding in zip(arrays, inputs, strict=True)]
+    partitions = [[parts[p] for parts in per_array] for p in range(executable.num_partitions)]
+    results = executable.execute_replicated(partitions * executable.num_replicas, donate=donate)
+    return [[results[p][i] for p in range(executable.num_partitions)] for i in range(len(outputs))]
+
+
+def parts_of(array: Array, sharding: ArraySharding) -> list[Array]:
+    """What each partition holds of an array; equal parts are one array, which is the whole where it can be."""
+    made: dict[object, Array] = {}
+    for partition, part in enumerate(sharding.parts):
+        if part not in made:
+            made[part] = np.ascontiguousarray(array[sharding.index(partition)]).reshape(
+                [stop - start for start, stop in part]
+            )
+    return [made[part] for part in sharding.parts]
+
+
+def joined(parts: Sequence[Array], sharding: ArraySharding) -> Array:
+    """The array whose parts the partitions hold."""
+    if sharding.is_replicated:
+        return parts[0]
+    array = np.empty(sharding.shape, parts[0].dtype)
+    seen = set()
+    for partition, part in enumerate(sharding.parts):
+        if part not in seen:
+            seen.add(part)
+            array[sharding.index(partition)] = parts[partition]
+    return array

@@ -1,0 +1,84 @@
+"""What a program can be run by: pipelines of our own, and the oracles. All of them are asked in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.errors import StablexlaError
+from stablexla.processes.questions import Refusal
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.runtime import set_pool_fill
+
+Array = npt.NDArray[Any]
+Arrays = list[Array]
+SEED = 1
+NOT_A_NUMBER = 0xFF
+"""What memory is filled with, so that elements which nobody writes are not what an earlier run left there."""
+
+
+class Way(Protocol):
+    """Something that runs programs.
+
+    Attributes:
+        name: what reports call it.
+    """
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    def run(self, module: ir.Module, arguments: Sequence[Array]) -> Arrays | Refusal:
+        """The results of a module's `main`, or why there are none."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A pipeline of ours with the options that it runs under.
+
+    Attributes:
+        pipeline: the steps.
+        options: everything else that is said to the compiler.
+        target: what it is compiled for.
+        name: what reports call it.
+    """
+
+    pipeline: Pipeline
+    options: CompileOptions
+    target: str = "cpu"
+    name: str = "stablexla"
+
+    def prepare(self, module: ir.Module) -> Callable[[Sequence[Array]], Arrays] | Refusal:
+        """The program, ready to be run many times."""
+        from stablexla.compiling.compiler import compile  # it makes executables, which know this package
+
+        try:
+            executable = compile(module, target=self.target, options=replace(self.options, pipeline=self.pipeline))
+        except StablexlaError as error:
+            return Refusal(type(error).__name__, str(error))
+
+        def run(arguments: Sequence[Array]) -> Arrays:
+            executable.seed(SEED)  # so that what draws numbers draws the same ones each time
+            set_pool_fill(NOT_A_NUMBER)
+            try:
+                return [np.asarray(r) for r in executable.execute(list(arguments))]
+            finally:
+                set_pool_fill(-1)
+
+        return run
+
+    def run(self, module: ir.Module, arguments: Sequence[Array]) -> Arrays | Refusal:
+        """The results of a module's `main`, or why there are none."""
+        prepared = self.prepare(module)
+        if isinstance(prepared, Refusal):
+            return prepared
+        try:
+            return prepared(arguments)
+        except StablexlaError as error:
+            return Refusal(type(error).__name__, str(error))

@@ -1,0 +1,247 @@
+"""Follows every operation of a program through the pipeline, by the numbers that `numbering.py` gave it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+
+from stablexla.dialects.composites import kernel_of, name_and_version
+from stablexla.inspection.explaining.explanation import (
+    BufferNote,
+    CallNote,
+    CompositeNote,
+    Explanation,
+    Fate,
+    KernelNote,
+)
+from stablexla.inspection.numbering import SourceOperation, number_operations, numbers_in
+from stablexla.inspection.profiling.kernel_costs import cost_of
+from stablexla.lowering.support.kernels import KIND
+from stablexla.lowering.support.operations import is_tensor, main_of, walk
+from stablexla.targets.buffers.assignment import BufferAssignment
+from stablexla.targets.codegen.calls import IMPL, call_of
+from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.pipeline.driver import run_pipeline
+from stablexla.targets.pipeline.pipelines import Element, Pipeline, Step
+from stablexla.targets.stablehlo.composite_ways import CompositeWatcher
+
+# Operations that only say how an array is seen: what reads their result reads their operand.
+VIEWS = frozenset(
+    [
+        "stablehlo.bitcast_convert",
+        "stablehlo.broadcast",
+        "stablehlo.broadcast_in_dim",
+        "stablehlo.get_tuple_element",
+        "stablehlo.optimization_barrier",
+        "stablehlo.reshape",
+        "stablehlo.reverse",
+        "stablehlo.slice",
+        "stablehlo.transpose",
+        "stablehlo.tuple",
+    ]
+)
+CALLS = frozenset(["func.call", "stablehlo.composite"])
+LARGE = 16
+"""Constants of more elements are left out of the texts of stages."""
+
+
+def explain(module: hlo_ir.Module, pipeline: Pipeline, *, name: str, signature: str, target: str) -> Explanation:
+    """Runs the pipeline on a module, which is used up, and tells what became of it.
+
+    Raises:
+        CompileError: a step of the pipeline failed.
+    """
+    operations = number_operations(module)
+    composites = _Composites(module)
+    watcher = _Follower(pipeline)
+    watcher.stages["source"] = _text(module)
+    run_pipeline(module, pipeline, watcher=watcher)
+    return Explanation(
+        name,
+        signature,
+        target,
+        tuple(operations),
+        tuple(_fates(operations, watcher)),
+        tuple(watcher.kernels),
+        tuple(watcher.calls),
+        tuple(composites.notes(watcher.ways)),
+        watcher.arena_bytes,
+        watcher.constant_bytes,
+        watcher.stages,
+    )
+
+
+class _Follower(CompositeWatcher):
+    """Reads kernels, calls and buffers when the kernels were written, and keeps every stage's text."""
+
+    pass_by_pass = True
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        super().__init__()
+        self.stages: dict[str, str] = {}
+        self.kernels: list[KernelNote] = []
+        self.calls: list[CallNote] = []
+        self.main: dict[int, str] = {}
+        self.inside: dict[int, str] = {}
+        self.arena_bytes = self.constant_bytes = 0
+
+    def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
+        super().after_step(number, step, module, seconds)
+        self.stages[step.name] = _text(module)
+
+    def after_pass(self, step: Step, element: Element, module: Any) -> None:
+        functions = {
+            ir.StringAttr(v.operation.attributes["sym_name"]).value: v.operation
+            for v in (module.body.operations if isinstance(module, ir.Module) else ())
+            if KIND in v.operation.attributes and IMPL in v.operation.attributes
+        }
+        if not functions and element.name != "stablexla-emit-kernels":
+            return
+        assignment = _assignment(module)
+        self.arena_bytes = assignment.arena_bytes
+        self.constant_bytes = sum(bytes_of(c.type) for c in assignment.constants)
+        self.calls = [_call(i, op, depth, assignment) for i, (op, depth) in enumerate(_calls(assignment.main))]
+        symbols = ir.SymbolTable(module.operation)
+        by_op = {ir.FlatSymbolRefAttr(op.attributes["callee"]).value: op for op, _ in _calls(assignment.main)}
+        self.kernels = [
+            _kernel(name, function, self.calls, call_of(by_op[name], symbols) if name in by_op else None)
+            for name, function in functions.items()
+        ]
+        self._read_main(module)
+        for name, function in functions.items():
+            for op in walk(function):
+                for operation in numbers_in(str(op.location)):
+                    self.inside.setdefault(operation, name)
+
+    def _read_main(self, module: Any) -> None:
+        self.main = {}
+        for op in walk(main_of(module)):
+            if op.name not in ("func.call", "func.func", "func.return"):
+                for number in numbers_in(str(op.location)):
+                    if not self.main.get(number, "").startswith("scf."):
+                        self.main[number] = op.name
+
+
+def _assignment(module: Any) -> BufferAssignment:
+    """The buffers of main, as the pass of the target will assign them."""
+    if all("stablexla.launch" not in view.operation.attributes for view in module.body.operations):
+        return BufferAssignment(module)
+    from stablexla.targets.gpu.launch.assign import DeviceAssignment
+
+    return DeviceAssignment(module)
+
+
+def _calls(main: Any) -> Iterator[tuple[Any, int]]:
+    """The calls of kernels in main, and how deep each stands."""
+    for op in walk(main):
+        if op.name == "func.call":
+            depth, parent = 0, op.parent.operation
+            while parent.name != "func.func":
+                depth, parent = depth + 1, parent.parent.operation
+            yield op, depth
+
+
+def _call(number: int, op: Any, depth: int, assignment: BufferAssignment) -> CallNote:
+    def notes(found: Iterable[Any]) -> tuple[BufferNote, ...]:
+        return tuple(BufferNote(b.role, b.number, b.offset, b.bytes) for b in found)
+
+    operands = (assignment.operand_buffer(op, i) for i, v in enumerate(op.operands) if is_tensor(v))
+    results = (assignment.buffer_of(v) for v in op.results if is_tensor(v))
+    kernel = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    return CallNote(number, kernel, depth, numbers_in(str(op.location)), notes(operands), notes(results))
+
+
+def _kernel(name: str, function: Any, calls: Sequence[CallNote], call: Any) -> KernelNote:
+    own = [c for c in calls if c.kernel == name]
+    impl = ir.DictAttr(function.attributes[IMPL])
+    phases = call.phases if call else ()
+    return KernelNote(
+        name,
+        ir.StringAttr(function.attributes[KIND]).value,
+        ir.StringAttr(impl["path"]).value,
+        sum(p.items for p in phases),
+        sum(1 for p in phases if p.items),
+        any(p.items > p.grain for p in phases),
+        cost_of(function),
+        tuple(c.number for c in own),
+        tuple(sorted({n for c in own for n in c.operations})),
+    )
+
+
+# ---- fates -----------------------------------------------------------------------------------------------------------
+
+
+def _fates(operations: Sequence[SourceOperation], watcher: _Follower) -> Iterator[Fate]:
+    """What became of each operation, by where its number turned up."""
+    by_number: dict[int, list[int]] = {}
+    for call in watcher.calls:
+        for number in call.operations:
+            by_number.setdefault(number, []).append(call.number)
+    for op in operations:
+        yield _fate(op, by_number.get(op.number, []), watcher)
+
+
+def _fate(op: SourceOperation, calls: list[int], watcher: _Follower) -> Fate:
+    kernels = dict.fromkeys(watcher.calls[c].kernel for c in calls)
+    in_main = watcher.main.get(op.number)
+    if op.name in CALLS and not _is_kept(op, watcher):
+        return Fate("inlined", "its function's body took its place", tuple(calls))
+    if kernels:
+        return Fate("kernel", f"computed by {', '.join(kernels)}", tuple(calls))
+    if in_main is not None and in_main.startswith("scf."):
+        return Fate("main", f"control flow of main: {in_main}")
+    if op.name == "stablehlo.constant":
+        held = in_main == "arith.constant" and op.type.count("x")
+        return Fate("constant", "held by the executable" if held else "a number in the code that uses it")
+    if in_main is not None:
+        return Fate("main", f"scalars in main: {in_main}")
+    if op.number in watcher.inside:
+        return Fate("kernel", f"computed inside {watcher.inside[op.number]}")
+    if not op.is_used:
+        return Fate("unused", "nobody reads it")
+    if op.name in VIEWS:
+        return Fate("view", "a view of its operand: no work")
+    return Fate("folded", "merged with an equal operation, or folded into what uses it")
+
+
+def _is_kept(op: SourceOperation, watcher: _Follower) -> bool:
+    return op.name == "stablehlo.composite" and any(
+        title.startswith(f"{op.detail} v") and "kernel" in way for title, way in watcher.ways.items()
+    )
+
+
+class _Composites:
+    """The composites of a module, and whether the target has a kernel for each."""
+
+    def __init__(self, module: hlo_ir.Module) -> None:
+        self._kept: dict[str, set[bool]] = {}
+
+        def note(view: Any) -> Any:
+            op = view.operation
+            if op.name == "stablehlo.composite":
+                title = "{} v{}".format(*name_and_version(op))
+                self._kept.setdefault(title, set()).add(kernel_of(op) is not None)
+            return hlo_ir.WalkResult.ADVANCE
+
+        module.operation.walk(note)
+
+    def notes(self, ways: dict[str, str]) -> Iterator[CompositeNote]:
+        for title, way in ways.items():
+            if title not in self._kept:
+                why = "an operation of CHLO, which is lowered whole" if way == "kernel" else "made by a pass"
+            elif self._kept[title] == {True}:
+                why = "there is a kernel of this name and version that takes its shapes and attributes"
+            elif self._kept[title] == {False}:
+                why = "there is no kernel of this name and version that takes its shapes and attributes"
+            else:
+                why = "the kernel takes the shapes and attributes of some of them"
+            yield CompositeNote(title, way, why)
+
+
+def _text(module: Any) -> str:
+    return str(
+        module.operation.get_asm(enable_debug_info=True, use_local_scope=True, large_elements_limit=LARGE)
+    ).rstrip("\n")

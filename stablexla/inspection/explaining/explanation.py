@@ -1,0 +1,151 @@
+"""What `Executable.explain` gives: the fate of each operation, the kernels, their calls, and the memory, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stablexla.inspection.numbering import SourceOperation
+from stablexla.inspection.profiling.kernel_costs import Cost
+
+
+@dataclass(frozen=True)
+class KernelNote:
+    """One kernel.
+
+    Attributes:
+        name, kind: as in the stage "kernels".
+        path: "emitted" when explicit vectors were written for it, "general" when MLIR's own passes made its loops.
+        items: work items of all its phases; they are what threads share.
+        phases: functions that a call runs one after the other.
+        parallel: whether a call has enough of them for several threads.
+        cost: bytes and flops of one call.
+        calls: numbers of its calls.
+        operations: numbers of the operations of the program that it computes, in any of its calls.
+    """
+
+    name: str
+    kind: str
+    path: str
+    items: int
+    phases: int
+    parallel: bool
+    cost: Cost
+    calls: tuple[int, ...]
+    operations: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BufferNote:
+    """Where an array lies while a program runs.
+
+    Attributes:
+        role: "parameter", "constant", "result" or "arena".
+        number: which parameter, constant or result; 0 for the arena.
+        offset: bytes from the start of the arena; 0 for the others.
+        bytes: its size.
+    """
+
+    role: str
+    number: int
+    offset: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"arena+{self.offset}" if self.role == "arena" else f"{self.role} {self.number}"
+
+
+@dataclass(frozen=True)
+class CallNote:
+    """One call of a kernel in `main`, in the order of the program.
+
+    Attributes:
+        number: from 0.
+        kernel: name of the kernel.
+        depth: how many loops and branches it stands in.
+        operations: numbers of the operations that it computes.
+        reads, writes: the buffers of the arrays that it takes and gives.
+    """
+
+    number: int
+    kernel: str
+    depth: int
+    operations: tuple[int, ...]
+    reads: tuple[BufferNote, ...]
+    writes: tuple[BufferNote, ...]
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of an operation.
+
+    Attributes:
+        what: "kernel", "main", "constant", "view", "inlined", "folded" or "unused".
+        text: the same as a sentence.
+        calls: numbers of the calls that compute it.
+    """
+
+    what: str
+    text: str
+    calls: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class CompositeNote:
+    """Which way the composites of a name and version went, and why."""
+
+    title: str
+    way: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What became of a program. `str()` is a table; `html()` is one page with the stages side by side.
+
+    Attributes:
+        name, signature, target: the program's.
+        operations: those of the program as it was given.
+        fates: of each of them what became of it.
+        kernels, calls, composites: what the program is now.
+        arena_bytes: memory for temporaries in a call.
+        constant_bytes: memory for constants, once for the executable.
+        stages: the text of each stage, with tags of `numbering.py` in its locations.
+    """
+
+    name: str
+    signature: str
+    target: str
+    operations: tuple[SourceOperation, ...]
+    fates: tuple[Fate, ...]
+    kernels: tuple[KernelNote, ...]
+    calls: tuple[CallNote, ...]
+    composites: tuple[CompositeNote, ...]
+    arena_bytes: int
+    constant_bytes: int
+    stages: dict[str, str]
+
+    def __str__(self) -> str:
+        from stablexla.inspection.explaining.explanation_text import text_of
+
+        return text_of(self)
+
+    def html(self) -> str:
+        """One page that needs nothing else: a click on a line shows where it is in all the other stages."""
+        from stablexla.inspection.explaining.explanation_page import page_of
+
+        return page_of(self)
+
+    def save(self, path: str | Path) -> None:
+        """Writes `html()` to a file."""
+        Path(path).write_text(self.html(), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        from stablexla.inspection.explaining.explanation_page import tables_of
+
+        return tables_of(self)
+
+    def kernel_of(self, call: int) -> Any:
+        """The kernel of a call."""
+        return next(k for k in self.kernels if k.name == self.calls[call].kernel)

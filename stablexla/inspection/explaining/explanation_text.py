@@ -1,0 +1,128 @@
+"""An explanation as text: three tables."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from stablexla.inspection.explaining.explanation import Explanation
+
+WIDTH = 140
+
+
+def text_of(explanation: Explanation, width: int = WIDTH) -> str:
+    """The tables of operations, kernels and memory."""
+    file = io.StringIO()
+    console = Console(file=file, width=width, legacy_windows=False)
+    console.print(
+        f"{explanation.name} {explanation.signature} for {explanation.target}", highlight=False, soft_wrap=True
+    )
+    for table in (_operations(explanation), _kernels(explanation), _calls(explanation), _composites(explanation)):
+        if table.row_count:
+            console.print(table)
+    console.print(memory_of(explanation), highlight=False)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def memory_of(explanation: Explanation) -> str:
+    """A line on memory."""
+    arena, constants = size(explanation.arena_bytes), size(explanation.constant_bytes)
+    return f"memory: {arena} for temporaries in a call, {constants} of constants"
+
+
+def size(count: int) -> str:
+    """Bytes as people read them.
+
+    >>> size(1536), size(3), size(5 << 30)
+    ('1.5 KiB', '3 B', '5.0 GiB')
+    """
+    return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def number(count: int | None) -> str:
+    """A count as people read it; a dash where it is not known.
+
+    >>> number(2_500_000), number(12), number(None)
+    ('2.5 M', '12', '-')
+    """
+    return "-" if count is None else _scaled(count, 1000, ("", "k", "M", "G", "T"))
+
+
+def _scaled(count: int, step: int, units: Sequence[str]) -> str:
+    value, place = float(count), 0
+    while value >= step and place + 1 < len(units):
+        value, place = value / step, place + 1
+    return f"{value:.{1 if place else 0}f} {units[place]}".rstrip()
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Numbers with runs drawn together.
+
+    >>> spans([0, 1, 2, 5, 7, 8])
+    '0-2 5 7-8'
+    """
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _table(title: str, **columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name, justify in columns.items():
+        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
+    return table
+
+
+def _operations(explanation: Explanation) -> Table:
+    table = _table(
+        "operations", **{"#": "right", "operation": "left", "type": "left", "line": "left", "became": "left"}
+    )
+    for op, fate in zip(explanation.operations, explanation.fates, strict=True):
+        name = "  " * op.depth + op.name + (f" {op.detail}" if op.detail else "")
+        table.add_row(str(op.number), name, op.type, str(op.place) if op.place.is_known else "", fate.text)
+    return table
+
+
+def _kernels(explanation: Explanation) -> Table:
+    names = ("kernel", "kind", "path", "calls", "items", "threads", "reads", "writes", "flops", "operations")
+    table = _table("kernels (bytes and flops of one call)", **{n: _side(n) for n in names})
+    for kernel in explanation.kernels:
+        table.add_row(
+            kernel.name,
+            kernel.kind,
+            kernel.path,
+            str(len(kernel.calls)),
+            str(kernel.items),
+            "many" if kernel.parallel else "1",
+            size(kernel.cost.read),
+            size(kernel.cost.written),
+            number(kernel.cost.flops),
+            spans(kernel.operations),
+        )
+    return table
+
+
+def _side(name: str) -> str:
+    return "right" if name in ("calls", "items", "reads", "writes", "flops", "threads") else "left"
+
+
+def _calls(explanation: Explanation) -> Table:
+    table = _table("calls", call="right", kernel="left", reads="left", writes="left")
+    for call in explanation.calls:
+        reads, writes = (", ".join(map(str, buffers)) for buffers in (call.reads, call.writes))
+        table.add_row(str(call.number), "  " * call.depth + call.kernel, reads, writes)
+    return table
+
+
+def _composites(explanation: Explanation) -> Table:
+    table = _table("composites", composite="left", way="left", why="left")
+    for note in explanation.composites:
+        table.add_row(note.title, note.way, note.why)
+    return table

@@ -1,0 +1,233 @@
+"""When two results of an operation agree: bits where IEEE leaves no choice, else within what its rounding can explain.
+
+Operands are the same bits for both, so that nothing is left of errors made before: how far apart results may be
+depends on the operation alone. Functions have units in the last place; sums have the error that any order of summation
+keeps to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.inspection.judging.exact_sums import exact_sums, has_lost_digits
+
+Array = npt.NDArray[Any]
+
+# Units in the last place between results in f32 and f64. stablexla keeps to 2 and 3 (docs/numerics.md), the interpreter
+# computes f32 in f64. XLA:CPU's own errors are those of that table; its column is added to ours.
+FUNCTIONS = {
+    "exponential": (6, 2), "exponential_minus_one": (6, 4), "log": (2, 1), "log_plus_one": (3, 128),
+    "logistic": (3, 3), "sine": (1, 1), "cosine": (1, 1), "tan": (2, 1), "tanh": (5, 7), "sqrt": (1, 1),
+    "rsqrt": (2, 2), "cbrt": (1, 4), "power": (1, 1), "atan2": (2, 1), "erf": (6, 1), "erf_inv": (65, 10),
+}  # fmt: skip
+OURS = (2, 3)
+INTERPRETERS = (1, 1)
+# Operations that add up, whose result depends on the order.
+SUMS = ("dot_general", "dot", "convolution", "reduce_window", "reduce", "scatter", "select_and_scatter", "fft")
+# Algorithms with divisions, whose errors are those of the whole: relative to the largest number of the result.
+ALGORITHMS = {
+    "cholesky": 64,
+    "triangular_solve": 256,
+    "batch_norm_training": 64,
+    "batch_norm_inference": 16,
+    "batch_norm_grad": 256,
+}
+
+
+class Described(Protocol):
+    """What is known of an operation by its name and its text."""
+
+    @property
+    def operation(self) -> str:
+        """Its name without the dialect: `add`, `while` ..."""
+
+    @property
+    def operations(self) -> frozenset[str]:
+        """Names of all operations in it, its own among them."""
+
+    @property
+    def text(self) -> str:
+        """MLIR's text of it."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A result of an operation by stablexla and by an oracle, from the same operands."""
+
+    statement: Described
+    operands: list[Array]
+    actual: Array
+    wanted: Array
+    oracle: str
+    notes: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def is_inexact(self) -> bool:
+        return self.actual.dtype.kind in "fcV" and BY_DTYPE[self.actual.dtype].kind.value in ("float", "complex")
+
+
+def ulp_distance(actual: Array, expected: Array) -> Array:
+    """Representable numbers between two float arrays of one type, flat; 0 where both are NaN."""
+    assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
+    signed = np.dtype(f"i{actual.dtype.itemsize}")
+    keys = []
+    for array in (actual, expected):
+        bits = np.ascontiguousarray(array).reshape(-1).view(signed).astype(object if signed.itemsize == 8 else np.int64)
+        lowest = -(1 << (8 * signed.itemsize - 1))
+        keys.append(np.where(bits < 0, lowest - bits, bits))
+    nan = [np.isnan(a.astype(np.float64) if a.dtype.itemsize < 4 else a).reshape(-1) for a in (actual, expected)]
+    distance = np.abs(keys[0] - keys[1]).astype(np.float64)
+    return np.where(nan[0] & nan[1], 0.0, np.where(nan[0] | nan[1], np.inf, distance))
+
+
+def differing(case: Case) -> Array:
+    """Which elements disagree, flat."""
+    actual, wanted = case.actual.reshape(-1), case.wanted.reshape(-1)
+    if not case.is_inexact:
+        return np.asarray(actual != wanted)
+    if actual.dtype.kind == "c":
+        return _complex_differing(case, actual, wanted)
+    ulp, absolute = allowed(case)
+    with np.errstate(all="ignore"):
+        wrong = ulp_distance(actual, wanted) > ulp
+        if not ulp and wrong.any():
+            wrong &= ~_same_zero(case, actual, wanted)
+        if absolute and wrong.any():
+            wrong &= ~(np.abs(_wide(actual) - _wide(wanted)) <= absolute)
+    sums = exact_sums(case.statement.text, case.operands) if _adds_up(case) else None
+    # Another implementation may have lost the same digits; sums in a wider type have not.
+    return wrong if sums is None else wrong | has_lost_digits(case.actual, sums)
+
+
+def _same_zero(case: Case, actual: Array, wanted: Array) -> Array:
+    """Zeros of either sign, in operations that add up or pick: an order of evaluation may decide which it is."""
+    if not case.statement.operations & {
+        "reduce",
+        "reduce_window",
+        "dot_general",
+        "convolution",
+        "scatter",
+        "select_and_scatter",
+    }:
+        return np.zeros(actual.shape, bool)
+    return np.asarray((actual == 0) & (wanted == 0))
+
+
+def _complex_differing(case: Case, actual: Array, wanted: Array) -> Array:
+    """Errors of complex numbers are measured by the larger part; NaN and infinities stand in the same parts."""
+    ulp, absolute = allowed(case)
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(wanted.real), np.abs(wanted.imag)).astype(np.float64)
+        eps = float(np.finfo(actual.real.dtype).eps)
+        bound = np.where(np.isfinite(size), size, 0) * eps * ulp + absolute
+        wrong = np.zeros(actual.shape, bool)
+        for a, w in ((actual.real, wanted.real), (actual.imag, wanted.imag)):
+            same = (a == w) | (np.isnan(a) & np.isnan(w))
+            near = np.abs(a.astype(np.float64) - w.astype(np.float64)) <= bound
+            wrong |= ~(same | near)
+    return wrong
+
+
+def allowed(case: Case) -> tuple[float, float]:
+    """Units in the last place that may be between the results, and a difference that is always allowed."""
+    name, element = case.statement.operation, BY_DTYPE[case.actual.dtype]
+    double = element.part.name == "f64"
+    eps = (
+        float(np.finfo(np.float64 if double else np.float32).eps)
+        if element.bits >= 32
+        else 2.0 ** -_fraction(element.name)
+    )
+    if name in FUNCTIONS or (element.is_complex and name in ("divide", "sign", "abs")) or _of_complex(case, "abs"):
+        own = OURS[double] if element.bits >= 32 else 1
+        other = INTERPRETERS[double] if case.oracle != "xla" else FUNCTIONS.get(name, (8, 8))[double]
+        factor = 3 if element.is_complex or _of_complex(case, "abs") else 1
+        return factor * (own + (other if element.bits >= 32 else 0)), 0.0
+    if element.is_complex and name == "multiply":
+        return 4, 0.0
+    if _adds_up(case):
+        return 1, _sum_bound(case, eps)
+    for algorithm, units in ALGORITHMS.items():
+        if algorithm in case.statement.operations:
+            return units, units * eps * largest([case.wanted])
+    return 0, 0.0
+
+
+def _of_complex(case: Case, name: str) -> bool:
+    return case.statement.operation == name and bool(case.operands) and case.operands[0].dtype.kind == "c"
+
+
+def _adds_up(case: Case) -> bool:
+    found = case.statement
+    if found.operation not in SUMS:
+        return False
+    return found.operation in ("dot_general", "dot", "convolution", "fft") or bool(
+        found.operations & {"add", "multiply"}
+    )
+
+
+def _sum_bound(case: Case, eps: float) -> float:
+    """n terms of magnitude m: any order of summation is within n * n * m * eps of any other."""
+    product = case.statement.operation in ("dot_general", "dot", "convolution")
+    count = terms(case)
+    magnitude = (
+        prod(largest([o]) for o in case.operands)
+        if product
+        else max(map(largest, ([o] for o in case.operands)), default=0.0)
+    )
+    return 2 * count * (count + 2) * eps * magnitude
+
+
+def terms(case: Case) -> int:
+    """How many numbers at most are added up for one result."""
+    shapes = [o.size for o in case.operands]
+    if case.statement.operation in ("dot_general", "dot"):
+        result = max(case.actual.size, 1)
+        return max(1, round((shapes[0] * shapes[1] / result) ** 0.5)) if shapes[0] * shapes[1] else 1
+    if case.statement.operation == "fft":
+        return max(4, int(np.log2(max(shapes[0], 2))) * 4)
+    return max(1, *shapes)
+
+
+def largest(arrays: Sequence[Array]) -> float:
+    found = 0.0
+    for array in arrays:
+        if BY_DTYPE[array.dtype].is_pred or array.dtype.kind in "iu":
+            continue
+        with np.errstate(all="ignore"):
+            wide = np.abs(_wide(array))
+            found = max(found, float(np.max(wide, initial=0.0, where=np.isfinite(wide))))
+    return found
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _fraction(name: str) -> int:
+    """Bits of the fraction of a float type."""
+    found = re.search(r"m(\d)", name)
+    return {"bf16": 7, "f16": 10}.get(name) or int(found[1] if found else 1)
+
+
+def overflows(case: Case) -> bool:
+    """Whether sums may leave the type's range: then the order decides between a number and an infinity."""
+    if not (case.is_inexact and _adds_up(case)):
+        return False
+    top = float(np.finfo(case.actual.dtype).max) if case.actual.dtype.kind in "fc" else _top(case.actual.dtype)
+    m = [largest([o]) for o in case.operands]
+    size = prod(m) if case.statement.operation in ("dot_general", "dot", "convolution") else max(m, default=0.0)
+    return terms(case) * size * 2 > top
+
+
+def _top(dtype: np.dtype[Any]) -> float:
+    finfo: Any = ml_dtypes.finfo
+    return float(finfo(dtype).max)

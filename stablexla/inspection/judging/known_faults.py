@@ -1,0 +1,232 @@
+"""Differences from the oracles that are theirs, or that the specification leaves open: what, where, and why.
+
+Nothing here is skipped without a word: each excused difference is counted by its name, and reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stablexla.dialects.element_types import BY_DTYPE
+from stablexla.inspection.judging.judgement import Array, Case, largest, overflows, terms
+
+# What a fault explains of the elements (flat) that differ: which of them, or all or none.
+Excuse = Callable[[Case, Array], "Array | bool"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A known difference.
+
+    Attributes:
+        name: what the report calls it.
+        reason: why it is not a mistake of stablexla.
+        excuses: what it explains.
+        oracle: whose fault it is; empty for what the specification leaves open.
+    """
+
+    name: str
+    reason: str
+    excuses: Excuse
+    oracle: str = ""
+
+    def explains(self, case: Case, wrong: Array) -> Array:
+        """Which of the elements that differ it explains."""
+        if self.oracle not in ("", case.oracle):
+            return np.zeros(wrong.shape, bool)
+        return np.asarray(np.broadcast_to(np.asarray(self.excuses(case, wrong)), wrong.shape) & wrong)
+
+
+FAULTS: list[Fault] = []
+COMPLEX_FUNCTIONS = {
+    *("abs", "atan2", "cbrt", "cosine", "divide", "exponential", "exponential_minus_one", "log", "log_plus_one"),
+    *("logistic", "multiply", "power", "rsqrt", "sign", "sine", "sqrt", "tan", "tanh"),
+}
+
+
+def fault(name: str, reason: str, oracle: str = "") -> Callable[[Excuse], Excuse]:
+    def register(excuses: Excuse) -> Excuse:
+        FAULTS.append(Fault(f"{oracle or 'open'}: {name}", reason, excuses, oracle))
+        return excuses
+
+    return register
+
+
+def _right(case: Case, wrong: Array) -> Array:
+    """Which of the elements are right by mpmath; none where it is not installed."""
+    try:
+        from stablexla.inspection.judging.exact import right
+    except ImportError:
+        return np.zeros(wrong.shape, bool)
+    return right(case, wrong)
+
+
+def _is_denormal(array: Array) -> Array:
+    if array.dtype.kind == "c":
+        return np.asarray(_is_denormal(array.real) | _is_denormal(array.imag))
+    tiny = {"float64": 2.0**-1022, "float16": 2.0**-14}.get(array.dtype.name, 2.0**-126)
+    with np.errstate(all="ignore"):
+        wide = np.abs(array.astype(np.float64))
+        return np.asarray((wide > 0) & (wide < tiny))
+
+
+def _is_inexact(array: Array) -> bool:
+    type_ = BY_DTYPE[array.dtype]
+    return type_.is_float or type_.is_complex
+
+
+@fault("denormals are zeros", "XLA:CPU flushes denormal operands and results, StableHLO keeps them", "xla")
+def denormals(case: Case, wrong: Array) -> Array | bool:
+    floats = [a for a in (*case.operands, case.actual, case.wanted) if _is_inexact(a)]
+    if any(a.shape != case.actual.shape for a in floats):
+        return any(bool(_is_denormal(a).any()) for a in floats)
+    found = np.zeros(wrong.shape, bool)
+    for array in floats:
+        found |= _is_denormal(array).reshape(-1)
+    return found
+
+
+@fault("sums that overflow", "whether a sum passes through infinity depends on its order, which is left open")
+def overflowing(case: Case, wrong: Array) -> bool:
+    return overflows(case)
+
+
+@fault("functions", "further from the exact value (mpmath) than stablexla, which is within its bounds", "interpreter")
+def functions_of_the_interpreter(case: Case, wrong: Array) -> Array:
+    return _right(case, wrong)
+
+
+@fault("functions", "further from the exact value (mpmath) than stablexla, which is within its bounds", "xla")
+def functions_of_xla(case: Case, wrong: Array) -> Array:
+    return _right(case, wrong)
+
+
+@fault("complex functions of infinities, NaN and 0", "C99's Annex G; held by tests/ops/test_complex.py")
+def complex_special_values(case: Case, wrong: Array) -> Array | bool:
+    name = case.statement.operation
+    if name not in COMPLEX_FUNCTIONS or case.operands[0].dtype.kind != "c":
+        return False
+    found = np.zeros(wrong.shape, bool)
+    for operand in case.operands:
+        if operand.size != wrong.size:
+            return False
+        with np.errstate(all="ignore"):
+            found |= ~np.isfinite(operand.reshape(-1))
+            found |= (operand.reshape(-1) == 0) & (name in ("power", "log", "rsqrt", "divide", "cbrt", "sign"))
+    return found
+
+
+@fault("total order", "compares as FLOAT: NaN with nothing, -0 as +0; the specification orders them all", "interpreter")
+def total_order(case: Case, wrong: Array) -> Array | bool:
+    if "TOTALORDER" not in case.statement.text:
+        return False
+    a, b = (o.astype(np.float64).reshape(-1) for o in (case.operands * 2)[:2])
+    return np.asarray(np.isnan(a) | np.isnan(b) | ((a == 0) & (b == 0)))
+
+
+@fault(
+    "NaN without a fraction", "reduce_precision to 0 bits of fraction makes NaN infinite; it has to stay", "interpreter"
+)
+def nan_without_fraction(case: Case, wrong: Array) -> Array | bool:
+    if case.statement.operation != "reduce_precision" or "m0 " not in case.statement.text:
+        return False
+    return np.isnan(case.operands[0].astype(np.float64)).reshape(-1)
+
+
+@fault("bits of small integers", "counts the bits of the byte that holds an s4 or s2", "xla")
+def bits_of_small_integers(case: Case, wrong: Array) -> bool:
+    small = case.actual.dtype.name in ("int4", "int2", "uint4", "uint2")
+    return small and case.statement.operation in ("popcnt", "count_leading_zeros")
+
+
+@fault("initial values", "one that changes something is counted not once, but for each part of a sum or never", "xla")
+def initial_values(case: Case, wrong: Array) -> bool:
+    """XLA's semantics ask for an identity; StableHLO's have the initial value once in each result."""
+    if case.statement.operation not in ("reduce", "reduce_window") or len(case.operands) < 2:
+        return False
+    initial = [o for o in case.operands if o.shape == ()]
+    return any(not _is_identity(value, case.statement.operations) for value in initial)
+
+
+def _is_identity(value: Array, operations: Iterable[str]) -> bool:
+    """Whether one of the operations that a reduction is made of leaves everything as it is with this value."""
+    found = {"add": value == 0, "multiply": value == 1}
+    if value.dtype.kind in "fiu":
+        ends = np.array([-np.inf, np.inf]) if value.dtype.kind == "f" else np.iinfo(value.dtype)
+        low, high = (ends.min, ends.max) if isinstance(ends, np.iinfo) else ends
+        found |= {"maximum": value == low, "minimum": value == high}
+    known = [bool(found[name]) for name in found if name in operations]
+    return any(known) or not known
+
+
+@fault("variance", "the mean of squares less the square of the mean, which loses digits; can be negative", "xla")
+def variance(case: Case, wrong: Array) -> Array | bool:
+    """Only where stablexla is the nearer to the value of the formula."""
+    text = case.statement.text
+    if case.statement.operation != "batch_norm_training" or case.actual.dtype.name not in ("float32", "float64"):
+        return False
+    operand, scale, offset = (o.astype(np.longdouble) for o in case.operands[:3])
+    epsilon = np.longdouble(re.findall(r"epsilon = ([-+.\de]+)", text)[0])
+    feature = int(re.findall(r"feature_index = (\d+)", text)[0])
+    others = tuple(i for i in range(operand.ndim) if i != feature)
+    mean, squares = operand.mean(others, keepdims=True), operand.var(others, keepdims=True)
+    shape = mean.shape
+    exact = (operand - mean) / np.sqrt(squares + epsilon) * scale.reshape(shape) + offset.reshape(shape)
+    truth = exact if case.actual.ndim > 1 else squares
+    if truth.size != case.actual.size:
+        return False
+    ours, theirs = (np.abs(a.reshape(-1) - truth.reshape(-1)) for a in (case.actual, case.wanted))
+    return np.asarray(ours <= theirs)
+
+
+@fault("IRFFT of odd lengths", "reads past the operand; numpy and XLA:CPU agree with stablexla", "interpreter")
+def odd_inverse_transforms(case: Case, wrong: Array) -> bool:
+    text = case.statement.text
+    return case.statement.operation == "fft" and "IRFFT" in text and case.actual.shape[-1] % 2 == 1
+
+
+@fault("ties in windows", "goes through a window of several dimensions in another order than that of the index", "xla")
+def ties_in_windows(case: Case, wrong: Array) -> bool:
+    sizes = re.findall(r"window_dimensions = array<i64: ([\d, ]+)>", case.statement.text)
+    several = bool(sizes) and sum(int(n) > 1 for n in sizes[0].split(",")) > 1
+    return case.statement.operation == "select_and_scatter" and several
+
+
+@fault("groups of features", "multiplies what is not finite with zeros of other groups; they are apart", "xla")
+def groups_of_features(case: Case, wrong: Array) -> bool:
+    grouped = re.search(r"(feature|batch)_group_count = ([2-9]|\d\d)", case.statement.text)
+    finite = all(np.isfinite(o).all() for o in case.operands if _is_inexact(o))
+    return case.statement.operation == "convolution" and bool(grouped) and not finite
+
+
+@fault("scatters of an array into itself", "its operand, which is overwritten, is also what updates it", "interpreter")
+def scatters_into_itself(case: Case, wrong: Array) -> bool:
+    given = re.findall(r"%[\w#]+", case.statement.text.partition("stablehlo.scatter")[2].partition(")")[0])
+    return case.statement.operation == "scatter" and len(set(given)) < len(given)
+
+
+@fault("windows partly outside", "drops a scatter's whole window, where StableHLO drops elements out of bounds", "xla")
+def windows_partly_outside(case: Case, wrong: Array) -> bool:
+    return case.statement.operation == "scatter" and "update_window_dims = []" not in case.statement.text
+
+
+@fault(
+    "scatters in regions", "overwrites the operand of a scatter, which the rest of the region then reads", "interpreter"
+)
+def scatters_in_regions(case: Case, wrong: Array) -> bool:
+    return case.statement.operation in ("while", "if", "case") and "scatter" in case.statement.operations
+
+
+@fault("algorithms of products", "does not round the operands to the precision types of the algorithm", "interpreter")
+def algorithms_of_products(case: Case, wrong: Array) -> Array | bool:
+    """Only as far as the rounding of the operands, to bf16 at the least, explains it."""
+    if case.statement.operation != "dot_general" or "algorithm = <" not in case.statement.text:
+        return False
+    size = largest([case.operands[0]]) * largest([case.operands[1]])
+    with np.errstate(all="ignore"):
+        apart = np.abs(case.actual.astype(np.float64) - case.wanted.astype(np.float64)).reshape(-1)
+    return np.asarray(apart <= 2.0**-7 * terms(case) * size)

@@ -1,0 +1,233 @@
+"""Where a program's time goes: it is compiled once more with marks around its calls, and run.
+
+A mark is a reading of the clock; kernels are the same machine code as without them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.inspection.explaining.explanation import Explanation, KernelNote
+from stablexla.targets.llvm.timing import TIMED, TimedCall, take_timed
+from stablexla.targets.pipeline.driver import Watcher, copy_of, run_pipeline
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.pipelines import Step
+from stablexla.targets.registry import find_target
+from stablexla.targets.runtime._runtime import GpuFunction, begin_profile, end_profile
+
+if TYPE_CHECKING:
+    from stablexla.executable.executable import Executable
+
+# The runtime keeps one profile at a time.
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A span of time in which a thread was inside one call.
+
+    Attributes:
+        name: of the kernel; of another function that main calls, its own.
+        thread: 0 is the one that called the program.
+        start, end: nanoseconds from the start of the first run.
+        is_share: whether it is one thread's share of a call that several threads work on.
+    """
+
+    name: str
+    thread: int
+    start: int
+    end: int
+    is_share: bool
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """Time in one kernel, over all runs.
+
+    Attributes:
+        name: of the kernel, or of another function that main calls.
+        kernel: what it computes; None for another function.
+        calls: how often it was called; a kernel of several phases is called once for each.
+        seconds: from the calls to the returns, as the calling thread saw it.
+    """
+
+    name: str
+    kernel: KernelNote | None
+    calls: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Times of a program's kernels. `str()` is a table; `save_trace(path)` writes a file for Perfetto.
+
+    Attributes:
+        name: the program's.
+        runs: how often it was run.
+        seconds: in all runs together, as their caller saw it.
+        kernels: the times, the longest first.
+        slices: every span, in the order of their starts.
+        explanation: what the kernels compute.
+        devices: how many ran it in this process at the same time; calls and times of kernels are those of all of them.
+    """
+
+    name: str
+    runs: int
+    seconds: float
+    kernels: tuple[KernelTime, ...]
+    slices: tuple[Slice, ...]
+    explanation: Explanation
+    devices: int = 1
+
+    @property
+    def outside(self) -> float:
+        """Seconds outside of all calls: arguments, results, control flow and scalars of main; of all devices."""
+        return self.seconds * self.devices - sum(k.seconds for k in self.kernels)
+
+    def __str__(self) -> str:
+        from stablexla.inspection.profiling.profile_text import text_of
+
+        return text_of(self)
+
+    def save_trace(self, path: str | Path) -> None:
+        """Writes a trace in Chrome's format, which https://ui.perfetto.dev opens: a track for each thread."""
+        from stablexla.inspection.profiling.trace_file import write_trace
+
+        write_trace(self, Path(path))
+
+
+def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 10) -> Profile:
+    """Runs a program with marks, after one run that is not counted.
+
+    Raises:
+        UnsupportedError: a program whose pipeline does not end in LLVM's dialect.
+        ExecutionError: arguments that do not fit.
+    """
+    if isinstance(executable._function, GpuFunction):
+        from stablexla.inspection.profiling.profile_gpu import profile_on_gpu
+
+        return profile_on_gpu(executable, executable._function, arguments, runs)
+    explanation = executable.explain()
+    marked, timed = _with_marks(executable)
+    with _lock:  # also for the first run: its marks would be noted in another's profile
+        _run(marked, arguments)
+        begin_profile()
+        start = perf_counter_ns()
+        try:
+            for _ in range(runs):
+                _run(marked, arguments)
+        finally:
+            end = perf_counter_ns()
+            threads = end_profile()
+    slices = _slices(threads, timed, [k.name for k in explanation.kernels])
+    return Profile(
+        executable.name,
+        runs,
+        (end - start) / 1e9,
+        tuple(times_of(slices, explanation)),
+        tuple(slices),
+        explanation,
+        len(executable.local_devices),
+    )
+
+
+def _run(executable: Executable, arguments: Sequence[Any]) -> None:
+    if executable.num_devices == 1 or executable._shardings is not None:
+        executable.execute(arguments)
+    else:
+        executable.execute_replicated(arguments, gather=False)
+
+
+class _Taker(Watcher):
+    """Takes the list of timed calls off the module, which LLVM's translation would refuse."""
+
+    timed: list[TimedCall] | None = None
+
+    def replace(self, number: int, step: Step, module: Any) -> Any:
+        if TIMED in module.operation.attributes:
+            self.timed = take_timed(module)
+        return module
+
+
+def _with_marks(executable: Executable) -> tuple[Executable, list[TimedCall]]:
+    """The program compiled anew."""
+    from stablexla.executable.executable import Executable
+
+    taker = _Taker()
+    with executable._contexts():
+        source = copy_of(executable._source, here=True)
+        pipeline = executable._pipeline_again().inserting(
+            Step("profile", "stablexla-time-calls"), after=executable.pipeline.names[-1]
+        )
+        lowered = run_pipeline(copy_of(source), pipeline, watcher=taker)
+        if taker.timed is None:
+            raise UnsupportedError("a program for a profile must be compiled down to LLVM's dialect")
+        options = executable._compile_options or CompileOptions()
+        signature = executable._signature
+        function = find_target(executable.target).load(lowered, signature, options)
+    marked = Executable(
+        source,
+        signature,
+        function,
+        pipeline,
+        target=executable.target,
+        num_replicas=executable.num_replicas,
+        num_partitions=executable.num_partitions,
+        tree=executable._tree,
+        options=options,
+        shardings=executable._shardings,
+    )
+    return marked, taker.timed
+
+
+def _slices(threads: Sequence[tuple[int, bytes]], timed: Sequence[TimedCall], kernels: Sequence[str]) -> list[Slice]:
+    """The spans between the marks of each thread. The thread that called passed the first mark."""
+    tracks = [np.frombuffer(pairs, np.int64).reshape(-1, 2) for _, pairs in threads]
+    if not tracks:
+        return []
+    tracks.sort(key=lambda marks: int(marks[0, 1]))
+    zero = int(tracks[0][0, 1])
+    names = [kernel_name(t.function, kernels) for t in timed]
+    found = []
+    for thread, marks in enumerate(tracks):
+        found += _spans(marks, thread, zero, names, timed)
+    return sorted(found, key=lambda s: (s.start, -s.end))
+
+
+def _spans(
+    marks: npt.NDArray[np.int64], thread: int, zero: int, names: Sequence[str], timed: Sequence[TimedCall]
+) -> list[Slice]:
+    found, open_calls = [], list[tuple[int, int]]()
+    for mark, time in marks.tolist():
+        if mark % 2 == 0:
+            open_calls.append((mark // 2, time))
+        elif open_calls and open_calls[-1][0] == mark // 2:  # else an error ended the call
+            number, start = open_calls.pop()
+            found.append(Slice(names[number], thread, start - zero, time - zero, timed[number].is_share))
+    return found
+
+
+def kernel_name(function: str, kernels: Sequence[str]) -> str:
+    """The kernel that a function on buffers belongs to, or the function itself."""
+    fitting = [k for k in kernels if function == k or function.startswith(f"{k}_")]
+    return max(fitting, key=len, default=function)
+
+
+def times_of(slices: Sequence[Slice], explanation: Explanation) -> list[KernelTime]:
+    """What the spans of each kernel come to, the longest first."""
+    by_name = {k.name: k for k in explanation.kernels}
+    spent: dict[str, list[int]] = {}
+    for span in slices:
+        if not span.is_share:
+            spent.setdefault(span.name, []).append(span.end - span.start)
+    times = [KernelTime(n, by_name.get(n), len(spans), sum(spans) / 1e9) for n, spans in spent.items()]
+    return sorted(times, key=lambda t: -t.seconds)

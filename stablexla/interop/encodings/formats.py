@@ -1,0 +1,114 @@
+"""The forms in which a program may come as bytes, how each is recognised, and how a module is written in each."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from enum import Enum
+from io import BytesIO
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+
+from stablexla.dialects.errors import ParseError
+from stablexla.interop.encodings import bytecode, exported, protobuf
+
+ARTIFACT = "StableHLO_v"
+"""How the producer of a portable artifact begins; StableHLO's version follows."""
+
+_HLO_TEXT = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*HloModule[\s,]", re.DOTALL)
+
+
+class Format(Enum):
+    """A form of programs; the value is its name on the command line."""
+
+    TEXT = "text"
+    BYTECODE = "bytecode"
+    ARTIFACT = "artifact"
+    HLO_TEXT = "hlo-text"
+    HLO_PROTO = "hlo"
+    EXPORTED = "jax-export"
+
+    @property
+    def described(self) -> str:
+        """What it is called in sentences."""
+        return _DESCRIBED[self]
+
+
+_DESCRIBED = {
+    Format.TEXT: "MLIR text",
+    Format.BYTECODE: "MLIR bytecode",
+    Format.ARTIFACT: "StableHLO portable artifact",
+    Format.HLO_TEXT: "HLO text",
+    Format.HLO_PROTO: "HLO proto",
+    Format.EXPORTED: "jax.export file",
+}
+
+
+def recognise(data: bytes) -> Format:
+    """The form of a program; what has the marks of none is taken for text, whose parser then says what is wrong.
+
+    >>> recognise(b"func.func @main() { return }"), recognise(b"HloModule affine"), recognise(b"ML\\xefR\\x01MLIR\\0")
+    (<Format.TEXT: 'text'>, <Format.HLO_TEXT: 'hlo-text'>, <Format.BYTECODE: 'bytecode'>)
+    """
+    if data.startswith(bytecode.MAGIC):
+        try:
+            _, producer = bytecode.read_header(data[:4096])
+        except bytecode.MalformedError:
+            return Format.BYTECODE
+        return Format.ARTIFACT if producer.startswith(ARTIFACT) else Format.BYTECODE
+    if _HLO_TEXT.match(data.removeprefix(codecs.BOM_UTF8)[:65536]):
+        return Format.HLO_TEXT
+    if not looks_like_text(data):
+        if exported.is_exported(data):
+            return Format.EXPORTED
+        if protobuf.find_hlo_module(data) is not None:
+            return Format.HLO_PROTO
+    return Format.TEXT
+
+
+def looks_like_text(data: bytes) -> bool:
+    """Whether the first bytes are those of a text: no control characters but tabs and ends of lines."""
+    return not any(byte < 32 and byte not in b"\t\n\v\f\r" for byte in data[:512])
+
+
+def to_bytecode(module: ir.Module | str, version: int | None = None) -> bytes:
+    """The bytecode of a module, or of the text of one.
+
+    Args:
+        module: what to write.
+        version: of the encoding; the newest when not given.
+    """
+    if isinstance(module, str):
+        from stablexla.interop.load import parse_text
+
+        module = parse_text(module)
+    operation: Any = module.operation
+    out = BytesIO()
+    if version is None:
+        operation.write_bytecode(out)
+    else:
+        operation.write_bytecode(out, desired_version=version)
+    return out.getvalue()
+
+
+def decode(data: bytes, file: str) -> str:
+    """The text in some bytes.
+
+    Raises:
+        ParseError: they are no UTF-8; the error says where.
+    """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ParseError("text in UTF-16; MLIR is written in UTF-8", file=file, hint="iconv -f UTF-16 -t UTF-8")
+    if not looks_like_text(data):
+        raise ParseError(
+            "neither text nor bytes of a form that is known", file=file, hint=", ".join(f.described for f in Format)
+        )
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise ParseError(
+            f"byte 0x{data[error.start]:02X} is no UTF-8, in which MLIR is written", file=file, line=line, column=column
+        ) from None

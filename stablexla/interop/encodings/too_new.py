@@ -1,0 +1,113 @@
+"""Errors for files of another time: what wrote them, what this build reads, what is too new, and the ways out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import metadata
+
+from stablexla.dialects.builds.stablehlo_version import NEWER, parts
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.interop.encodings.bytecode import NEWEST, Bytecode, OperationName
+from stablexla.interop.encodings.formats import ARTIFACT
+from stablexla.interop.encodings.versions import CURRENT, MINIMUM, is_known
+
+
+def stablehlo_version(producer: str) -> str:
+    """The version of StableHLO in a producer's name; "" when it has none.
+
+    >>> stablehlo_version("StableHLO_v1.3.0"), stablehlo_version("MLIR22.1.8")
+    ('1.3.0', '')
+    """
+    version = producer.removeprefix(ARTIFACT)
+    digits = version.split(".")
+    if producer == version or len(digits) != 3 or not all(d.isascii() and d.isdecimal() and len(d) < 9 for d in digits):
+        return ""
+    return ".".join(str(int(d)) for d in digits)
+
+
+def is_newer(producer: str) -> bool:
+    """Whether a file says that it was written for a StableHLO newer than this build's."""
+    version = stablehlo_version(producer)
+    return bool(version) and parts(version) > parts(CURRENT)
+
+
+def check_header(version: int, producer: str, file: str) -> None:
+    """Refuses an encoding that is too new, and a StableHLO that is too old.
+
+    Raises:
+        UnsupportedError: it is one of these.
+    """
+    written = stablehlo_version(producer)
+    if written and parts(written) < parts(MINIMUM):
+        raise UnsupportedError(
+            f"{file}: an artifact of StableHLO {written}, which is too old",
+            operands=_rows(producer, {}),
+            hint=f"write the program anew with StableHLO {MINIMUM} or newer",
+        )
+    if version > NEWEST:
+        raise _refusal(
+            f"{file}: MLIR bytecode of version {version}, which is too new",
+            producer,
+            {"too new": f"the encoding itself, of version {version}; versions up to {NEWEST} can be read"},
+        )
+
+
+def check_operations(found: Bytecode, names: Sequence[OperationName], file: str) -> None:
+    """Refuses operations that this build does not have.
+
+    Args:
+        found: the file.
+        names: its operations in program order.
+        file: what to call it.
+
+    Raises:
+        UnsupportedError: there is such an operation; the error names the first.
+    """
+    unknown = {name for name in found.operation_names if name.dialect != "mhlo" and not is_known(str(name))}
+    places = [place for place, name in enumerate(names) if name in unknown]
+    if places:
+        raise of_another_version(found, file, _operation(names, places))
+
+
+def _operation(names: Sequence[OperationName], places: Sequence[int]) -> str:
+    first = names[places[0]]
+    others = sorted({str(names[place]) for place in places} - {str(first)})
+    text = f"{first}, operation {places[0] + 1} of {len(names)}"
+    return text + (f"; then {', '.join(others[:8])}{' ...' if len(others) > 8 else ''}" if others else "")
+
+
+def of_another_version(found: Bytecode, file: str, what: str = "", said: str = "") -> UnsupportedError:
+    """The error for a file that is well-formed, and has something that is not known here.
+
+    Args:
+        found: the file.
+        file: what to call it.
+        what: the thing, if it is known.
+        said: what MLIR says.
+    """
+    rows = ({"too new" if is_newer(found.producer) else "unknown": what} if what else {}) | (
+        {"MLIR says": said} if said else {}
+    )
+    version = stablehlo_version(found.producer)
+    if version:
+        return _refusal(
+            f"{file}: an artifact of StableHLO {version} that holds what this build does not know", found.producer, rows
+        )
+    return _refusal(f"{file}: bytecode that holds what this build does not know", found.producer, rows)
+
+
+def _refusal(summary: str, producer: str, rows: dict[str, str]) -> UnsupportedError:
+    damaged = (
+        "the file may be damaged; if it is not, " if stablehlo_version(producer) and not is_newer(producer) else ""
+    )
+    hint = damaged + (
+        f"an artifact for StableHLO {CURRENT} or older, from whoever wrote it: "
+        f'stablehlo.serialize_portable_artifact(module, "{CURRENT}") or '
+        f"stablexla-translate --to=artifact --target-version={CURRENT}; or {NEWER}, which reads later ones"
+    )
+    return UnsupportedError(summary, operands=_rows(producer, rows), hint=hint)
+
+
+def _rows(producer: str, rows: dict[str, str]) -> dict[str, str]:
+    here = f"StableHLO {MINIMUM} to {CURRENT}, bytecode up to version {NEWEST} (jaxlib {metadata.version('jaxlib')})"
+    return {"written by": producer, "read here": here, **rows}

@@ -1,0 +1,68 @@
+"""A module written in each of the forms in which one can be read."""
+
+from __future__ import annotations
+
+import jaxlib.mlir.ir as ir
+
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.interop.encodings import reader
+from stablexla.interop.encodings.formats import Format, to_bytecode
+from stablexla.interop.encodings.reader_process import Kind
+from stablexla.interop.encodings.versions import serialise
+
+FORMS = (Format.TEXT, Format.BYTECODE, Format.ARTIFACT, Format.HLO_TEXT, Format.HLO_PROTO)
+"""What can be written."""
+
+
+def write(
+    module: ir.Module,
+    form: Format,
+    *,
+    target: str = "current",
+    bytecode_version: int | None = None,
+    allow_other_dialects: bool = False,
+    generic: bool = False,
+    locations: bool = False,
+    elide: int | None = None,
+) -> bytes:
+    """A module in one of `FORMS`.
+
+    Args:
+        module: what to write; it stays as it is.
+        form: how.
+        target: of an artifact, the oldest StableHLO that shall read it; as `versions.resolve` takes it.
+        bytecode_version: of bytecode, the version of the encoding.
+        allow_other_dialects: in an artifact, let operations pass that no version of StableHLO promises to read.
+        generic, locations: of text, without pretty forms, and with locations.
+        elide: of text, leave out constants with more elements than this; what is left does not parse.
+
+    Raises:
+        UnsupportedError: the form cannot hold the program.
+
+    >>> module = sx.load("func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }")
+    >>> write(module, Format.ARTIFACT, target="1.0.0")[:20]
+    b'ML\\xefR\\rStableHLO_v1.0.'
+    """
+    if form is Format.TEXT:
+        text: str = module.operation.get_asm(
+            enable_debug_info=locations, print_generic_op_form=generic, large_elements_limit=elide
+        )
+        return text.rstrip("\n").encode() + b"\n"
+    if form is Format.BYTECODE:
+        return to_bytecode(module, bytecode_version)
+    if form is Format.ARTIFACT:
+        return serialise(module, target, allow_other_dialects=allow_other_dialects)
+    if form is Format.HLO_TEXT:
+        return _write_hlo(module, "to-text", form)
+    if form is Format.HLO_PROTO:
+        return _write_hlo(module, "to-hlo", form)
+    raise UnsupportedError(f"a {form.described} cannot be written", hint=", ".join(f.value for f in FORMS))
+
+
+def _write_hlo(module: ir.Module, kind: Kind, form: Format) -> bytes:
+    """By XLA's converter, in a process of its own: what is no HLO ends the process that tries."""
+    try:
+        return reader.read_apart(kind, to_bytecode(module), "the program")
+    except reader.Refused as refused:
+        said = next((m for m in refused.messages if m), "no HLO")
+        raise UnsupportedError(f"the program cannot be {form.described}: {said}") from None

@@ -1,0 +1,209 @@
+"""The process that compiles: it takes programs, tells which step it is at, and sends saved programs or errors back.
+
+It ends with the process that started it, also when MLIR is in an endless loop: see `_end_with`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from stablexla.processes import wire
+from stablexla.processes.wire import Message
+
+_F_SETSIG = 10  # of Linux: which signal tells of a pipe
+
+
+def main(link_number: int, lifeline: int) -> None:
+    """Serves the process at the other end of a socket until that is closed."""
+    end_with(lifeline)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    link = socket.socket(fileno=link_number)
+    _import_all()
+    wire.send(link, wire.READY, {})
+    try:
+        while True:
+            answer(link, wire.receive(link))
+    except wire.Closed:
+        pass
+
+
+def _import_all() -> None:
+    """So that nothing of it counts as time of a program."""
+    from stablexla.compiling import compiler  # noqa: F401
+    from stablexla.executable import saved  # noqa: F401
+    from stablexla.targets.pipeline.standard_error import leave_for_others
+    from stablexla.targets.registry import find_target
+
+    find_target("cpu")
+    leave_for_others()
+
+
+def end_with(lifeline: int, *, whole_group: bool = False) -> None:
+    """Ends this process, or its group, when the other end of a pipe is closed, whatever it is doing then."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp() if whole_group else os.getpid())
+    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def answer(link: socket.socket, request: Message) -> None:
+    """Does what a request asks for."""
+    try:
+        values, data = _compile(link, request)
+    except Exception as error:
+        said = wire.values_of(error)
+        if not said["class"]:
+            said["trace"] = traceback.format_exc()
+        wire.send(link, wire.ERROR, said)
+    else:
+        wire.send(link, wire.DONE, values, data)
+
+
+def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], bytes]:
+    """The compiled program as it stands in a file; the source, when the program waits for the shapes of arguments."""
+    from stablexla.compiling.compiler import compile_watched
+    from stablexla.compiling.program_bytes import bytecode_of
+    from stablexla.compiling.specialization import ShapedExecutable
+    from stablexla.executable.saved import contents
+    from stablexla.targets.pipeline.knobs import knobs
+    from stablexla.targets.runtime import container
+
+    values = request.values
+    for module in values["modules"]:
+        importlib.import_module(module)
+    options = _options(values["options"], values["rules"])  # this imports modules too
+    _register(values["custom_calls"], values["composites"])
+    folder = Path(values["folder"])
+    with knobs.scoped(**_knobs(values["knobs"]), cache=None):  # that is the business of the other process
+        executable = compile_watched(
+            _program(values["program"], request.data),
+            entry=values["entry"],
+            target=values["target"],
+            num_replicas=values["num_replicas"],
+            num_partitions=values["num_partitions"],
+            options=options,
+            watcher=_watcher(link, folder),
+        )
+    sys.stderr.flush()
+    if isinstance(executable, ShapedExecutable):
+        counts = {"num_replicas": executable.num_replicas, "num_partitions": executable.num_partitions}
+        return {"waits": True, **counts}, bytecode_of(executable._source)
+    return {}, b"".join(container.pieces(*contents(executable)))
+
+
+def _program(values: Mapping[str, Any], data: bytes) -> Any:
+    from stablexla.builder.computation import XlaComputation
+    from stablexla.dialects.shapes import Shape
+    from stablexla.interop.load import load_bytes
+
+    kind = values["kind"]
+    if kind == "text":
+        return data.decode("utf-8", "surrogatepass")
+    if kind == "bytes":
+        return data
+    if kind == "path":
+        return Path(values["path"])
+    module = load_bytes(data, trusted=True)  # the asking process wrote it
+    if kind == "module":
+        return module
+    shapes = [Shape.parse(text) for text in values["parameter_shapes"]]
+    result = Shape.parse(values["result_shape"])
+    return XlaComputation(values["name"], module, shapes, values["parameter_names"], result)
+
+
+def _options(values: Mapping[str, Any], rules: list[list[str]]) -> Any:
+    from stablexla.targets.pipeline.options import CompileOptions
+    from stablexla.targets.pipeline.pipelines import Pipeline
+
+    pipeline = None if values["pipeline"] is None else Pipeline.parse(values["pipeline"])
+    return CompileOptions(**{**values, "pipeline": pipeline, "rules": [_rule(*rule) for rule in rules]})
+
+
+def _rule(name: str, module: str, path: str) -> Any:
+    from stablexla.dialects.rules import LoweringRule
+
+    found: Any = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return LoweringRule(name, found.function if isinstance(found, LoweringRule) else found)
+
+
+def _knobs(values: Mapping[str, Any]) -> dict[str, Any]:
+    paths = ("dump", "override")
+    return {name: Path(value) if name in paths and value is not None else value for name, value in values.items()}
+
+
+def _register(custom_calls: Mapping[str, str], composites: list[list[Any]]) -> None:
+    """Stands for the functions of the other process, none of which is called here.
+
+    What modules of a user's register when they are imported is not what holds there.
+    """
+    from stablexla.compiling.composite_kernels import register_composite_kernel
+    from stablexla.dialects import rules
+    from stablexla.dialects.composites import REGISTERED
+    from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
+    from stablexla.targets.runtime.host import HANDLERS
+
+    stands_for: dict[str, dict[str, Any]] = {
+        "c": {"address": 1},
+        "ffi": {"stages": (1, 1, 1, 1)},
+        "python": {"function": _elsewhere},
+    }
+    TARGETS.clear()
+    TARGETS.update({name: CustomCallTarget(name, **stands_for[kind]) for name, kind in custom_calls.items()})
+    HANDLERS["ffi"] = lambda host, call, outputs: _elsewhere
+    rules.unregister_all()  # those that hold come with the options
+    REGISTERED.clear()
+    for name, version, *target in composites:
+        register_composite_kernel(name, version, _elsewhere, target=target[0] if target else None)
+
+
+def _elsewhere(*arguments: object, **keywords: object) -> None:
+    raise AssertionError("this function belongs to another process")
+
+
+def _watcher(link: socket.socket, folder: Path) -> Any:
+    """The class that watches a run: it tells of every pass, and leaves what a step begins with in the folder."""
+    from stablexla.targets.pipeline.dump import KnobWatcher, reproducing_options
+    from stablexla.targets.pipeline.pipelines import Step
+
+    class ProgressWatcher(KnobWatcher):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self._prints, self.pass_by_pass = self.pass_by_pass, True
+            self._begin(0, self.source)
+
+        def after_step(self, number: int, step: Any, module: Any, seconds: float) -> None:
+            super().after_step(number, step, module, seconds)
+            self._begin(number + 1, module)
+
+        def before_pass(self, step: Any, element: Any, module: Any) -> None:
+            wire.send(link, wire.PASS, {"pass": element.text})
+
+        def after_pass(self, step: Any, element: Any, module: Any) -> None:
+            if self._prints:
+                super().after_pass(step, element, module)
+
+        def _begin(self, number: int, module: Any) -> None:
+            names = [*self.pipeline.names, ""]
+            buffer = BytesIO()
+            module.operation.write_bytecode(buffer)
+            (folder / "before").write_bytes(buffer.getvalue())
+            before = "source" if number == 0 else names[number - 1]
+            step = self.pipeline.steps[number] if names[number] else Step("rest", "")
+            options = reproducing_options(step, self.pipeline)
+            where = {"stage": names[number], "number": number, "before": before, "options": options}
+            wire.send(link, wire.STAGE, {**where, "pipeline": self.pipeline.name})
+
+    return ProgressWatcher

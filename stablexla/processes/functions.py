@@ -1,0 +1,91 @@
+"""What of this process's own functions another process can have: those that it can import."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from stablexla.compiling.composite_kernels import accept_all
+from stablexla.compiling.program_bytes import mentions
+from stablexla.dialects.composites import CompositeKernel, Key
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.dialects.rules import LoweringRule
+from stablexla.lowering.rules.calls.composites import call_of_host
+from stablexla.targets.pipeline.passes import FUNCTION
+from stablexla.targets.pipeline.pipelines import Pipeline
+
+
+def rules_of(pipeline: Pipeline) -> list[list[str]]:
+    """The lowering rules of users: what each is for, and its function's module and name.
+
+    Raises:
+        UnsupportedError: one of them is no function that another process can import.
+    """
+    return [
+        [rule.name, _home_of(rule.function, f"the lowering rule for {rule.name}"), rule.function.__qualname__]
+        for rule in pipeline.rules
+    ]
+
+
+def modules_of(pipeline: Pipeline) -> list[str]:
+    """The modules that define the passes of users in a pipeline.
+
+    Raises:
+        UnsupportedError: one of them is no function that another process can import.
+    """
+    found: dict[str, None] = {}
+    for step in pipeline:
+        for element in step.elements:
+            if element.is_python:
+                run, _ = element.bound()
+                if run.is_users:
+                    module_of = _home_of if element.name == FUNCTION else _module_of
+                    found[module_of(run.function, f"the pass {element.name}")] = None
+    return list(found)
+
+
+def _module_of(function: Callable[..., Any], what: str) -> str:
+    module = str(getattr(function, "__module__", ""))
+    name = str(getattr(function, "__qualname__", "<"))
+    if module in ("", "__main__") or "<" in name or module not in sys.modules:
+        raise _not_there(f"{what} is {module}.{name}")
+    return module
+
+
+def _home_of(function: Callable[..., Any], what: str) -> str:
+    """The module in which the function's name leads to this very function, which may have become a rule."""
+    module, name = _module_of(function, what), function.__qualname__
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if (found.function if isinstance(found, LoweringRule) else found) is not function:
+        raise _not_there(f"{what} is not what {module}.{name} is now")
+    return module
+
+
+def _not_there(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"compiling in another process: {what}, which that process cannot import",
+        hint="define it in a module of its own, outside of other functions, or compile with isolated=False",
+    )
+
+
+def sendable_composites(registered: dict[Key, CompositeKernel], program: Callable[[], bytes]) -> list[list[Any]]:
+    """Name, version and maybe target of the registered kernels for composites; `program` gives the program's bytes.
+
+    Raises:
+        UnsupportedError: the program may use one whose function has to be asked while it is compiled.
+    """
+    found = []
+    for key, kernel in registered.copy().items():
+        is_called = isinstance(kernel.rule, partial) and kernel.rule.func is call_of_host
+        if is_called and kernel.accepts is accept_all:
+            found.append(list(key))
+        elif mentions(key[0], program()):
+            raise UnsupportedError(
+                f"compiling in another process: the kernel that is registered for {key[0]!r} cannot be handed over",
+                hint="compile with isolated=False",
+            )
+    return found

@@ -1,0 +1,147 @@
+"""What `stablexla-opt` reads: which MLIR a file is for, the stage that it is in, and the parts that it has."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+
+from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
+from stablexla.dialects.errors import ParseError, VerificationError
+from stablexla.interop.encodings.bytecode import MalformedError, read_bytecode
+from stablexla.interop.encodings.bytecode_operations import operations
+from stablexla.interop.encodings.formats import Format, recognise
+from stablexla.interop.load import load_bytes, parse_file, parse_text
+from stablexla.targets.pipeline.driver import side_after
+from stablexla.targets.pipeline.dump import Header
+from stablexla.targets.pipeline.messages import messages_of
+from stablexla.targets.pipeline.passes import Side
+from stablexla.targets.pipeline.pipelines import Pipeline
+
+_HLO = re.compile(r"\b(stablehlo|chlo|vhlo|sdy)\.|#stablehlo|mhlo\.")
+_UPSTREAM = re.compile(r"^\s*(?:%\S+ = )?\"?(?!func|return|module|builtin)[a-z]\w*\.\w", flags=re.MULTILINE)
+_OF_STABLEHLO = {"stablehlo", "chlo", "vhlo", "sdy", "mhlo"}
+_OF_BOTH = {"builtin", "func"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One module to be.
+
+    Attributes:
+        data: what was read.
+        file: what to call it in errors.
+        whole: whether it is all of a file that lies on disk.
+    """
+
+    data: bytes
+    file: str
+    whole: bool = False
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is MLIR text."""
+        return recognise(self.data) is Format.TEXT
+
+    @property
+    def text(self) -> str:
+        """The text; "" of anything else.
+
+        Raises:
+            ParseError: it is none.
+        """
+        if not self.is_text:
+            return ""
+        try:
+            return self.data.decode().removeprefix("\ufeff")
+        except UnicodeDecodeError:
+            raise ParseError("neither MLIR text nor MLIR bytecode", file=self.file) from None
+
+    @property
+    def header(self) -> Header | None:
+        """The line in which the tool itself has noted a stage."""
+        return Header.read(self.text.lstrip("\n"))
+
+    def side(self, start: str, target: Pipeline) -> Side:
+        """Which MLIR it is for: by its stage when that is known, else by its operations."""
+        if start != "source":
+            return side_after(target, start)
+        if not self.is_text:
+            dialects = self._dialects() if recognise(self.data) is Format.BYTECODE else set()
+            return "upstream" if dialects - _OF_BOTH and not dialects & _OF_STABLEHLO else "stablehlo"
+        text = self.text
+        return "upstream" if not _HLO.search(text) and _UPSTREAM.search(text) else "stablehlo"
+
+    def read(self, side: Side) -> Any:
+        """The verified module, in this thread's context of that side.
+
+        Raises:
+            ParseError: it is no module.
+            VerificationError: it is one that breaks a rule.
+        """
+        if not self.is_text:
+            return load_bytes(self.data, self.file) if side == "stablehlo" else self._upstream_bytecode()
+        if self.whole:
+            return parse_file(Path(self.file), self.text, side=side)
+        return parse_text(self.text, self.file, side=side)
+
+    def read_plainly(self, side: Side) -> Any:
+        """As `read`, for who listens to diagnostics: each is said once, and is about the file `-`.
+
+        Raises:
+            ParseError: it is no module.
+        """
+        if not self.is_text:
+            return self.read(side)
+        kind: Any = hlo_ir if side == "stablehlo" else ir
+        context = stablehlo_context() if side == "stablehlo" else upstream_context()
+        with diagnostics(context) as seen:
+            try:
+                return kind.Module.parse(self.text, context)
+            except kind.MLIRError as error:
+                raise ParseError("; ".join(messages_of(error, seen)), file=self.file) from None
+
+    def _dialects(self) -> set[str]:
+        """The dialects whose operations stand in bytecode, which is looked through before MLIR reads it.
+
+        Raises:
+            ParseError: it is damaged.
+        """
+        try:
+            found = read_bytecode(self.data)
+            list(operations(found))
+        except MalformedError as error:
+            raise ParseError(f"damaged bytecode, or none: {error}", file=self.file) from None
+        return {name.dialect for name in found.operation_names}
+
+    def _upstream_bytecode(self) -> Any:
+        self._dialects()
+        context = upstream_context()
+        with diagnostics(context) as seen:
+            try:
+                module = ir.Module.parse(self.data, context)
+                module.operation.verify()
+            except (ir.MLIRError, ValueError, RuntimeError) as error:
+                said = [*messages_of(error, seen), str(error)]
+                raise VerificationError(f"{self.file}: {said[0].removeprefix('error: ')}") from None
+        return module
+
+
+def split_input(data: bytes, separator: str) -> list[bytes]:
+    """The parts between lines that are separators, each with as many empty lines before it as keep its line numbers
+    right.
+
+    >>> split_input(b"a\\n// -----\\nb\\n", "// -----")
+    [b'a\\n', b'\\n\\nb\\n']
+    """
+    parts, start, mark = [], 0, separator.strip().encode()
+    lines = data.splitlines(keepends=True)
+    for at, line in enumerate([*lines, mark]):
+        if line.strip() == mark:
+            parts.append(b"\n" * start + b"".join(lines[start:at]))
+            start = at + 1
+    return parts

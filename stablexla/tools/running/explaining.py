@@ -1,0 +1,57 @@
+"""`--explain`, `--profile` and `--trace` of `stablexla-run`: what became of a program, and where its time goes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stablexla.executable.executable import Executable
+from stablexla.tools.common import count
+
+RUNS = 10
+TEXT = "-"
+_OTHER_WORK = ("input", "inputs", "print", "output_dir", "time", "compare", "profile", "trace")
+
+
+def add_explain_options(parser: argparse.ArgumentParser) -> None:
+    """The options that the functions here read."""
+    group = parser.add_argument_group("looking into the program (docs/explain.md)")
+    group.add_argument(
+        *("--explain",),
+        nargs="?",
+        const=TEXT,
+        metavar="FILE",
+        help="print what became of each operation, or write it as a page; alone, the program does not run",
+    )
+    group.add_argument(
+        *("--profile",),
+        nargs="?",
+        const=RUNS,
+        type=count,
+        metavar="RUNS",
+        help=f"print the time in each kernel over so many runs (default: {RUNS})",
+    )
+    group.add_argument("--trace", type=Path, metavar="FILE", help="write the profile for https://ui.perfetto.dev")
+
+
+def explain(executable: Executable, arguments: argparse.Namespace) -> bool:
+    """Explains if it was asked for; whether anything else was."""
+    if arguments.explain is None:
+        return True
+    explanation = executable.explain()
+    if arguments.explain == TEXT:
+        print(explanation)
+    else:
+        explanation.save(arguments.explain)
+    return any(getattr(arguments, name) for name in _OTHER_WORK)
+
+
+def profile(executable: Executable, inputs: Sequence[Any], arguments: argparse.Namespace) -> None:
+    """Profiles if it was asked for."""
+    if arguments.profile or arguments.trace:
+        found = executable.profile(inputs, runs=arguments.profile or RUNS)
+        print(found)
+        if arguments.trace:
+            found.save_trace(arguments.trace)

@@ -1,0 +1,149 @@
+"""Inputs of `stablexla-run`: arrays read from files, written on the command line, or made up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.errors import ExecutionError
+from stablexla.lowering.support.types import TensorType
+from stablexla.targets.signature.signature import Signature
+
+Array = npt.NDArray[Any]
+FORMS = "FILE.npy, random, random:SEED, zeros, ones, iota, or a value such as 1.5 or [[1,2],[3,4]]"
+
+
+def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Sequence[int] = ()) -> Array:
+    """The array that a specification stands for.
+
+    Args:
+        spec: as FORMS says.
+        type_: what the parameter takes.
+        seed: of random numbers, unless the specification has its own.
+        place: what to call the parameter in errors.
+        dynamic: dimensions in which a value or a file may be smaller; what is made up has the full size.
+
+    Raises:
+        ExecutionError: a file that cannot be read, or a value that is none or does not fit.
+
+    >>> from stablexla.dialects.element_types import element_type
+    >>> make_input("iota", TensorType(element_type("s32"), (2, 3)), 0, "parameter 0").tolist()
+    [[0, 1, 2], [3, 4, 5]]
+    """
+    word, _, argument = spec.partition(":")
+    dtype = type_.element.dtype
+    if word == "random":
+        if argument and not argument.isdecimal():
+            raise ExecutionError(f"{place}: random:{argument}: the seed is a number")
+        return random_array(type_, int(argument) if argument else seed)
+    if word in ("zeros", "ones"):
+        return np.full(type_.shape, word == "ones").astype(dtype)
+    if word == "iota":
+        return (np.arange(type_.size) % _modulus(type_.element)).astype(dtype).reshape(type_.shape)
+    if spec.endswith(".npy"):
+        return _from_file(Path(spec), type_, place)
+    return _literal(spec, type_, place, dynamic)
+
+
+def make_inputs(specs: Sequence[str], signature: Signature, seed: int) -> list[Array]:
+    """The arrays for all parameters of a program; those that no specification is given for are random.
+
+    Raises:
+        ExecutionError: more specifications than parameters; and as `make_input`.
+    """
+    if len(specs) > len(signature.parameters):
+        raise ExecutionError(
+            f"{signature.name}: takes {len(signature.parameters)} inputs, but {len(specs)} are given: {signature}"
+        )
+    arrays = []
+    names = signature.parameter_names or ("",) * len(signature.parameters)
+    for i, (type_, name) in enumerate(zip(signature.parameters, names, strict=True)):
+        place = f"parameter {i}" + (f" ({name})" if name else "")
+        spec = specs[i] if i < len(specs) else "random"
+        arrays.append(make_input(spec, type_, seed + i, place, signature.dynamic_parameters[i]))
+    return arrays
+
+
+def load_inputs(path: Path, types: Sequence[TensorType]) -> list[Array]:
+    """The arrays of an .npz file, one for each parameter, in the order of the file.
+
+    Raises:
+        ExecutionError: the file cannot be read, or has other arrays than the program takes.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = [file[name] for name in file.files]
+    except (OSError, ValueError, AttributeError) as error:
+        raise ExecutionError(f"{path} cannot be read as an .npz file: {error}") from None
+    if len(arrays) != len(types):
+        raise ExecutionError(f"{path} has {len(arrays)} array(s), and the program takes {len(types)}")
+    return [_typed(a, t) for a, t in zip(arrays, types, strict=True)]
+
+
+def _typed(array: Array, type_: TensorType) -> Array:
+    """numpy's files know ml_dtypes' types only by their size."""
+    if array.dtype.kind == "V" and array.dtype.itemsize == type_.element.bytes:
+        return array.view(type_.element.dtype)
+    return array
+
+
+def random_array(type_: TensorType, seed: int) -> Array:
+    """Numbers that most programs can work with: normal floats, integers between -10 and 10, either pred."""
+    element, rng = type_.element, np.random.default_rng(seed)
+    if element.is_pred:
+        return rng.integers(0, 2, type_.shape).astype(bool)
+    if element.is_integer:
+        low = -min(10, 1 << (element.bits - 1)) if element.is_signed else 0
+        high = min(10, (1 << (element.bits - element.is_signed)) - 1)
+        return rng.integers(low, high, type_.shape, endpoint=True).astype(element.dtype)
+    numbers = rng.standard_normal(type_.shape)
+    if element.is_complex:
+        return (numbers + 1j * rng.standard_normal(type_.shape)).astype(element.dtype)
+    return np.asarray(numbers).astype(element.dtype)
+
+
+def _modulus(element: ElementType) -> int:
+    """Counting starts again where the type cannot count on."""
+    if element.is_integer or element.is_pred:
+        return 1 << min(62, element.bits - element.is_signed)
+    return 1 << (3 if element.bits <= 8 else 8 if element.bits == 16 else 24)
+
+
+def _from_file(path: Path, type_: TensorType, place: str) -> Array:
+    try:
+        array: Array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ExecutionError(f"{place}: {path} cannot be read: {error}") from None
+    # numpy's files know ml_dtypes' types only by their size.
+    if array.dtype.kind == "V" and array.dtype.itemsize == type_.element.bytes:
+        array = array.view(type_.element.dtype)
+    return array
+
+
+def _literal(spec: str, type_: TensorType, place: str, dynamic: Sequence[int]) -> Array:
+    words = {"true": True, "false": False, "nan": np.nan, "inf": np.inf, "-inf": -np.inf}
+    try:
+        value: Any = words[spec] if spec in words else ast.literal_eval(spec)
+        array = np.array(value)
+        if array.dtype.kind not in "biufc":
+            raise ValueError
+    except (ValueError, SyntaxError, TypeError):
+        raise ExecutionError(f"{place}: {spec!r} is no input", hint=FORMS) from None
+    if array.shape and not _fits(array.shape, type_.shape, dynamic):
+        raise ExecutionError(f"{place} takes {type_}, but {spec} has the shape {list(array.shape)}")
+    if array.dtype.kind == "f" and not (type_.element.is_float or type_.element.is_complex):
+        raise ExecutionError(f"{place} takes {type_}, and {spec} is not of integers")
+    return np.ascontiguousarray(np.broadcast_to(array, array.shape or type_.shape)).astype(type_.element.dtype)
+
+
+def _fits(shape: Sequence[int], bounds: Sequence[int], dynamic: Sequence[int]) -> bool:
+    """Whether an array has the sizes that are asked for, or smaller ones where they are dynamic."""
+    return len(shape) == len(bounds) and all(
+        n == bound or (n < bound and place in dynamic) for place, (n, bound) in enumerate(zip(shape, bounds))
+    )

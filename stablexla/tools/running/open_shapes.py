@@ -1,0 +1,101 @@
+"""`stablexla-run` on programs whose types leave extents open: they come from `--shapes`, or from the inputs."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+
+from stablexla.compiling.specialization import ArrayPattern, shapes_step
+from stablexla.dialects.dynamic_sizes import is_unknown
+from stablexla.dialects.errors import ExecutionError
+from stablexla.lowering.support.types import is_token
+from stablexla.targets.pipeline.driver import copy_of, run_pipeline
+from stablexla.targets.pipeline.pipelines import Pipeline
+from stablexla.targets.signature.signature import argument_name, body_of, needs_shapes
+from stablexla.tools.running.on_devices import numbered
+
+Shape = tuple[int, ...]
+
+
+def known_shapes(module: ir.Module, arguments: argparse.Namespace) -> ir.Module:
+    """The program for the shapes that are given; a program of known shapes as it is.
+
+    Raises:
+        ExecutionError: no shape is given for a parameter that needs one, or one that does not fit.
+    """
+    if not needs_shapes(module):
+        if arguments.shapes:
+            raise ExecutionError("--shapes: all shapes of the program are known")
+        return module
+    parameters = [a for a in body_of(module).arguments if not is_token(a.type)]
+    open_ = [i for i, a in enumerate(parameters) if is_unknown(a.type)]
+    patterns = [ArrayPattern.of(a.type, argument_name(a)) for a in parameters]
+    given = _given(arguments, open_, patterns)
+    shapes = []
+    for i, pattern in enumerate(patterns):
+        shape = given[i] if i in given else tuple(n or 0 for n in pattern.shape)
+        if not pattern.takes(shape):
+            raise ExecutionError(f"{_place(i, pattern)} takes {pattern}, but its shape is given as {_text(shape)}")
+        shapes.append(shape)
+    types = [a.type for a in body_of(module).arguments]
+    made: ir.Module = run_pipeline(copy_of(module), Pipeline("shapes", [shapes_step(types, tuple(shapes))]))
+    return made
+
+
+def _given(arguments: argparse.Namespace, open_: Sequence[int], patterns: Sequence[ArrayPattern]) -> dict[int, Shape]:
+    """Shapes by the numbers of parameters."""
+    if arguments.shapes:
+        shapes = [_shape(word) for word in arguments.shapes.split(",")]
+        if len(shapes) != len(open_):
+            listed = ", ".join(str(patterns[i]) for i in open_)
+            raise ExecutionError(f"--shapes: {len(shapes)} are given for {len(open_)} parameters: {listed}")
+        return dict(zip(open_, shapes, strict=True))
+    if arguments.inputs:
+        with np.load(numbered(str(arguments.inputs), 0)) as file:
+            return dict(enumerate(file[name].shape for name in file.files))
+    found = {i: _shape_of_input(numbered(spec, 0)) for i, spec in enumerate(arguments.input)}
+    for i in open_:
+        if found.get(i) is None:
+            raise ExecutionError(
+                f"{_place(i, patterns[i])} takes {patterns[i]}: its shape is not known",
+                hint=f"--shapes {','.join(_text([n or 2 for n in patterns[j].shape]) for j in open_)}",
+            )
+    return {i: shape for i, shape in found.items() if shape is not None and i in open_}
+
+
+def _place(number: int, pattern: ArrayPattern) -> str:
+    return f"parameter {number}" + (f" ({pattern.name})" if pattern.name else "")
+
+
+def _shape_of_input(spec: str) -> Shape | None:
+    """That of the array in a file or of a list of numbers."""
+    if spec.endswith(".npy"):
+        try:
+            array: Any = np.load(Path(spec), allow_pickle=False, mmap_mode="r")
+        except (OSError, ValueError):
+            return None  # what is wrong is told where the file is read
+        return tuple(array.shape)
+    try:
+        return tuple(np.shape(ast.literal_eval(spec)))
+    except (ValueError, SyntaxError):
+        return None
+
+
+def _shape(word: str) -> Shape:
+    try:
+        shape = tuple(int(n) for n in word.split("x")) if word else ()
+    except ValueError:
+        shape = (-1,)
+    if any(n < 0 for n in shape):
+        raise ExecutionError(f"--shapes: {word!r} is no shape", hint="2x3,5")
+    return shape
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

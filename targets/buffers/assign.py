@@ -1,0 +1,291 @@
+"""The pass that rewrites `main` from arrays to buffers, as buffer assignment decided.
+
+Afterwards `main` takes flat memrefs: parameters, constants, results, the arena; tensors are gone from the module.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import mlir.ir as ir
+from mlir.dialects import arith, func, memref, scf
+
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.kernels import EFFECT, KIND
+from stablexla.lowering.support.operations import is_tensor, remap
+from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, Rotation
+from stablexla.targets.buffers.copies import Copying, as_bytes, bytes_type
+from stablexla.targets.codegen.calls import packed_of
+from stablexla.targets.codegen.kernel import flat_type
+from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.pipeline.passes import module_pass
+
+# Operations that only name a place in memory.
+PLACES = ALIASES | {"tensor.empty"}
+ROLE, VALUE, PARALLEL_GRAIN = "stablexla.role", "stablexla.value", "stablexla.grain"
+ALIAS = "stablexla.alias"
+
+
+@module_pass(
+    "stablexla-assign-buffers", "gives each array of main a buffer: the caller's, a constant's, or a part of the arena"
+)
+def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
+    """Rewrites `main` and drops the kernels' functions on tensors.
+
+    Args:
+        num_threads: into how many pieces a call is cut at most, so that no more threads work on it; with 1, no call is
+            marked to run in parallel, and 0 leaves it to the number of threads that there are.
+    """
+    with module.context, ir.Location.unknown():
+        assignment = BufferAssignment(module)
+        BufferedMain(assignment, num_threads).write()
+        erase(assignment.main)
+        for view in list(module.body.operations):
+            if KIND in view.operation.attributes:
+                erase(view.operation)
+
+
+class BufferedMain:
+    """Writes the new `main` beside the old one."""
+
+    def __init__(self, assignment: BufferAssignment, num_threads: int) -> None:
+        self._assignment = assignment
+        self._num_threads = num_threads
+        self._values: dict[ir.Value, ir.Value] = {}
+        self._views: dict[tuple[Buffer, ir.Type], ir.Value] = {}
+        self._arguments: dict[tuple[str, int], ir.Value] = {}
+        self._moving: dict[Buffer, ir.Value] = {}
+        self._zero: ir.Value | None = None
+
+    def write(self) -> None:
+        old = self._assignment.main
+        block = old.regions[0].blocks[0]
+        results = [v.type for v in block.operations[len(block.operations) - 1].operands]
+        constants = self._assignment.constants
+        byte = ir.IntegerType.get_signless(8)
+        rows: list[tuple[str, ir.Type]] = [("parameter", flat_type(a.type)) for a in block.arguments]
+        rows += [("constant", ir.MemRefType.get([bytes_of(c.type)], byte)) for c in constants]
+        rows += [("result", flat_type(t)) for t in results]
+        rows.append(("arena", ir.MemRefType.get([self._assignment.arena_bytes], byte)))
+        with ir.InsertionPoint(old):
+            made = func.FuncOp("main", ir.FunctionType.get([t for _, t in rows], []), visibility="public")
+        made.attributes["arg_attrs"] = _argument_attributes(
+            [role for role, _ in rows], constants, self._assignment.aliases
+        )
+        self._copying = Copying(made.operation)
+        self._entry = made.add_entry_block()
+        counts: dict[str, int] = {}
+        for (role, _), argument in zip(rows, self._entry.arguments, strict=True):
+            number = counts.get(role, 0)
+            counts[role] = number + 1
+            self._arguments[role, number] = argument
+        with ir.InsertionPoint(self._entry):
+            self._anchor = arith.ConstantOp(ir.IndexType.get(), 0).operation
+            self._zero = self._anchor.results[0]
+            self._block(block)
+            self._copy(self._assignment.copies[block.operations[len(block.operations) - 1].operation])
+            func.ReturnOp([])
+
+    # ---- buffers as values -----------------------------------------------------------------------------------------
+
+    def _view(self, buffer: Buffer, type_: ir.Type) -> ir.Value:
+        """The buffer as a flat memref of the wanted type; made once, at the top of main, if it stays in its place."""
+        buffer = buffer.find()
+        if buffer in self._moving:
+            return memref.view(type_, self._moving[buffer], self._zero, [])
+        if buffer.role in ("parameter", "result"):
+            return self._arguments[buffer.role, buffer.number]
+        key = (buffer, type_)
+        if key not in self._views:
+            whole = self._arguments[buffer.role, buffer.number if buffer.role == "constant" else 0]
+            with ir.InsertionPoint(self._anchor):
+                offset = arith.ConstantOp(ir.IndexType.get(), buffer.offset).result
+                self._views[key] = memref.view(type_, whole, offset, [])
+        return self._views[key]
+
+    def _place(self, buffer: Buffer) -> ir.Value:
+        """The buffer as bytes, wherever it is now."""
+        found = self._moving.get(buffer.find())
+        return as_bytes(self._view(buffer, bytes_type(buffer.find().bytes))) if found is None else found
+
+    def _array(self, value: ir.Value) -> ir.Value:
+        return self._view(self._assignment.buffer_of(value), flat_type(value.type))
+
+    def _copy(self, copies: Sequence[Copy]) -> None:
+        """Copies that belong to one place, in order."""
+        for copy in copies:
+            if copy.source.find() is not copy.target.find() and copy.target.bytes:
+                type_ = flat_type(copy.type)
+                source, target = self._view(copy.source, type_), self._view(copy.target, type_)
+                if self._may_be_one(copy):
+                    differ = arith.cmpi(arith.CmpIPredicate.ne, _address(source), _address(target))
+                    with ir.InsertionPoint(scf.IfOp(differ).then_block):
+                        self._copy_whole(source, target)
+                        scf.YieldOp([])
+                else:
+                    self._copy_whole(source, target)
+
+    def _copy_whole(self, source: ir.Value, target: ir.Value) -> None:
+        shared = self._copying.write(source, target)
+        if shared is not None:
+            self._share(*shared)
+
+    def _may_be_one(self, copy: Copy) -> bool:
+        """Whether the caller may give the two places one address."""
+        source, target = copy.source.find(), copy.target.find()
+        return (source.role, target.role) == ("parameter", "result") and self._assignment.aliases.get(
+            target.number
+        ) == source.number
+
+    # ---- operations ------------------------------------------------------------------------------------------------
+
+    def _block(self, block: ir.Block) -> None:
+        operations = [v.operation for v in block.operations]
+        for op in operations[:-1]:
+            with op.location:
+                self._operation(op)
+
+    def _operation(self, op: ir.Operation) -> None:
+        if op.name == "func.call":
+            self._call(op)
+        elif op.name == "scf.while":
+            self._while(op)
+        elif op.name == "scf.if":
+            self._if(op)
+        elif op.name == "tensor.extract":
+            index = self._linear_index(op)
+            self._values[op.results[0]] = memref.load(self._array(op.operands[0]), [index])
+        elif op.name == "tensor.from_elements":
+            memref.store(self._values[op.operands[0]], self._array(op.results[0]), [self._zero])
+        elif op.name in PLACES or (op.name == "arith.constant" and is_tensor(op.results[0])):
+            return
+        else:
+            copy = op.clone().operation
+            remap(copy, self._values)
+            self._values.update(zip(op.results, copy.results, strict=True))
+
+    def _linear_index(self, op: ir.Operation) -> ir.Value:
+        index = self._zero
+        for extent, position in zip(op.operands[0].type.shape, list(op.operands)[1:], strict=True):
+            scaled = arith.muli(index, arith.ConstantOp(ir.IndexType.get(), extent).result)
+            index = arith.addi(scaled, self._values[position])
+        return index
+
+    def _call(self, op: ir.Operation) -> None:
+        call = self._assignment.calls[op]
+        self._copy(self._assignment.copies[op])
+        if EFFECT not in op.attributes and all(0 in v.type.shape for v in op.results):
+            return
+        operands = [self._operand(op, i) for i in range(len(op.operands))]
+        operands += [self._array(v) for v in op.results]
+        operands += [self._view(b, t) for b, t in zip(self._assignment.scratch[op], call.scratch, strict=True)]
+        packed = {packing.function for packing, _ in packed_of(op)}
+        for phase in call.phases:
+            if phase.items == 0 or phase.function in packed:
+                continue
+            high = arith.ConstantOp(ir.IndexType.get(), phase.items).result
+            made = func.CallOp([], phase.function, [*operands, self._zero, high])
+            self._share(made.operation, phase.items, phase.grain)
+
+    def _share(self, call: ir.Operation, items: int, grain: int) -> None:
+        """Marks a call to be shared by threads, if it has the work for them."""
+        # A thread takes a grain at a time: where there are no more of them than threads allowed, no more take part.
+        grain = max(1, grain, -(-items // self._num_threads) if self._num_threads else 1)
+        if items > grain:
+            call.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), grain)
+
+    def _operand(self, op: ir.Operation, number: int) -> ir.Value:
+        value = op.operands[number]
+        if not is_tensor(value):
+            return self._values[value]
+        return self._view(self._assignment.operand_buffer(op, number), flat_type(value.type))
+
+    def _while(self, op: ir.Operation) -> None:
+        self._copy(self._assignment.copies[op])
+        scalars = [i for i, v in enumerate(op.operands) if not is_tensor(v)]
+        rotations = self._assignment.rotations[op]
+        moving = [buffer.find() for rotation in rotations for buffer in rotation.buffers]
+        places = [self._place(buffer) for buffer in moving]
+        starts = [*(self._values[op.operands[i]] for i in scalars), *places]
+        types = [v.type for v in starts]
+        loop = scf.WhileOp(types, starts)
+        outside = dict(self._moving)
+        for old, new in zip(op.regions, (loop.before, loop.after), strict=True):
+            source = old.blocks[0]
+            block = new.blocks.append(*types, arg_locs=[op.location] * len(types))
+            arguments = list(block.arguments)
+            self._values.update(zip([source.arguments[i] for i in scalars], arguments, strict=False))
+            self._moving.update(zip(moving, arguments[len(scalars) :], strict=True))
+            terminator = source.operations[len(source.operations) - 1].operation
+            with ir.InsertionPoint(block):
+                self._block(source)
+                if terminator.name == "scf.condition":
+                    forwarded = [self._values[terminator.operands[i + 1]] for i in scalars]
+                    scf.ConditionOp(
+                        self._values[terminator.operands[0]], [*forwarded, *(self._moving[b] for b in moving)]
+                    )
+                else:
+                    yielded = [self._values[terminator.operands[i]] for i in scalars]
+                    self._copy(self._assignment.copies[terminator])
+                    scf.YieldOp([*yielded, *self._moved_on(rotations)])
+        self._moving = outside
+        results = list(loop.results)
+        self._values.update(zip([op.results[i] for i in scalars], results, strict=False))
+        self._settle(rotations, places, results[len(scalars) :])
+
+    def _moved_on(self, rotations: Sequence[Rotation]) -> list[ir.Value]:
+        """Where the buffers of all rotations are in the next turn."""
+        found = []
+        for rotation in rotations:
+            first, *others = [self._moving[buffer.find()] for buffer in rotation.buffers]
+            found += [*others, first]
+        return found
+
+    def _settle(self, rotations: Sequence[Rotation], before: Sequence[ir.Value], after: Sequence[ir.Value]) -> None:
+        """Moves what lies in other places than before the loop to where it is looked for."""
+        begin = 0
+        for rotation in rotations:
+            for turns, copies in enumerate(rotation.settling, 1):
+                moved = arith.cmpi(arith.CmpIPredicate.eq, _address(after[begin]), _address(before[begin + turns]))
+                with ir.InsertionPoint(scf.IfOp(moved).then_block):
+                    self._copy(copies)
+                    scf.YieldOp([])
+            begin += len(rotation.buffers)
+
+    def _if(self, op: ir.Operation) -> None:
+        scalars = [i for i, v in enumerate(op.results) if not is_tensor(v)]
+        made = scf.IfOp(self._values[op.operands[0]], [op.results[i].type for i in scalars], has_else=True)
+        for old, block in zip(op.regions, (made.then_block, made.else_block), strict=True):
+            if not len(old.blocks):  # nothing is done otherwise
+                with ir.InsertionPoint(block):
+                    scf.YieldOp([])
+                continue
+            source = old.blocks[0]
+            terminator = source.operations[len(source.operations) - 1].operation
+            with ir.InsertionPoint(block):
+                self._block(source)
+                self._copy(self._assignment.copies[terminator])
+                scf.YieldOp([self._values[terminator.operands[i]] for i in scalars])
+        self._values.update(zip([op.results[i] for i in scalars], made.results, strict=True))
+
+
+def _address(buffer: ir.Value) -> ir.Value:
+    return memref.extract_aligned_pointer_as_index(buffer)
+
+
+def _argument_attributes(
+    roles: Sequence[str], constants: Sequence[ir.Attribute], aliases: Mapping[int, int]
+) -> ir.ArrayAttr:
+    rows: list[ir.Attribute] = []
+    counts: Counter[str] = Counter()
+    for role in roles:
+        row: dict[str, ir.Attribute] = {ROLE: ir.StringAttr.get(role)}
+        number = counts[role]
+        counts[role] += 1
+        if role == "constant":
+            row[VALUE] = constants[number]
+        elif role == "result" and number in aliases:
+            row[ALIAS] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), aliases[number])
+        rows.append(ir.DictAttr.get(row))
+    return ir.ArrayAttr.get(rows)

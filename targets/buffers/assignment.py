@@ -1,0 +1,412 @@
+"""Buffer assignment: which memory each array of `main` lives in.
+
+Kernels write where they are told, so this is where copies are avoided: results go straight to the caller's buffers, an
+element-wise kernel may overwrite a dead operand, a loop's arrays keep one buffer each for all iterations, and all
+temporaries share one arena by their life times. Positions are numbers in program order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import mlir.ir as ir
+
+from stablexla.dialects.errors import CompileError
+from stablexla.lowering.support.operations import defining, is_tensor, main_of
+from stablexla.targets.buffers.arena import plan_arena
+from stablexla.targets.buffers.donation import find_aliases
+from stablexla.targets.buffers.ping_pong import Circle, find_circles, settling
+from stablexla.targets.codegen.calls import KernelCall, call_of, packed_of
+from stablexla.targets.codegen.sizes import bytes_of
+
+ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bitcast"])
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory for one or more arrays, one after the other.
+
+    Attributes:
+        role: "parameter", "constant", "result" or "arena".
+        number: which parameter, constant or result.
+        bytes: size.
+        spans: first and last position of each array that lives here.
+        offset: where in the arena.
+    """
+
+    role: str
+    bytes: int
+    number: int = 0
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    offset: int = 0
+    owner: Buffer | None = None
+
+    def find(self) -> Buffer:
+        """The buffer that this one was merged into, or itself."""
+        found = self
+        while found.owner is not None:
+            found = found.owner
+        return found
+
+    @property
+    def first(self) -> int:
+        return min(s for s, _ in self.spans)
+
+    @property
+    def last(self) -> int:
+        return max(e for _, e in self.spans)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """An array of a tensor type to be copied at some place in main."""
+
+    source: Buffer
+    target: Buffer
+    type: ir.Type
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Buffers that change places at the end of a loop's turn: each takes the next one's, and the last the first's.
+
+    Attributes:
+        buffers: in their places at the beginning of the loop, where each is looked for after it too.
+        settling: what moves the arrays there when the buffers have gone on by 1, 2, ... places.
+    """
+
+    buffers: tuple[Buffer, ...]
+    settling: tuple[tuple[Copy, ...], ...]
+
+
+def root(value: ir.Value) -> ir.Value:
+    """The array that a value is another view of."""
+    maker = defining(value)
+    while maker is not None and maker.name in ALIASES:
+        value = maker.operands[0]
+        maker = defining(value)
+    return value
+
+
+def _is_only_packed(value: ir.Value) -> bool:
+    """Whether all calls that take an array, as it is or in another shape, have it packed already."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name in ALIASES:
+            if not _is_only_packed(user.results[0]):
+                return False
+        elif user.name != "func.call" or all(p.input != use.operand_number for p, _ in packed_of(user)):
+            return False
+    return any(True for _ in value.uses)
+
+
+class BufferAssignment:
+    """Assigns the arrays of `main`; afterwards `buffer_of` tells where each is and `copies` what must be moved."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self.main = main_of(module)
+        self.calls: dict[ir.Operation, KernelCall] = {}
+        self.copies: dict[ir.Operation, list[Copy]] = {}
+        self.scratch: dict[ir.Operation, list[Buffer]] = {}
+        self.unread: dict[tuple[ir.Operation, int], Buffer] = {}
+        self.rotations: dict[ir.Operation, list[Rotation]] = {}
+        self.constants: list[ir.Attribute] = []
+        self.arena_bytes = 0
+        self.aliases: dict[int, int] = {}
+        self._results: list[Buffer] = []
+        self._symbols = ir.SymbolTable(module.operation)
+        self._buffers: dict[ir.Value, Buffer] = {}
+        self._begin: dict[ir.Operation, int] = {}
+        self._end: dict[ir.Operation, int] = {}
+        self._position = 0
+        self._number(self.main)
+        self._run()
+
+    def buffer_of(self, value: ir.Value) -> Buffer:
+        """Where the array lives."""
+        return self._buffers[root(value)].find()
+
+    def operand_buffer(self, op: ir.Operation, number: int) -> Buffer:
+        """Where an array is that a call takes; if the call does not read it, some other memory."""
+        return self.unread.get((op, number)) or self.buffer_of(op.operands[number])
+
+    def result_buffer(self, number: int) -> Buffer:
+        """The caller's memory for a result."""
+        return self._results[number]
+
+    def begin_of(self, op: ir.Operation) -> int:
+        """The position of an operation."""
+        return self._begin[op]
+
+    def last_use(self, parameter: ir.Value) -> int:
+        """The last position at which a parameter of main is needed; 0 when it never is."""
+        return self._last_use(parameter, parameter.owner)
+
+    # ---- positions ------------------------------------------------------------------------------------------------
+
+    def _number(self, op: ir.Operation) -> None:
+        self._position += 1
+        self._begin[op] = self._position
+        if not op.name.startswith("linalg."):
+            for region in op.regions:
+                for block in region.blocks:
+                    for view in block.operations:
+                        self._number(view.operation)
+        self._position += 1
+        self._end[op] = self._position
+
+    def _last_use(self, value: ir.Value, block: ir.Block) -> int:
+        """The last position at which the array is needed; a use inside a loop lasts until the loop's end."""
+        last = 0
+        for use in value.uses:
+            user = use.owner.operation
+            if user.name in ALIASES:
+                last = max(last, self._last_use(user.results[0], block))
+                continue
+            position = self._begin[user]
+            while user.block != block:
+                user = user.parent.operation
+                position = self._end[user]
+            last = max(last, position)
+        return last
+
+    # ---- the walk --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        block = self.main.regions[0].blocks[0]
+        for i, argument in enumerate(block.arguments):
+            self._buffers[argument] = Buffer("parameter", bytes_of(argument.type), i)
+        self._block(block)
+        terminator = block.operations[len(block.operations) - 1].operation
+        copies = []
+        for i, value in enumerate(terminator.operands):
+            found = self.buffer_of(value)
+            if found.role == "arena":
+                found.role, found.number = "result", i
+            else:
+                copies.append(Copy(found, Buffer("result", bytes_of(value.type), i), value.type))
+            self._results.append(found if found.role == "result" and found.number == i else copies[-1].target)
+        self.copies[terminator] = copies
+        self.aliases = find_aliases(self)
+        self.arena_bytes = plan_arena(self._everything())
+
+    def _block(self, block: ir.Block) -> None:
+        for view in block.operations:
+            op = view.operation
+            if op.name == "func.call":
+                self._call(op, block)
+            elif op.name == "scf.while":
+                self._while(op, block)
+            elif op.name == "scf.if":
+                self._if(op, block)
+            elif op.name == "arith.constant" and is_tensor(op.results[0]):
+                if not _is_only_packed(op.results[0]):
+                    self._buffers[op.results[0]] = self._constant(op.attributes["value"])
+            elif op.name in ("tensor.from_elements", "tensor.empty"):
+                self._new(op.results[0], self._begin[op], block)
+            elif op.name not in ALIASES and any(is_tensor(v) for v in op.results):
+                raise CompileError(f"{op.name} makes an array in main, where only calls of kernels do")
+
+    def _constant(self, value: ir.Attribute) -> Buffer:
+        self.constants.append(value)
+        return Buffer("constant", bytes_of(value.type), len(self.constants) - 1)
+
+    def _packed(self, value: ir.Attribute) -> Buffer:
+        """The buffer of a packed constant, one for all calls that take the same."""
+        number = next((n for n, other in enumerate(self.constants) if other == value), None)
+        return self._constant(value) if number is None else Buffer("constant", bytes_of(value.type), number)
+
+    def _new(self, value: ir.Value, first: int, block: ir.Block) -> Buffer:
+        last = max(first, self._last_use(value, block))
+        made = Buffer("arena", bytes_of(value.type), spans=[(first, last)])
+        self._buffers[value] = made
+        return made
+
+    def _call(self, op: ir.Operation, block: ir.Block) -> None:
+        call = self.calls[op] = call_of(op, self._symbols)
+        here = self._begin[op]
+        self.scratch[op] = [Buffer("arena", bytes_of(t), spans=[(here, here)]) for t in call.scratch]
+        for packing, value in packed_of(op):
+            # Made already; the kernel does not look at the input of which it was.
+            self.scratch[op][packing.scratch] = self.unread[op, packing.input] = self._packed(value)
+        copies = []
+        for i, value in enumerate(op.results):
+            made = self._new(value, here, block)
+            shared = self._overwritten(op, call, i, block)
+            if shared is not None:
+                self._merge(made, shared)
+            else:
+                copies += [
+                    Copy(self.buffer_of(op.operands[source]), made, value.type)
+                    for result, source in call.updates
+                    if result == i
+                ]
+        self.copies[op] = copies
+
+    def _overwritten(self, op: ir.Operation, call: KernelCall, result: int, block: ir.Block) -> Buffer | None:
+        """The buffer of a dead operand that the result may overwrite."""
+        here, size = self._begin[op], bytes_of(op.results[result].type)
+        for other, source in (*call.updates, *call.in_place):
+            if other != result or not is_tensor(op.operands[source]):
+                continue
+            value = op.operands[source]
+            found = self.buffer_of(value)
+            if found.role != "arena" or found.bytes != size or self._dies_after(found, value, op, block) > here:
+                continue
+            arrays = (i for i, v in enumerate(op.operands) if is_tensor(v))
+            twice = sum(1 for i in arrays if self.operand_buffer(op, i) is found) > 1
+            taken = any(self.buffer_of(r) is found for r in list(op.results)[:result])
+            if not twice and not taken:
+                return found
+        return None
+
+    def _dies_after(self, buffer: Buffer, value: ir.Value, op: ir.Operation, block: ir.Block) -> int:
+        """The last position at which what the buffer holds now is needed. A carried array's buffer outlives the body,
+        but what it holds does not: inside the body only uses of the argument count."""
+        source = root(value)
+        holder = source.owner
+        if not isinstance(holder, ir.Block) and holder.operation.block == block:
+            return self._last_use(source, block)
+        if isinstance(holder, ir.Block) and holder == block:
+            return self._last_use(source, block)
+        return buffer.last + 1  # made outside the loop or branch that we are in
+
+    def _merge(self, one: Buffer, into: Buffer) -> None:
+        into.spans += one.spans
+        one.owner = into
+
+    # ---- control flow ------------------------------------------------------------------------------------------------
+
+    def _while(self, op: ir.Operation, block: ir.Block) -> None:
+        before, after = (region.blocks[0] for region in op.regions)
+        first, last = self._begin[op], self._end[op]
+        carried: dict[int, Buffer] = {}
+        starts = []
+        for i, value in enumerate(op.operands):
+            if not is_tensor(value):
+                continue
+            span = (first, max(last, self._last_use(op.results[i], block)))
+            held = self.buffer_of(value)
+            dead = held.role == "arena" and self._dies_after(held, value, op, block) <= first
+            if dead and all(held is not other for other in carried.values()):
+                held.spans.append(span)
+            else:
+                held = Buffer("arena", bytes_of(value.type), spans=[span])
+                starts.append(Copy(self.buffer_of(value), held, value.type))
+            carried[i] = held
+            for array in (before.arguments[i], after.arguments[i], op.results[i]):
+                self._buffers[array] = held
+        self.copies[op] = starts
+        self._block(before)
+        self._block(after)
+        self._yield(op, after, carried)
+
+    def _yield(self, op: ir.Operation, after: ir.Block, carried: dict[int, Buffer]) -> None:
+        """Sees that each carried array's next value is in its buffer at the end of the body."""
+        terminator = after.operations[len(after.operations) - 1].operation
+        moves = []
+        for i, held in carried.items():
+            value = terminator.operands[i]
+            found = self.buffer_of(value)
+            if found is held.find() and root(value) == after.arguments[i]:
+                continue
+            if self._lands_in(value, found, after.arguments[i], held.find(), after, list(carried.values())):
+                if found is not held.find():
+                    self._merge(found, held.find())
+            else:
+                moves.append(Copy(found, held.find(), value.type))
+        self.rotations[op] = [self._rotation(op, circle, moves) for circle in self._circles(op, after, moves)]
+        rotated = {buffer for rotation in self.rotations[op] for buffer in rotation.buffers}
+        moves = [move for move in moves if move.target.find() not in rotated]
+        self.copies[terminator] = self._in_order(moves, self._begin[terminator])
+
+    def _circles(self, op: ir.Operation, after: ir.Block, moves: list[Copy]) -> list[Circle]:
+        """Buffers that can change places where arrays would have to be moved."""
+        terminator = after.operations[len(after.operations) - 1].operation
+        made = [v for v in terminator.operands if is_tensor(v)]
+        own = {self.buffer_of(v) for v in made if (maker := defining(root(v))) is not None and maker.block == after}
+        held = {self.buffer_of(v) for v in after.arguments if is_tensor(v)}
+
+        def is_spare(buffer: Buffer) -> bool:
+            return buffer.role == "arena" and buffer in own - held and buffer.first > self._begin[op]
+
+        wanted = {move.target.find(): move.source.find() for move in moves if move.target.bytes}
+        return find_circles(wanted, is_spare)
+
+    def _rotation(self, op: ir.Operation, circle: Circle, moves: list[Copy]) -> Rotation:
+        first, last = self._begin[op], self._end[op]
+        for buffer in circle:
+            buffer.spans.append((first, last))
+        types = {move.target.find(): move.type for move in moves}
+        back = [
+            [Copy(source, target, types[target]) for source, target in settling(circle, turns) if target in types]
+            for turns in range(1, len(circle))
+        ]
+        return Rotation(tuple(circle), tuple(tuple(self._in_order(each, last)) for each in back))
+
+    @staticmethod
+    def _in_order(moves: list[Copy], here: int) -> list[Copy]:
+        """The copies in an order in which none overwrites what another still has to read; a circle is broken by a
+        temporary."""
+        waiting, ordered = list(moves), []
+        while waiting:
+            for move in waiting:
+                if not any(other.source.find() is move.target.find() for other in waiting if other is not move):
+                    break
+            else:
+                move = waiting[0]
+                middle = Buffer("arena", move.source.bytes, spans=[(here, here)])
+                held = move.target.find()
+                ordered.append(Copy(held, middle, move.type))
+                waiting = [Copy(middle, m.target, m.type) if m.source.find() is held else m for m in waiting]
+                continue
+            ordered.append(move)
+            waiting = [m for m in waiting if m is not move]
+        return ordered
+
+    def _lands_in(
+        self, value: ir.Value, found: Buffer, argument: ir.Value, held: Buffer, after: ir.Block, carried: list[Buffer]
+    ) -> bool:
+        """Whether the body's value may be made in the carried buffer itself."""
+        source = root(value)
+        maker = defining(source)
+        if found.role != "arena" or maker is None or maker.block != after or found.bytes != held.bytes:
+            return False
+        if found is held:
+            return True  # it overwrote the argument, or an inner loop carries it on
+        if any(found is other.find() for other in carried) or self._last_use(argument, after) >= found.first:
+            return False
+        # What overwrote the argument in place lives there too, inside the body.
+        begin = self._begin[after.owner.operation]
+        inside = [span for span in held.spans if span[0] > begin]
+        return all(end < found.first or found.last < start for start, end in inside)
+
+    def _if(self, op: ir.Operation, block: ir.Block) -> None:
+        held = {i: self._new(value, self._begin[op], block) for i, value in enumerate(op.results) if is_tensor(value)}
+        for branch in (block for region in op.regions for block in region.blocks):  # without results, maybe only one
+            self._block(branch)
+            terminator = branch.operations[len(branch.operations) - 1].operation
+            copies, used = [], set()
+            for i, buffer in held.items():
+                value = terminator.operands[i]
+                found = self.buffer_of(value)
+                maker = defining(root(value))
+                inside = maker is not None and maker.block == branch and found.first >= self._begin[op]
+                if inside and found.role == "arena" and id(found) not in used and found is not buffer.find():
+                    self._merge(found, buffer.find())
+                else:
+                    copies.append(Copy(found, buffer, value.type))
+                used.add(id(self.buffer_of(value)))
+            self.copies[terminator] = copies
+
+    def _everything(self) -> Iterator[Buffer]:
+        """All buffers, each at least once."""
+        yield from self._buffers.values()
+        for buffers in self.scratch.values():
+            yield from buffers
+        settled = (list(copies) for each in self.rotations.values() for r in each for copies in r.settling)
+        for copies in (*self.copies.values(), *settled):
+            for copy in copies:
+                yield copy.source
+                yield copy.target

@@ -1,0 +1,78 @@
+"""Copies of whole arrays in main: small ones where they stand, bigger ones by a function that threads share.
+
+Such a function knows nothing of elements, only how many bytes there are; those of one size share it.
+"""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import arith, func, memref
+
+from stablexla.targets.codegen.emission import Value, emitting, load, load_lanes, store, store_lanes
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.codegen.sweeps import Part, sweep
+
+# Bytes of a work item, and how many of them take the time for which a thread is worth waking (20 us at 13 GB/s).
+BLOCK, GRAIN = 64 << 10, 4
+# One cache line at a time, whatever the registers are: LLVM cuts it into their width.
+LINE, UNROLL = 64, 4
+
+
+class Copying:
+    """Writes copies, and the functions that they need before the operation `place`."""
+
+    def __init__(self, place: ir.Operation) -> None:
+        self._place = place
+        self._functions: dict[int, str] = {}
+
+    def write(self, source: ir.Value, target: ir.Value) -> tuple[ir.Operation, int, int] | None:
+        """Copies a flat buffer at the insertion point.
+
+        Returns:
+            The call, how many items it is for, and how many are worth a thread; None for what one thread does itself.
+        """
+        size = bytes_of(source.type)
+        items = -(-size // BLOCK)
+        if items < 2 * GRAIN:
+            memref.copy(source, target)
+            return None
+        if size not in self._functions:
+            self._functions[size] = self._write_function(size)
+        buffers = [as_bytes(v) for v in (source, target)]
+        bounds = [arith.ConstantOp(ir.IndexType.get(), n).result for n in (0, items)]
+        return func.CallOp([], self._functions[size], [*buffers, *bounds]).operation, items, GRAIN
+
+    def _write_function(self, size: int) -> str:
+        """A function that copies the items [lo, hi)."""
+        name, index = f"copy_{size}_bytes", ir.IndexType.get()
+        with ir.InsertionPoint(self._place):
+            types = [bytes_type(size), bytes_type(size), index, index]
+            made = func.FuncOp(name, ir.FunctionType.get(types, []), visibility="private")
+        made.attributes["no_inline"] = ir.UnitAttr.get()
+        source, target, lo, hi = (Value(v) for v in made.add_entry_block().arguments)
+        machine = CpuTarget()
+
+        def step(at: Value, count: int | None, totals: list[Value]) -> list[Value]:
+            if count is None:
+                store(load(source, at, LINE), target, at, nontemporal=size >= machine.nontemporal_bytes)
+            else:
+                store_lanes(load_lanes(source, at, LINE, count), target, at, count)
+            return totals
+
+        with emitting(made, machine):
+            sweep(size, LINE, step, [[]] * UNROLL, Part(lo * BLOCK, hi * BLOCK, hi.eq(-(-size // BLOCK))))
+        return name
+
+
+def as_bytes(buffer: ir.Value) -> ir.Value:
+    """A flat buffer as its bytes."""
+    type_ = bytes_type(bytes_of(buffer.type))
+    if buffer.type == type_:
+        return buffer
+    return ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[buffer]).result
+
+
+def bytes_type(size: int) -> ir.Type:
+    """The type of a flat buffer of so many bytes."""
+    return ir.MemRefType.get([size], ir.IntegerType.get_signless(8))

@@ -1,0 +1,72 @@
+"""Donated parameters: which result may be written where a parameter lies.
+
+Such a pair is a permission, not a duty: main is right when the caller passes one address for both, and when it passes
+two. So a caller who does not donate pays nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.donation import DONATED
+from stablexla.lowering.support.operations import is_tensor
+
+if TYPE_CHECKING:
+    from stablexla.targets.buffers.assignment import Buffer, BufferAssignment
+
+
+def donations(main: ir.Operation) -> dict[int, int]:
+    """The donated parameters, each with the result that the program wants there; -1 for any."""
+    if "arg_attrs" not in main.attributes:
+        return {}
+    found = {}
+    for number, row in enumerate(ir.ArrayAttr(main.attributes["arg_attrs"])):
+        for named in ir.DictAttr(row):
+            if named.name == DONATED:
+                found[number] = int(ir.IntegerAttr(named.attr).value)
+    return found
+
+
+def find_aliases(assignment: BufferAssignment) -> dict[int, int]:
+    """For results the parameter whose memory each may take: as wanted, or else the first that fits."""
+    block = assignment.main.regions[0].blocks[0]
+    results = list(block.operations[len(block.operations) - 1].operands)
+    pairs: dict[int, int] = {}
+    for parameter, wanted in donations(assignment.main).items():
+        first = [wanted] if 0 <= wanted < len(results) else []
+        for result in [*first, *range(len(results))]:
+            if result not in pairs and _may_overwrite(assignment, block.arguments[parameter], results[result], result):
+                pairs[result] = parameter
+                break
+    return pairs
+
+
+def _may_overwrite(assignment: BufferAssignment, parameter: ir.Value, value: ir.Value, result: int) -> bool:
+    """Whether nothing is written into the result before the parameter was read for the last time."""
+    lies = assignment.buffer_of(parameter)
+    target = assignment.result_buffer(result)
+    if not lies.bytes or lies.bytes != target.bytes or lies.role != "parameter":
+        return False
+    block = parameter.owner
+    terminator = block.operations[len(block.operations) - 1].operation
+    last = assignment.last_use(parameter)
+    if assignment.buffer_of(value) is not target:  # written by a copy at the very end
+        source = assignment.buffer_of(value)
+        return source is lies or last < assignment.begin_of(terminator)
+    if target.first != last:
+        return target.first > last
+    op = next(v.operation for v in block.operations if assignment.begin_of(v.operation) == last)
+    return _takes_its_place(assignment, op, lies, target)
+
+
+def _takes_its_place(assignment: BufferAssignment, op: ir.Operation, lies: Buffer, target: Buffer) -> bool:
+    """Whether the operation that reads the parameter last may write the result over it."""
+    used = [i for i, v in enumerate(op.operands) if is_tensor(v) and assignment.operand_buffer(op, i) is lies]
+    if any(c.source.find() is lies and c.target.find() is target for c in assignment.copies.get(op, ())):
+        return op.name == "scf.while" or len(used) == 1
+    if op.name != "func.call" or len(used) != 1:
+        return False
+    written = [i for i, v in enumerate(op.results) if is_tensor(v) and assignment.buffer_of(v) is target]
+    return [(i, used[0]) in assignment.calls[op].in_place for i in written] == [True]

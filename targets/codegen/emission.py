@@ -1,0 +1,732 @@
+"""Writing loop nests and explicit vectors from Python: typed values with operators, loops, memory, shuffles.
+
+What a kernel computes and in which order is the emitters' business. Everything here works inside
+`emitting(...)`, which sets the function written to; arithmetic on known numbers is done in Python, and
+constants are made once a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import isnan
+from types import TracebackType
+from typing import Any, Self
+
+import mlir.ir as ir
+from mlir.dialects import arith, func, math, memref, scf, vector
+
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sums.blocked import MOST_TURNS, block_sums
+
+Number = int | float
+
+
+class _Function:
+    """The function being written: its target and the constants it already has."""
+
+    def __init__(self, entry: ir.Block, target: CpuTarget) -> None:
+        self.entry = entry
+        self.target = target
+        self.index = ir.IndexType.get()
+        self.constants: dict[tuple[ir.Type, str], ir.Value] = {}
+
+
+_current: ContextVar[_Function] = ContextVar("stablexla_emission")
+
+
+@contextmanager
+def emitting(function: func.FuncOp, target: CpuTarget, *, in_blocks: bool = True) -> Iterator[None]:
+    """Everything made inside goes to the end of `function`'s entry block; `func.return` is put last.
+
+    Sums that its loops carry are made `in_blocks` then, see `blocked_sums`.
+    """
+    entry = function.regions[0].blocks[0]
+    with function.context, ir.Location.unknown(), ir.InsertionPoint(entry):
+        token = _current.set(_Function(entry, target))
+        try:
+            yield
+            func.ReturnOp([])
+            if in_blocks:
+                block_sums(function.operation)
+        finally:
+            _current.reset(token)
+
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+class Value:
+    """An SSA value, scalar or vector, with Python's operators; `known` is the number of a constant.
+
+    Integers and `index` are added, subtracted and multiplied as they are; `//` and `%` are unsigned
+    (addresses are not negative), `>>` is arithmetic; comparisons are methods, signed for integers and ordered
+    for floats.
+    """
+
+    __slots__ = ("_ssa", "known", "type")
+
+    def __init__(self, value: ir.Value | None, type_: ir.Type | None = None, known: Number | None = None) -> None:
+        if value is None and (type_ is None or known is None):
+            raise ValueError("a value without SSA value needs a type and a number")
+        self._ssa = value
+        self.type: ir.Type = type_ if type_ is not None else value.type  # type: ignore[union-attr]
+        self.known = known
+
+    @property
+    def ssa(self) -> ir.Value:
+        """The SSA value; a known constant is made at the top of the function when first asked for."""
+        if self._ssa is None:
+            assert self.known is not None
+            self._ssa = _materialise(self.type, self.known)
+        return self._ssa
+
+    @property
+    def element(self) -> ir.Type:
+        """The element type of a vector, or the type itself."""
+        return element_of(self.type)
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes of a vector, 0 for a scalar."""
+        return int(ir.VectorType(self.type).shape[0]) if isinstance(self.type, ir.VectorType) else 0
+
+    def __bool__(self) -> bool:
+        raise TypeError("a value of the emitted program has no truth value while it is emitted")
+
+    def _other(self, other: Value | Number) -> Value:
+        return other if isinstance(other, Value) else constant(other, self.type)
+
+    def _binary(
+        self, other: Value | Number, fold: Callable[[Any, Any], Number], on_float: str, on_integer: str
+    ) -> Value:
+        rhs = self._other(other)
+        if self.known is not None and rhs.known is not None:
+            return constant(fold(self.known, rhs.known), self.type)
+        # The functions of the bindings take three times as long, and most of a kernel's operations are these.
+        name = on_float if is_float(self.type) else on_integer
+        made = ir.Operation.create(name, results=[self.type], operands=[self.ssa, rhs.ssa]).result
+        return Value(made, self.type)
+
+    def __add__(self, other: Value | Number) -> Value:
+        rhs = self._other(other)
+        if rhs.known == 0 and not is_float(self.type):
+            return self
+        if self.known == 0 and not is_float(self.type):
+            return rhs
+        return self._binary(rhs, lambda a, b: a + b, "arith.addf", "arith.addi")
+
+    def __radd__(self, other: Number) -> Value:
+        return self + other
+
+    def __sub__(self, other: Value | Number) -> Value:
+        rhs = self._other(other)
+        if rhs.known == 0 and not is_float(self.type):
+            return self
+        return self._binary(rhs, lambda a, b: a - b, "arith.subf", "arith.subi")
+
+    def __rsub__(self, other: Number) -> Value:
+        return constant(other, self.type) - self
+
+    def __mul__(self, other: Value | Number) -> Value:
+        rhs = self._other(other)
+        if rhs.known == 1 or (self.known == 0 and not is_float(self.type)):
+            return self
+        if self.known == 1 or (rhs.known == 0 and not is_float(self.type)):
+            return rhs
+        return self._binary(rhs, lambda a, b: a * b, "arith.mulf", "arith.muli")
+
+    def __rmul__(self, other: Number) -> Value:
+        return self * other
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        return Value(arith.divf(self.ssa, self._other(other).ssa))
+
+    def __floordiv__(self, other: Value | Number) -> Value:
+        rhs = self._other(other)
+        return self if rhs.known == 1 else self._binary(rhs, lambda a, b: a // b, "arith.divf", "arith.divui")
+
+    def __mod__(self, other: Value | Number) -> Value:
+        rhs = self._other(other)
+        if rhs.known == 1:
+            return constant(0, self.type)
+        return self._binary(rhs, lambda a, b: a % b, "arith.remf", "arith.remui")
+
+    def __and__(self, other: Value | Number) -> Value:
+        return Value(arith.andi(self.ssa, self._other(other).ssa))
+
+    def __or__(self, other: Value | Number) -> Value:
+        return Value(arith.ori(self.ssa, self._other(other).ssa))
+
+    def __xor__(self, other: Value | Number) -> Value:
+        return Value(arith.xori(self.ssa, self._other(other).ssa))
+
+    def __lshift__(self, other: Value | Number) -> Value:
+        return Value(arith.shli(self.ssa, self._other(other).ssa))
+
+    def __rshift__(self, other: Value | Number) -> Value:
+        return Value(arith.shrsi(self.ssa, self._other(other).ssa))
+
+    def __neg__(self) -> Value:
+        return Value(arith.negf(self.ssa)) if is_float(self.type) else constant(0, self.type) - self
+
+    def _compare(self, name: str, other: Value | Number) -> Value:
+        rhs = self._other(other)
+        if is_float(self.type):
+            kind = "UNE" if name == "ne" else "O" + name.upper()
+            return Value(arith.cmpf(getattr(arith.CmpFPredicate, kind), self.ssa, rhs.ssa))
+        kind = name if name in ("eq", "ne") else "s" + name
+        return Value(arith.cmpi(getattr(arith.CmpIPredicate, kind), self.ssa, rhs.ssa))
+
+    def lt(self, other: Value | Number) -> Value:
+        """self < other."""
+        return self._compare("lt", other)
+
+    def le(self, other: Value | Number) -> Value:
+        """self <= other."""
+        return self._compare("le", other)
+
+    def gt(self, other: Value | Number) -> Value:
+        """self > other."""
+        return self._compare("gt", other)
+
+    def ge(self, other: Value | Number) -> Value:
+        """self >= other."""
+        return self._compare("ge", other)
+
+    def eq(self, other: Value | Number) -> Value:
+        """self == other."""
+        return self._compare("eq", other)
+
+    def ne(self, other: Value | Number) -> Value:
+        """self != other; true for NaN."""
+        return self._compare("ne", other)
+
+
+Index = Value | int
+
+
+def constant(number: Number, type_: ir.Type) -> Value:
+    """A number of `type_`, splat when that is a vector; made once in a function, and only if it is used."""
+    return Value(None, type_, number)
+
+
+def index(number: Index) -> Value:
+    """`number` as a value of type index."""
+    return number if isinstance(number, Value) else Value(None, _current.get().index, number)
+
+
+def known(number: Index) -> int | None:
+    """The number behind an index when it is known while emitting."""
+    if isinstance(number, int):
+        return number
+    return None if number.known is None else int(number.known)
+
+
+def _materialise(type_: ir.Type, number: Number) -> ir.Value:
+    function = _current.get()
+    # Keyed by the spelling too: 0 and -0.0 are equal numbers.
+    key = (type_, repr(number))
+    made = function.constants.get(key)
+    if made is None:
+        with ir.InsertionPoint.at_block_begin(function.entry):
+            value = {"value": _attribute(type_, number)}
+            made = ir.Operation.create("arith.constant", results=[type_], attributes=value).result
+            function.constants[key] = made
+    return made
+
+
+def _attribute(type_: ir.Type, number: Number) -> ir.Attribute:
+    element = element_of(type_)
+    attribute: ir.Attribute
+    if isinstance(element, ir.FloatType):
+        attribute = ir.FloatAttr.get(element, float(number))
+    else:
+        attribute = ir.IntegerAttr.get(element, _wrapped(int(number), element))
+    return ir.DenseElementsAttr.get_splat(type_, attribute) if isinstance(type_, ir.VectorType) else attribute
+
+
+def _wrapped(number: int, element: ir.Type) -> int:
+    if not isinstance(element, ir.IntegerType):
+        return number
+    half: int = 1 << (ir.IntegerType(element).width - 1)
+    return (number + half) % (2 * half) - half
+
+
+# --- types --------------------------------------------------------------------------------------------------
+
+
+def element_of(type_: ir.Type) -> ir.Type:
+    """The element type of a vector or memref, or the type itself."""
+    if isinstance(type_, (ir.VectorType, ir.MemRefType, ir.RankedTensorType)):
+        element: ir.Type = type_.element_type
+        return element
+    return type_
+
+
+def is_float(type_: ir.Type) -> bool:
+    """Whether a scalar or vector type is of floats."""
+    return isinstance(element_of(type_), ir.FloatType)
+
+
+def bits_of(type_: ir.Type) -> int:
+    """Width of an element in bits; index counts as 64, a complex number as both parts."""
+    element = element_of(type_)
+    if isinstance(element, ir.ComplexType):
+        return 2 * bits_of(element.element_type)
+    return 64 if isinstance(element, ir.IndexType) else int(element.width)
+
+
+def lanes_of(type_: ir.Type) -> int:
+    """How many elements of `type_` one vector register of the target holds."""
+    return max(1, _current.get().target.vector_bits // bits_of(type_))
+
+
+def vector_of(lanes: int, element: ir.Type) -> ir.Type:
+    """`vector<lanes x element>`; the element itself when `lanes` is 0."""
+    return ir.VectorType.get([lanes], element) if lanes else element
+
+
+# --- control flow -------------------------------------------------------------------------------------------
+
+
+class loop:  # noqa: N801 -- reads as a statement
+    """`scf.for` from `lo` to `hi`: `with loop(0, n, 8, [zero]) as l: ...; l.yields(...)`, then `l.results`.
+
+    A loop known to run exactly once is written without `scf.for`; its `iv` is then known. `most` is the largest number
+    of turns, where it is known and the bounds do not tell; 0 leaves the sums that it carries as they are.
+    """
+
+    def __init__(
+        self, lo: Index, hi: Index, step: Index = 1, inits: Sequence[Value] = (), *, most: int | None = None
+    ) -> None:
+        self._bounds, self._most = (lo, hi, step), most
+        self._inits = list(inits)
+        self._op: scf.ForOp | None = None
+        self._point: ir.InsertionPoint | None = None
+        self._yielded: list[Value] | None = None
+        self.iv: Value
+        self.args: list[Value]
+
+    def _runs_once(self) -> bool:
+        lo, hi, step = (known(bound) for bound in self._bounds)
+        return lo is not None and hi is not None and step is not None and 0 < hi - lo <= step
+
+    def __enter__(self) -> Self:
+        if self._runs_once():
+            self.iv, self.args = index(self._bounds[0]), self._inits
+            return self
+        lo, hi, step = (index(bound).ssa for bound in self._bounds)
+        self._op = scf.ForOp(lo, hi, step, [v.ssa for v in self._inits])
+        if self._most is not None:
+            self._op.attributes[MOST_TURNS] = ir.IntegerAttr.get(ir.IndexType.get(), self._most)
+        self.iv = Value(self._op.induction_variable)
+        self.args = [Value(v) for v in self._op.inner_iter_args]
+        self._point = ir.InsertionPoint(self._op.body)
+        self._point.__enter__()
+        return self
+
+    def yields(self, *values: Value) -> None:
+        """The values of `args` in the next turn; the last statement of the body."""
+        self._yielded = list(values)
+        if self._op is not None:
+            scf.YieldOp([v.ssa for v in values])
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._yielded is None:
+            self.yields()
+        if self._point is not None:
+            self._point.__exit__(kind, error, trace)
+
+    @property
+    def results(self) -> list[Value]:
+        """The loop-carried values after the last turn."""
+        return (self._yielded or []) if self._op is None else [Value(v) for v in self._op.results]
+
+
+class branch:  # noqa: N801 -- reads as a statement
+    """`scf.if`: `b = branch(c, [t])`, `with b.then: b.yields(x)`, `with b.otherwise: b.yields(y)`."""
+
+    def __init__(self, condition: Value, types: Sequence[ir.Type] = (), otherwise: bool = True) -> None:
+        self._op = scf.IfOp(condition.ssa, list(types), has_else=otherwise)
+        self.then = _Side(self._op.then_block)
+        self.otherwise = _Side(self._op.else_block) if otherwise else self.then
+        self._results = [Value(v) for v in self._op.results]
+
+    def yields(self, *values: Value) -> None:
+        """The results of the side being written; its last statement."""
+        scf.YieldOp([v.ssa for v in values])
+
+    @property
+    def results(self) -> list[Value]:
+        """The values of the side taken."""
+        return self._results
+
+
+class _Side:
+    def __init__(self, block: ir.Block) -> None:
+        self._block = block
+        self._point = ir.InsertionPoint(block)
+
+    def __enter__(self) -> None:
+        self._point.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        operations = self._block.operations
+        if kind is None and not (len(operations) and operations[len(operations) - 1].name == "scf.yield"):
+            scf.YieldOp([])
+        self._point.__exit__(kind, error, trace)
+
+
+@contextmanager
+def when(condition: Value) -> Iterator[None]:
+    """What is written inside runs only if `condition` holds."""
+    with branch(condition, otherwise=False).then:
+        yield
+
+
+# --- arithmetic beyond the operators ------------------------------------------------------------------------
+
+
+def fma(a: Value, b: Value, c: Value) -> Value:
+    """a * b + c: fused for floats where the target surely has it, a product and a sum for integers."""
+    if not is_float(a.type):
+        return a * b + c
+    if _current.get().target.vector_bits < 256:
+        # Without FMA hardware a fused operation is a library call; `contract` lets LLVM fuse where there is.
+        flags = arith.FastMathFlags.contract
+        return Value(arith.addf(arith.mulf(a.ssa, b.ssa, fastmath=flags), c.ssa, fastmath=flags))
+    return Value(vector.fma(a.ssa, b.ssa, c.ssa) if a.lanes else math.fma(a.ssa, b.ssa, c.ssa))
+
+
+def select(condition: Value, yes: Value, no: Value) -> Value:
+    """`yes` where `condition` holds, else `no`."""
+    return Value(arith.select(condition.ssa, yes.ssa, no.ssa))
+
+
+def minimum(a: Index, b: Index) -> Value:
+    """The smaller of two indices."""
+    x, y = index(a), index(b)
+    if x.known is not None and y.known is not None:
+        return index(int(min(x.known, y.known)))
+    return Value(arith.minui(x.ssa, y.ssa))
+
+
+def maximum(a: Index, b: Index) -> Value:
+    """The larger of two indices, as signed numbers: `maximum(x - n, 0)` is 0 for x < n."""
+    x, y = index(a), index(b)
+    if x.known is not None and y.known is not None:
+        return index(int(max(x.known, y.known)))
+    return Value(arith.maxsi(x.ssa, y.ssa))
+
+
+def split_index(number: Index, extents: Sequence[int]) -> list[Value]:
+    """The coordinates of row-major position `number` in an array of `extents`."""
+    rest, out = index(number), []
+    for place, extent in reversed(list(enumerate(extents))):
+        out.append(rest % extent if place else rest)
+        rest = rest // extent
+    return out[::-1]
+
+
+def cast_index(value: Value, type_: ir.Type) -> Value:
+    """Between index and an integer type, scalar or vector."""
+    return Value(arith.index_cast(type_, value.ssa))
+
+
+def bitcast(value: Value, element: ir.Type) -> Value:
+    """The same bits as elements of another type of the same width."""
+    return Value(arith.bitcast(vector_of(value.lanes, element), value.ssa))
+
+
+def opaque(value: Value) -> Value:
+    """The same integer, of which LLVM knows nothing: a piece of assembly without instructions."""
+    made = ir.Operation.create(
+        "llvm.inline_asm",
+        results=[value.type],
+        operands=[value.ssa],
+        attributes={"asm_string": ir.StringAttr.get(""), "constraints": ir.StringAttr.get("=r,0")},
+    )
+    return Value(made.result)
+
+
+# --- vectors ------------------------------------------------------------------------------------------------
+
+
+def splat(value: Value, lanes: int) -> Value:
+    """A scalar in every lane; a scalar stays one for `lanes` 0."""
+    if not lanes or value.lanes == lanes:
+        return value
+    type_ = vector_of(lanes, value.type)
+    if value.known is not None:
+        return constant(value.known, type_)
+    return Value(vector.broadcast(type_, value.ssa))
+
+
+def shuffle(a: Value, b: Value, lanes: Sequence[int]) -> Value:
+    """Lane i of the result is lane `lanes[i]` of a and b put one after the other."""
+    return Value(vector.shuffle(a.ssa, b.ssa, list(lanes)))
+
+
+def extract(value: Value, lane: int) -> Value:
+    """One lane as a scalar."""
+    return Value(vector.extract(value.ssa, [], [lane]))
+
+
+def insert(value: Value, into: Value, lane: int) -> Value:
+    """`into` with one lane replaced."""
+    return Value(vector.insert(value.ssa, into.ssa, [], [lane]))
+
+
+def steps(lanes: int) -> Value:
+    """The vector 0, 1, 2, ... of type index."""
+    return Value(vector.step(vector_of(lanes, _current.get().index)))
+
+
+def reduce_add(value: Value) -> Value:
+    """The sum of the lanes, floats in the order of a tree."""
+    kind = vector.CombiningKind.ADD
+    flags = arith.FastMathFlags.reassoc if is_float(value.type) else None
+    return Value(vector.reduction(value.element, kind, value.ssa, fastmath=flags))
+
+
+def reduce(value: Value, kind: Any) -> Value:
+    """`vector.reduction` of any `vector.CombiningKind`; for floating sums see `reduce_add`."""
+    return Value(vector.reduction(value.element, kind, value.ssa))
+
+
+def transpose_registers(rows: Sequence[Value]) -> list[Value]:
+    """n vectors of n lanes, transposed by two-operand shuffles that are one instruction each on x86.
+
+    Inside 128-bit blocks a step interleaves two rows (the unpack instructions), which rotates the lane's
+    bits; across blocks a step exchanges halves.
+    """
+    vectors = list(rows)
+    count = len(vectors)
+    inner = min(count, max(1, 128 // bits_of(vectors[0].type)))
+    bit = inner // 2
+    while bit:
+        for r in [r for r in range(count) if not r & bit]:
+            a, b = vectors[r], vectors[r | bit]
+            blocks = range(0, count, inner)
+            low = [x for s in blocks for i in range(inner // 2) for x in (s + i, s + i + count)]
+            vectors[r], vectors[r | bit] = shuffle(a, b, low), shuffle(a, b, [x + inner // 2 for x in low])
+        bit //= 2
+    bit = inner
+    while bit < count:
+        for r in [r for r in range(count) if not r & bit]:
+            a, b = vectors[r], vectors[r | bit]
+            low = [p if not p & bit else (p ^ bit) + count for p in range(count)]
+            high = [p | bit if not p & bit else p + count for p in range(count)]
+            vectors[r], vectors[r | bit] = shuffle(a, b, low), shuffle(a, b, high)
+        bit *= 2
+    return vectors
+
+
+# --- memory -------------------------------------------------------------------------------------------------
+
+
+def alloca(elements: int, element: ir.Type) -> Value:
+    """A buffer of this call on the stack, 64-byte aligned, made at the top of the function. Keep it small."""
+    with ir.InsertionPoint.at_block_begin(_current.get().entry):
+        type_ = ir.MemRefType.get([elements], element)
+        return Value(memref.alloca(type_, [], [], alignment=64))
+
+
+def address(buffer: Value) -> Value:
+    """Where a buffer's first element lies in memory, in bytes."""
+    return Value(memref.extract_aligned_pointer_as_index(buffer.ssa))
+
+
+def load(buffer: Value, at: Index, lanes: int = 0) -> Value:
+    """`lanes` neighbours from `at` on as a vector, or for 0 one scalar; no alignment is assumed."""
+    position = [index(at).ssa]
+    if not lanes:
+        return Value(memref.load(buffer.ssa, position))
+    return Value(vector.load(vector_of(lanes, buffer.element), buffer.ssa, position))
+
+
+def store(value: Value, buffer: Value, at: Index, nontemporal: bool = False) -> None:
+    """Stores a scalar, or lanes side by side; nontemporal needs an address aligned to the vector."""
+    position = [index(at).ssa]
+    if not value.lanes:
+        memref.store(value.ssa, buffer.ssa, position)
+    elif nontemporal:
+        width = value.lanes * bits_of(value.type) // 8
+        vector.store(value.ssa, buffer.ssa, position, nontemporal=True, alignment=width)
+    else:
+        vector.store(value.ssa, buffer.ssa, position)
+
+
+def mask(lanes: int, count: Index) -> Value:
+    """True in the first `count` lanes."""
+    type_ = vector_of(lanes, ir.IntegerType.get_signless(1))
+    number = known(count)
+    if number is not None:
+        return Value(vector.constant_mask(type_, [max(0, min(lanes, number))]))
+    return Value(vector.create_mask(type_, [index(count).ssa]))
+
+
+def load_lanes(buffer: Value, at: Index, lanes: int, count: Index, fill: Number = 0) -> Value:
+    """Like `load`, but only the first `count` lanes are read; the others hold `fill`."""
+    number = known(count)
+    if number is not None and number >= lanes:
+        return load(buffer, at, lanes)
+    rest = constant(fill, vector_of(lanes, buffer.element))
+    if number is None or has_masks(buffer.element):
+        guard = mask(lanes, count)
+        return Value(vector.maskedload(rest.type, buffer.ssa, [index(at).ssa], guard.ssa, rest.ssa))
+    for offset, width in _pieces(number):
+        if width == 1:
+            rest = insert(load(buffer, index(at) + offset), rest, offset)
+        else:
+            part = load(buffer, index(at) + offset, width)
+            rest = Value(vector.insert_strided_slice(part.ssa, rest.ssa, [offset], [1]))
+    return rest
+
+
+def store_lanes(value: Value, buffer: Value, at: Index, count: Index) -> None:
+    """Like `store`, but only the first `count` lanes are written."""
+    number = known(count)
+    if number is not None and number >= value.lanes:
+        store(value, buffer, at)
+    elif number is None or has_masks(buffer.element):
+        guard = mask(value.lanes, count)
+        vector.maskedstore(buffer.ssa, [index(at).ssa], guard.ssa, value.ssa)
+    else:
+        for offset, width in _pieces(number):
+            if width == 1:  # LLVM 22 fails on a shuffle of selects to a vector of one element
+                store(extract(value, offset), buffer, index(at) + offset)
+                continue
+            type_ = vector_of(width, value.element)
+            part = vector.extract_strided_slice(type_, value.ssa, [offset], [width], [1])
+            vector.store(part, buffer.ssa, [(index(at) + offset).ssa])
+
+
+def has_masks(element: ir.Type) -> bool:
+    """Whether the target has masked loads and stores of such elements.
+
+    LLVM makes branches for those it has not, and for narrow floats even calls that convert them.
+    """
+    bits, width = _current.get().target.vector_bits, bits_of(element)
+    return (bits >= 256 and width >= 32) or (bits >= 512 and not is_float(element))
+
+
+def _pieces(count: int) -> list[tuple[int, int]]:
+    """(offset, width) of the powers of two that `count` lanes are made of, widest first."""
+    out, offset = [], 0
+    for bit in reversed(range(count.bit_length())):
+        if count >> bit & 1:
+            out.append((offset, 1 << bit))
+            offset += 1 << bit
+    return out
+
+
+def prefetch(buffer: Value, at: Index, write: bool = False, locality: int = 3) -> None:
+    """Asks for a cache line ahead of its use; harmless past the end. A locality of 2 leaves it in the second cache."""
+    memref.prefetch(buffer.ssa, [index(at).ssa], write, locality, True)
+
+
+# --- bodies of linalg operations ----------------------------------------------------------------------------
+
+
+def clone_body(
+    block: ir.Block,
+    arguments: Sequence[Value],
+    lanes: int,
+    dimension: Callable[[int], Value] | None = None,
+) -> list[Value]:
+    """The operations of a linalg body on vectors of `lanes` (0: scalars); answers what `linalg.yield` gets.
+
+    `arguments` stand for the block's arguments (scalars are splat). Scalar constants made outside the body
+    are copied. `dimension(d)` gives the value of `linalg.index d`. See `can_clone` for the bodies this takes.
+    """
+    values: dict[ir.Value, Value] = {
+        argument: splat(value, lanes) for argument, value in zip(block.arguments, arguments, strict=True)
+    }
+
+    def look_up(operand: ir.Value) -> Value:
+        found = values.get(operand)
+        if found is None:
+            found = values[operand] = splat(outside_constant(operand), lanes)
+        return found
+
+    for op in block.operations:
+        operation = op.operation
+        if operation.name == "linalg.yield":
+            return [look_up(operand) for operand in operation.operands]
+        made = _clone_one(operation, look_up, lanes, dimension)
+        values.update(zip(operation.results, made, strict=True))
+    raise ValueError("a body without linalg.yield")
+
+
+def _clone_one(
+    operation: ir.Operation,
+    look_up: Callable[[ir.Value], Value],
+    lanes: int,
+    dimension: Callable[[int], Value] | None,
+) -> list[Value]:
+    if operation.name == "arith.constant":
+        return [splat(_constant_of(operation), lanes)]
+    if operation.name == "linalg.index":
+        assert dimension is not None, "this emitter gives no indices"
+        return [splat(dimension(ir.IntegerAttr(operation.attributes["dim"]).value), lanes)]
+    return replay(operation, [look_up(operand) for operand in operation.operands], lanes)
+
+
+def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> list[Value]:
+    """An elementwise scalar operation once more, on other operands that are vectors of `lanes` (0: scalars)."""
+    made = ir.Operation.create(
+        operation.name,
+        results=[vector_of(lanes, result.type) for result in operation.results],
+        operands=[operand.ssa for operand in operands],
+        attributes=dict(operation.attributes.items()),
+    )
+    return [Value(result) for result in made.results]
+
+
+def outside_constant(operand: ir.Value) -> Value:
+    """A scalar constant of the tensor function, copied into the function being written."""
+    owner = operand.owner
+    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
+        raise ValueError("a body uses a value of the tensor function that is no constant")
+    return _constant_of(owner.operation)
+
+
+def _constant_of(operation: ir.Operation) -> Value:
+    attribute = operation.attributes["value"]
+    type_ = operation.results[0].type
+    if isinstance(attribute, ir.FloatAttr) and not isnan(attribute.value):
+        return constant(attribute.value, type_)
+    if isinstance(attribute, ir.IntegerAttr):
+        return constant(attribute.value, type_)
+    with ir.InsertionPoint.at_block_begin(_current.get().entry):  # a NaN's payload, booleans, complex
+        return Value(arith.ConstantOp(type_, attribute).result)
+
+
+def can_clone(block: ir.Block, lanes: bool = True, indices: bool = False) -> bool:
+    """Whether `clone_body` takes a body: constants, arith, math, on scalars complex, maybe `linalg.index`."""
+    allowed = ("arith", "math") if lanes else ("arith", "math", "complex")
+    inside = set(block.arguments)
+    for op in block.operations:
+        operation = op.operation
+        name = operation.name
+        if any(operand not in inside and not _is_constant(operand) for operand in operation.operands):
+            return False
+        if name == "linalg.index" and not indices:
+            return False
+        if name not in ("linalg.yield", "linalg.index") and name.split(".")[0] not in allowed:
+            return False
+        if lanes and any(isinstance(result.type, ir.ComplexType) for result in operation.results):
+            return False
+        inside.update(operation.results)
+    return True
+
+
+def _is_constant(operand: ir.Value) -> bool:
+    return not isinstance(operand.owner, ir.Block) and operand.owner.name == "arith.constant"

@@ -1,0 +1,69 @@
+"""Writes an implementation beside every kernel: by an emitter of the target, else by the general path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.kernels import KIND
+from stablexla.targets.codegen.calls import IMPL, Packing
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+
+
+def kernels_of(module: ir.Module) -> list[ir.Operation]:
+    """The functions on tensors that are kernels."""
+    return [view for view in module.body.operations if KIND in view.operation.attributes]
+
+
+def emit_all(
+    kernels: Sequence[Kernel],
+    emit: Callable[[Kernel], tuple[Emitted, str] | None],
+    emit_general: Callable[[Sequence[Kernel]], Sequence[Emitted]],
+) -> None:
+    """Writes an implementation of every kernel, and notes on the kernel how it is called.
+
+    Args:
+        emit: what an emitter makes of a kernel, and the name of the way it went; None for the general path.
+        emit_general: writes those that are left, all at once.
+    """
+    waiting = []
+    for kernel in kernels:
+        emitted = emit(kernel)
+        if emitted is None:
+            waiting.append(kernel)
+        else:
+            record(kernel, *emitted)
+    for kernel, made in zip(waiting, emit_general(waiting), strict=True):
+        record(kernel, made, "general")
+
+
+def record(kernel: Kernel, emitted: Emitted, path: str) -> None:
+    """Writes what main must know onto the kernel, so that the module says it all."""
+    phases = emitted.phases or ((kernel.impl_name, emitted.items, emitted.grain),)
+    with kernel.func.context, ir.Location.unknown():
+        string, i64 = ir.StringAttr.get, ir.IntegerType.get_signless(64)
+
+        def number(n: int) -> ir.Attribute:
+            return ir.IntegerAttr.get(i64, n)
+
+        def pairs(rows: tuple[tuple[int, int], ...]) -> ir.Attribute:
+            return ir.ArrayAttr.get([ir.DenseI64ArrayAttr.get(list(row)) for row in rows])
+
+        kernel.func.attributes[IMPL] = ir.DictAttr.get(
+            {
+                "path": string(path),
+                "phases": ir.ArrayAttr.get(
+                    [
+                        ir.DictAttr.get({"function": string(f), "items": number(n), "grain": number(g)})
+                        for f, n, g in phases
+                    ]
+                ),
+                "scratch": ir.ArrayAttr.get(
+                    [ir.TypeAttr.get(ir.MemRefType.get([n], ir.Type.parse(t))) for t, n in emitted.scratch]
+                ),
+                "in_place": pairs(emitted.in_place),
+                "updates": pairs(emitted.updates),
+                "packs": ir.ArrayAttr.get([ir.DictAttr.get(Packing(*p).attributes) for p in emitted.packs]),
+            }
+        )

@@ -1,0 +1,271 @@
+"""The general path of kernels: any operations on tensors, through upstream's bufferization and linalg's loops.
+
+It is right for everything and quick for little; emitters take what matters for speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import bufferization, func, linalg, memref
+from mlir.passmanager import PassManager
+
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.kernels import INDEPENDENT
+from stablexla.lowering.support.operations import defining, remap, walk
+from stablexla.targets.codegen.kernel import Emitted, Kernel, flat_type
+from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.codegen.sums.general import block_general_sums
+from stablexla.targets.grouping.classify import Kind
+
+FUSE = "func.func(linalg-fuse-elementwise-ops)"
+# Afterwards no tensor is left; memref.copy would become a call of a slow C function, so copies are loops too.
+BUFFERIZE = "eliminate-empty-tensors,one-shot-bufferize,canonicalize,cse,canonicalize"
+LOOPS = "convert-linalg-to-loops,canonicalize,cse"
+# Fewer elements than these are not worth a second thread; a body that comes here is a slow one.
+GRAIN_ELEMENTS = 4096
+# The most that the turns of a loop may allocate on the stack of the thread that runs them.
+STACK_BYTES = 1 << 18
+
+
+def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
+    """Writes the functions of all given kernels, in one run of the passes."""
+    if not kernels:
+        return []
+    with kernels[0].func.context, ir.Location.unknown():
+        module, updates = bufferized(kernels)
+        block_general_sums(module)
+        run_passes(module, LOOPS)
+        emitted = []
+        for kernel, view, update in zip(kernels, list(module.body.operations), updates, strict=True):
+            independent = kernel.kind == Kind.MAP.value or _made_independent(kernel, view.operation)
+            scratch = lift_allocations(view.operation)
+            items = _take_range(view.operation) if independent else 1
+            grain = max(1, items * GRAIN_ELEMENTS // max(1, _elements(kernel)))
+            tell_apart(view.operation)
+            _move_before(view.operation, kernel.func.operation)
+            emitted.append(Emitted(items=items, grain=grain, scratch=scratch, updates=update))
+    return emitted
+
+
+def bufferized(
+    kernels: Sequence[Kernel], prepare: Callable[[ir.Module], None] = lambda module: None
+) -> tuple[ir.Module, list[tuple[tuple[int, int], ...]]]:
+    """A module of functions that do on flat buffers what the kernels do, in linalg's operations.
+
+    Args:
+        prepare: changes the module before it is bufferized.
+
+    Returns:
+        It, and for each function which results update which inputs.
+    """
+    module = ir.Module.create()
+    updates = [_build(module, kernel) for kernel in kernels]
+    run_passes(module, FUSE)
+    prepare(module)
+    _separate_empties(module)
+    run_passes(module, BUFFERIZE)
+    for op in list(walk(module.operation)):
+        if op.name == "memref.copy":
+            with op.location, ir.InsertionPoint(op):
+                linalg.copy(op.operands[0], outs=[op.operands[1]])
+            erase(op)
+    return module, updates
+
+
+def run_passes(module: ir.Module, passes: str) -> None:
+    PassManager.parse(f"builtin.module({passes})").run(module.operation)
+
+
+def _separate_empties(module: ir.Module) -> None:
+    """Gives each use of a tensor without contents, or with one number everywhere, one of its own: two arrays that begin
+    as the same one would be taken for one buffer."""
+    for name in ("linalg.fill", "tensor.empty"):
+        operations = walk(module.operation)
+        order = {op: number for number, op in enumerate(operations)}  # lists of uses are no part of a module's text
+        for op in operations:
+            if op.name == name:
+                uses = [(order[use.owner.operation], use.operand_number, use.owner) for use in op.results[0].uses]
+                for place, operand, owner in sorted(uses, key=lambda use: use[:2])[1:]:
+                    with ir.InsertionPoint(op):
+                        owner.operands[operand] = op.clone().results[0]
+                    order[owner.operation] = place  # its hash is that of its operands
+
+
+def _move_before(op: ir.Operation, place: ir.Operation) -> None:
+    with ir.InsertionPoint(place):
+        op.clone()
+    erase(op)
+
+
+def _build(module: ir.Module, kernel: Kernel) -> tuple[tuple[int, int], ...]:
+    """The kernel's operations between views of its flat buffers. Returns which results update which inputs."""
+    updates = _updated_inputs(kernel)
+    index = ir.IndexType.get()
+    results = [v.type for v in kernel.results]
+    types = [flat_type(v.type) for v in kernel.inputs] + [flat_type(t) for t in results] + [index, index]
+    with ir.InsertionPoint(module.body):
+        made = func.FuncOp(kernel.impl_name, ir.FunctionType.get(types, []), visibility="public")
+    made.attributes["no_inline"] = ir.UnitAttr.get()
+    block = made.add_entry_block()
+    count = len(kernel.inputs)
+    with ir.InsertionPoint(block):
+        targets = [_shaped(b, t) for b, t in zip(block.arguments[count:], results, strict=False)]
+        mapping: dict[ir.Value, ir.Value] = {}
+        for i, value in enumerate(kernel.inputs):
+            changed = next((r for r, source in updates if source == i), None)
+            mapping[value] = (
+                _as_tensor(_shaped(block.arguments[i], value.type), value.type, writable=False)
+                if changed is None
+                else _as_tensor(targets[changed], value.type, writable=True)
+            )
+        for op in kernel.ops:
+            copy = op.clone().operation
+            remap(copy, mapping)
+            mapping.update(zip(op.results, copy.results, strict=True))
+        for target, value in zip(targets, kernel.results, strict=True):
+            bufferization.materialize_in_destination(None, mapping[value], target, restrict=True, writable=True)
+        func.ReturnOp([])
+    return updates
+
+
+def _shaped(buffer: ir.Value, type_: ir.Type) -> ir.Value:
+    """A flat buffer under a tensor's extents; scalars are left alone."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return buffer
+    shape = list(type_.shape)
+    strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+    result = ir.MemRefType.get(shape, type_.element_type)
+    return ir.Operation.create(
+        "memref.reinterpret_cast",
+        results=[result],
+        operands=[buffer],
+        attributes={
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+            "static_offsets": ir.DenseI64ArrayAttr.get([0]),
+            "static_sizes": ir.DenseI64ArrayAttr.get(shape),
+            "static_strides": ir.DenseI64ArrayAttr.get(strides),
+        },
+    ).result
+
+
+def _as_tensor(buffer: ir.Value, type_: ir.Type, *, writable: bool) -> ir.Value:
+    if not isinstance(type_, ir.RankedTensorType):
+        return buffer
+    return bufferization.to_tensor(type_, buffer, restrict=True, writable=writable or None)
+
+
+def _updated_inputs(kernel: Kernel) -> tuple[tuple[int, int], ...]:
+    """A result that is an input with some elements replaced, by insertions, one into the other or in loops."""
+    found = []
+    for r, value in enumerate(kernel.results):
+        before = _before_changes(value)
+        if before in kernel.inputs and before != value:
+            found.append((r, kernel.inputs.index(before)))
+    return tuple(found)
+
+
+def _before_changes(value: ir.Value) -> ir.Value:
+    """The array into which elements were inserted, one after the other, in loops that carry it, or in a branch."""
+    maker = defining(value)
+    while maker is not None and maker.name in ("tensor.insert_slice", "tensor.insert", "scf.for", "scf.if"):
+        number = list(maker.results).index(value)
+        if maker.name == "scf.if":
+            block = maker.regions[1].blocks[0]
+            value = block.operations[len(block.operations) - 1].operation.operands[number]
+        else:  # the first three operands of a loop are its bounds and the step
+            value = maker.operands[3 + number if maker.name == "scf.for" else 1]
+        maker = defining(value)
+    return value
+
+
+def _elements(kernel: Kernel) -> int:
+    return max((prod(v.type.shape) for v in kernel.results), default=0)
+
+
+def _take_range(function: ir.Operation) -> int:
+    """Lets the function's one outermost loop, whose turns do not depend on each other, run over [lo, hi) alone.
+
+    Returns:
+        The number of its turns; 1 when there is no such loop, and the function stays as it is.
+    """
+    block = function.regions[0].blocks[0]
+    loops = [v.operation for v in block.operations if v.operation.name == "scf.for"]
+    if len(loops) != 1 or len(loops[0].operands) != 3:
+        return 1
+    bounds = [defining(v) for v in loops[0].operands]
+    if not all(b is not None and b.name == "arith.constant" for b in bounds):
+        return 1
+    low, high, step = (ir.IntegerAttr(b.attributes["value"]).value for b in bounds if b is not None)
+    if (low, step) != (0, 1):
+        return 1
+    *_, lo, hi = block.arguments
+    loops[0].operands[0], loops[0].operands[1] = lo, hi
+    return int(high)
+
+
+def _made_independent(kernel: Kernel, function: ir.Operation) -> bool:
+    """Whether the outermost loop's turns may run on several threads; what they allocate is then on each one's stack."""
+    if INDEPENDENT not in kernel.func.attributes:
+        return False
+    allocations = [op for op in walk(function) if op.name == "memref.alloc"]
+    if sum(bytes_of(op.results[0].type) for op in allocations) > STACK_BYTES:
+        return False
+    for op in allocations:
+        with op.location, ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
+            local = memref.AllocaOp(op.results[0].type, [], [], alignment=64)
+        op.results[0].replace_all_uses_with(local.result)
+        erase(op)
+    for op in list(walk(function)):
+        if op.name == "memref.dealloc":
+            erase(op)
+    return True
+
+
+def tell_apart(function: ir.Operation) -> None:
+    """Lets LLVM know that no buffer which the function changes is reached in two ways, so that it can use vectors.
+
+    A result that updates an input lies where the input did; the function reads it there, and not as the input.
+    """
+    types = [a.type for a in function.regions[0].blocks[0].arguments]
+    apart, nothing = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get()}), ir.DictAttr.get({})
+    rows = [apart if isinstance(t, ir.MemRefType) else nothing for t in types]
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
+
+
+def lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:
+    """Makes each allocation a scratch argument before the last two, so that nothing is allocated in a call."""
+    scratch: list[tuple[str, int]] = []
+    block = function.regions[0].blocks[0]
+    for op in list(walk(function)):
+        if op.name not in ("memref.alloc", "memref.dealloc"):
+            continue
+        if op.name == "memref.alloc":
+            type_ = ir.MemRefType(op.results[0].type)
+            flat = ir.MemRefType.get([prod(type_.shape)], type_.element_type)
+            argument = _insert_argument(block, flat, op.location)
+            with op.location, ir.InsertionPoint.at_block_begin(block):
+                tensor_like = ir.RankedTensorType.get(type_.shape, type_.element_type)
+                op.results[0].replace_all_uses_with(_shaped(argument, tensor_like))
+            scratch.append((str(type_.element_type), prod(type_.shape)))
+        erase(op)
+    types = [a.type for a in block.arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+    function.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    return tuple(scratch)
+
+
+def _insert_argument(block: ir.Block, type_: ir.Type, location: ir.Location) -> ir.Value:
+    """A new argument before %lo and %hi, which move one place on."""
+    *_, low, high = block.arguments
+    index = ir.IndexType.get()
+    new_low, new_high = (block.add_argument(index, location) for _ in range(2))
+    low.replace_all_uses_with(new_low)
+    high.replace_all_uses_with(new_high)
+    position = len(block.arguments) - 4
+    block.erase_argument(position + 1)
+    argument = block.arguments[position]
+    argument.set_type(type_)
+    return argument

@@ -1,0 +1,121 @@
+"""A kernel as its emitter sees it, and what an emitter hands back.
+
+A kernel is a private function on tensors (stage `kernels`). Its emitter writes a second function beside it, on flat
+memrefs, that computes the work items [lo, hi) of a fixed number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlir.ir as ir
+from mlir.dialects import func
+
+from stablexla.lowering.support.kernels import KIND, config_of
+from stablexla.targets.codegen.machine import CpuTarget
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """What the caller of an emitted kernel must know.
+
+    Attributes:
+        items: number of work items; a call computes those of [lo, hi).
+        grain: the smallest number of items worth another thread; chunks are multiples of it.
+        scratch: element type (MLIR spelling) and number of elements of each scratch buffer.
+        in_place: pairs (result, input) that may share one buffer.
+        updates: pairs (result, input): the result's buffer must hold the input's elements before the call, and the
+            kernel only changes some of them.
+        phases: (function, items, grain) run one after another; empty means the one function `impl_name`.
+        packs: (function of a phase, input, scratch): all that the phase does is to make that scratch of that input,
+            which no other phase reads, and no other phase writes the scratch.
+    """
+
+    items: int
+    grain: int
+    scratch: tuple[tuple[str, int], ...] = ()
+    in_place: tuple[tuple[int, int], ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
+    phases: tuple[tuple[str, int, int], ...] = ()
+    packs: tuple[tuple[str, int, int], ...] = ()
+
+
+class Kernel:
+    """The tensor function of a kernel, taken apart.
+
+    Attributes:
+        constants: inputs for which every call gives something that the program holds itself.
+    """
+
+    def __init__(self, function: func.FuncOp, constants: frozenset[int] = frozenset()) -> None:
+        self.func = function
+        self.constants = constants
+        self.name: str = function.name.value
+        self.kind: str = ir.StringAttr(function.attributes[KIND]).value
+        block = function.regions[0].blocks[0]
+        *ops, terminator = (op.operation for op in block.operations)
+        self.ops: list[ir.Operation] = ops
+        self.inputs: list[ir.Value] = list(block.arguments)
+        self.results: list[ir.Value] = list(terminator.operands)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the lowering rule that made the kernel says about it."""
+        return config_of(self.func.operation)
+
+    @property
+    def impl_name(self) -> str:
+        """Name of the emitted function."""
+        return self.name + "_impl"
+
+    def declare(
+        self, scratch: Sequence[tuple[str, int]] = (), name: str | None = None
+    ) -> tuple[func.FuncOp, KernelArguments]:
+        """Makes the emitted function before the tensor function, with an entry block; its body is the emitter's.
+
+        The block still needs its `func.return`.
+        """
+        with self.func.context, self.func.location:
+            inputs = [flat_type(v.type) for v in self.inputs]
+            results = [flat_type(v.type) for v in self.results]
+            extra = [ir.MemRefType.get([n], ir.Type.parse(t)) for t, n in scratch]
+            index = ir.IndexType.get()
+            types = [*inputs, *results, *extra, index, index]
+            with ir.InsertionPoint(self.func):
+                made = func.FuncOp(name or self.impl_name, ir.FunctionType.get(types, []), visibility="private")
+            made.attributes["no_inline"] = ir.UnitAttr.get()
+            arguments = list(made.add_entry_block().arguments)
+        n, m, s = len(inputs), len(results), len(extra)
+        return made, KernelArguments(
+            inputs=arguments[:n],
+            results=arguments[n : n + m],
+            scratch=arguments[n + m : n + m + s],
+            lo=arguments[-2],
+            hi=arguments[-1],
+        )
+
+
+@dataclass(frozen=True)
+class KernelArguments:
+    """The arguments of an emitted function by their roles."""
+
+    inputs: list[ir.Value]
+    results: list[ir.Value]
+    scratch: list[ir.Value]
+    lo: ir.Value
+    hi: ir.Value
+
+
+def flat_type(type_: ir.Type) -> ir.Type:
+    """The flat memref that holds a tensor; a scalar keeps its type."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return type_
+    size = 1
+    for extent in type_.shape:
+        size *= extent
+    return ir.MemRefType.get([size], type_.element_type)
+
+
+__all__ = ["KIND", "CpuTarget", "Emitted", "Kernel", "KernelArguments", "flat_type"]

@@ -1,0 +1,241 @@
+"""The function of rows of an attention: made apart, with the last division left to the write-back, and analysed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import func, linalg
+
+from stablexla.lowering.support.operations import body_of, defining
+from stablexla.targets.codegen.kernel import KIND, Kernel
+from stablexla.targets.codegen.loop_nest import Load, Store, analyse
+from stablexla.targets.codegen.match.contraction import conversion_of, owner_of
+from stablexla.targets.codegen.row_passes import Chain, chain_of
+from stablexla.targets.grouping.classify import is_generic
+from stablexla.targets.grouping.outline import function_of
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The function of rows, taken apart.
+
+    Attributes:
+        scores, weights: what is read and written for each key.
+        total: written for each row when weights are still to be divided by it.
+        shared: whether weights may take the place of the scores.
+        inputs: for each input the number of the kernel's; None for the scores.
+    """
+
+    chain: Chain
+    scores: Load
+    weights: Store
+    total: Store | None
+    shared: bool
+    inputs: tuple[int | None, ...]
+
+
+def read_rows(
+    kernel: Kernel,
+    middle: list[ir.Operation],
+    weights: ir.Value,
+    conversion: tuple[ir.Operation, ...],
+    scores: ir.Value,
+    keep: Callable[[func.FuncOp], None],
+) -> Rows | None:
+    """What the operations `middle` make of `scores`, up to `weights` and their conversion; None for other forms.
+
+    The function made for it goes to `keep`, and must stay as long as the result is used.
+    """
+    divided = _division(weights, middle)
+    if divided is None or divided[1].type.element_type != scores.type.element_type:
+        divided = None
+        results, converted = [weights], conversion
+    else:
+        powers, total, between = divided
+        results, converted = [powers, total], (*between, *conversion)
+    members = _needed(middle, results)
+
+    def new(inputs: Sequence[ir.Type], outputs: Sequence[ir.Type], kind: str) -> func.FuncOp:
+        with ir.InsertionPoint(kernel.func):
+            made = func.FuncOp(
+                f"{kernel.name}_rows", ir.FunctionType.get(list(inputs), list(outputs)), visibility="private"
+            )
+        made.attributes[KIND] = ir.StringAttr.get(kind)
+        return made
+
+    function, inputs = function_of("row", members, results, new)
+    keep(function)
+    if converted:
+        _convert_result(function, converted)
+    made = Kernel(function)
+    nest = analyse(made, merge=False)
+    chain = chain_of(nest) if nest is not None else None
+    if chain is None or chain.columns != {chain.inner}:
+        return None
+    if scores not in inputs or any(v != scores and v not in kernel.inputs for v in inputs):
+        return None
+    number = inputs.index(scores)
+    loads = [node for node in chain.nest.loads if node.buffer == number]
+    if len(loads) != 1 or not loads[0].stays or not all(loads[0].strides):
+        return None
+    if made.results[0].type.element_type != scores.type.element_type:
+        return None
+    stores = [s for p in chain.passes for s in p.stores]
+    return Rows(
+        chain,
+        loads[0],
+        stores[0],
+        chain.row_stores[0] if divided is not None else None,
+        _written_last(chain, loads[0], stores[0]),
+        tuple(None if v == scores else kernel.inputs.index(v) for v in inputs),
+    )
+
+
+def _written_last(chain: Chain, scores: Load, weights: Store) -> bool:
+    """Whether no pass reads the scores after the one that writes the weights."""
+    writer = next(i for i, p in enumerate(chain.passes) if weights in p.stores)
+    return not any(scores in p.loads for p in chain.passes[writer + 1 :])
+
+
+def made_in(value: ir.Value, operations: list[ir.Operation]) -> bool:
+    """Whether one of some operations makes a value."""
+    owner = owner_of(value)
+    return owner is not None and owner in operations
+
+
+def _needed(middle: list[ir.Operation], results: Sequence[ir.Value]) -> list[ir.Operation]:
+    """The operations behind some values, in order."""
+    waiting, found = list(results), set()
+    while waiting:
+        op = defining(waiting.pop())
+        if op is not None and op in middle and op not in found:
+            found.add(op)
+            waiting += op.operands
+    return [op for op in middle if op in found]
+
+
+def _division(
+    weights: ir.Value, middle: list[ir.Operation]
+) -> tuple[ir.Value, ir.Value, tuple[ir.Operation, ...]] | None:
+    """What the rows are divided by at their end, what is divided, and the conversions behind it.
+
+    The division can then wait for the sums, if powers are at most 1: nothing overflows that would not otherwise.
+    """
+    conversions: tuple[ir.Operation, ...] = ()
+    op = owner_of(weights)
+    while op is not None and op in middle and (chain := _conversion_body(op)) is not None:
+        conversions = (*chain, *conversions)
+        op = owner_of(op.operands[0])
+    if op is None or op not in middle or [o.name for o in body_of(op)] != ["arith.divf", "linalg.yield"]:
+        return None
+    block = op.regions[0].blocks[0]
+    if list(body_of(op)[0].operands) != list(block.arguments)[:2]:
+        return None
+    powers, total = op.operands[:2]
+    maps = [m.value for m in op.attributes["indexing_maps"]]
+    if maps[0] != maps[2] or len(maps[1].results) >= len(maps[0].results):
+        return None
+    if not made_in(powers, middle) or not made_in(total, middle) or not _at_most_one(powers, middle):
+        return None
+    return powers, total, conversions
+
+
+def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
+    """The operations of a generic that only converts its one operand in place."""
+    block = op.regions[0].blocks[0]
+    maps = [m.value for m in op.attributes["indexing_maps"]]
+    if len(maps) != 2 or maps[0] != maps[1] or "reduction" in str(op.attributes["iterator_types"]):
+        return None
+    last = body_of(op)[-1]
+    chain = conversion_of(last.operands[0])
+    if chain is None or chain[0] != block.arguments[0]:
+        return None
+    names = ("arith.truncf", "arith.extf")
+    return chain[1] if all(o.name in names for o in chain[1]) else None
+
+
+def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:
+    """Whether values are exp(x - the largest x of the row), or zeros in place of some."""
+    op = owner_of(powers)
+    while op is not None and op in middle and is_generic(op):
+        names = [o.name for o in body_of(op)[:-1]]
+        if names and names[-1] == "arith.select":
+            element = powers.type.element_type
+            masked = [v for v in op.operands if made_in(v, middle) and v.type.element_type == element]
+            if len(masked) != 1 or not _selects_zero(op):
+                return False
+            op = owner_of(masked[0])
+        elif names == ["math.exp"]:
+            op = owner_of(op.operands[0])
+            if op is None or op not in middle:
+                return False
+            return body_of(op)[-2].name == "arith.subf" and _is_maximum(op.operands[1], middle)
+        elif names and names[0] == "arith.subf" and names[-1] == "math.exp":
+            return len(names) == 2 and _is_maximum(op.operands[1], middle)
+        else:
+            return False
+    return False
+
+
+def _selects_zero(op: ir.Operation) -> bool:
+    """Whether one of the two sides of a generic's last select is the constant 0."""
+
+    def is_zero(value: ir.Value) -> bool:
+        maker = owner_of(value)
+        if maker is None:
+            block = op.regions[0].blocks[0]
+            place = list(block.arguments).index(value) if value in list(block.arguments) else -1
+            maker = owner_of(op.operands[place]) if place >= 0 else None
+        return maker is not None and maker.name == "arith.constant" and maker.attributes["value"] == zero
+
+    last = body_of(op)[-2]
+    zero = ir.FloatAttr.get(last.results[0].type, 0.0)
+    return any(is_zero(v) for v in list(last.operands)[1:])
+
+
+def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
+    """Whether a value comes from a reduction to the largest, through operations on rows alone."""
+    op = owner_of(value)
+    while op is not None and op in middle:
+        if "reduction" in str(op.attributes["iterator_types"]):
+            return [o.name for o in body_of(op)] == ["arith.maximumf", "linalg.yield"]
+        op = next((m for m in (owner_of(v) for v in op.operands) if m is not None and m in middle), None)
+    return False
+
+
+def _convert_result(function: func.FuncOp, operations: Sequence[ir.Operation]) -> None:
+    """Adds conversions of each element behind a function's first result."""
+    block = function.regions[0].blocks[0]
+    end = block.operations[len(block.operations) - 1].operation
+    value = end.operands[0]
+    shape, element = value.type.shape, operations[-1].results[0].type
+    type_ = ir.RankedTensorType.get(shape, element)
+    maps = [ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape)))] * 2
+    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+    with ir.InsertionPoint(end):
+        empty = ir.Operation.create("tensor.empty", results=[type_]).result
+        made = ir.Operation.create(
+            "linalg.generic",
+            results=[type_],
+            operands=[value, empty],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get(maps),
+                "iterator_types": ir.ArrayAttr.get([parallel] * len(shape)),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+            },
+            regions=1,
+        )
+        body = made.regions[0].blocks.append(value.type.element_type, element, arg_locs=[ir.Location.unknown()] * 2)
+        with ir.InsertionPoint(body):
+            inner = body.arguments[0]
+            for operation in operations:
+                copy = operation.clone()
+                copy.operation.operands[0] = inner
+                inner = copy.operation.results[0]
+            linalg.YieldOp([inner])
+    end.operands[0] = made.result
+    types = [v.type for v in end.operands]
+    signature = ir.FunctionType.get([a.type for a in block.arguments], types)
+    function.attributes["function_type"] = ir.TypeAttr.get(signature)

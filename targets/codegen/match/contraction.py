@@ -1,0 +1,420 @@
+"""What a contraction kernel computes: its loops as strides, its operands' conversions, and its epilogue.
+
+Reads the tensor function only and makes nothing. Which code is written for a `Contraction` is decided
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import mlir.ir as ir
+
+from stablexla.lowering.math import EXPANSIONS
+from stablexla.targets.codegen.emission import can_clone
+from stablexla.targets.codegen.kernel import Kernel
+
+# An elementary function becomes some twenty operations.
+EXPANDED = 20
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop: its extent and how far, in elements, a turn moves in lhs (a), rhs (b) and result (c).
+
+    `dims` lists the dimensions of the result (number, extent) that it runs over, outermost first.
+    """
+
+    extent: int = 1
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    dims: tuple[tuple[int, int], ...] = ()
+
+    def swapped(self) -> Axis:
+        """The same loop with the roles of the two operands exchanged."""
+        return replace(self, a=self.b, b=self.a)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A factor: number of the kernel's input, and the operations that bring it to the sum's type."""
+
+    number: int
+    element: ir.Type
+    conversion: tuple[ir.Operation, ...] = ()
+
+
+@dataclass(frozen=True)
+class EpilogueInput:
+    """What an epilogue operation reads: an earlier value, a scalar, or an array by its strides.
+
+    `strides` has one entry for each dimension of the result.
+    """
+
+    value: ir.Value
+    kind: str  # "value", "scalar" or "array"
+    strides: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class EpilogueOp:
+    """One elementwise linalg.generic after the contraction."""
+
+    operation: ir.Operation
+    inputs: tuple[EpilogueInput, ...]
+
+    @property
+    def body(self) -> ir.Block:
+        """The block that computes one element."""
+        block: ir.Block = self.operation.regions[0].blocks[0]
+        return block
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """c[batch, m, n] = sum over k_outer, k of a[...] * b[...], then the epilogue; n is along c if it can."""
+
+    kernel: Kernel
+    a: Operand
+    b: Operand
+    dot: ir.Value
+    batch: tuple[Axis, ...]
+    m: Axis
+    n: Axis
+    k: Axis
+    k_outer: tuple[Axis, ...] = ()
+    epilogue: tuple[EpilogueOp, ...] = ()
+    shape: tuple[int, ...] = field(default=())
+
+    @property
+    def sum_type(self) -> ir.Type:
+        """Element type of the contraction's own result."""
+        return self.dot.type.element_type
+
+    @property
+    def batches(self) -> int:
+        """Number of independent products."""
+        return math.prod(axis.extent for axis in self.batch)
+
+    @property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (result, input): an array that the epilogue reads only where the result is written."""
+        own = tuple(0 if extent == 1 else s for s, extent in zip(row_major(self.shape), self.shape, strict=True))
+        reads: dict[int, list[tuple[int, ...]]] = {}
+        for i in (i for op in self.epilogue for i in op.inputs if i.kind == "array"):
+            strides = tuple(0 if e == 1 else s for s, e in zip(i.strides, self.shape, strict=True))
+            reads.setdefault(self.kernel.inputs.index(i.value), []).append(strides)
+        fitting = [
+            number
+            for number, strides in reads.items()
+            if number not in (self.a.number, self.b.number) and all(s == own for s in strides)
+        ]
+        types = [value.type for value in self.kernel.inputs]
+        results = self.kernel.results
+        return tuple((r, n) for r, value in enumerate(results) for n in fitting if types[n] == value.type)
+
+    def packs(self, function: str) -> tuple[tuple[str, int, int], ...]:
+        """The phase that packs rhs into the first scratch; see `Emitted`. None where another phase reads rhs too: it
+        is lhs as well, or the epilogue has a use for it."""
+        number, inputs = self.b.number, self.kernel.inputs
+        others = [inputs.index(i.value) for op in self.epilogue for i in op.inputs if i.kind == "array"]
+        return () if number in (self.a.number, *others) else ((function, number, 0),)
+
+    @property
+    def epilogue_length(self) -> int:
+        """Number of operations of the epilogue for one element, each counted once."""
+        return sum(len(op.body.operations) - 1 for op in self.epilogue)
+
+    @property
+    def epilogue_size(self) -> int:
+        """Number of operations of the epilogue for one element; an elementary function counts for what it becomes."""
+        names = [inner.operation.name for op in self.epilogue for inner in op.body.operations]
+        functions = sum(name in EXPANSIONS for name in names)
+        return len(names) - len(self.epilogue) + EXPANDED * functions
+
+    def swapped(self) -> Contraction:
+        """The same contraction seen as the transposed product: c^T = b^T a^T."""
+        return replace(
+            self,
+            a=self.b,
+            b=self.a,
+            batch=tuple(axis.swapped() for axis in self.batch),
+            m=self.n.swapped(),
+            n=self.m.swapped(),
+            k=self.k.swapped(),
+            k_outer=tuple(axis.swapped() for axis in self.k_outer),
+        )
+
+
+def match_contraction(kernel: Kernel) -> Contraction | None:
+    """The contraction that `kernel` is, or None."""
+    dots = [op for op in kernel.ops if op.name == "linalg.generic" and _adds_up(op)]
+    if len(dots) != 1 or not starts_at_zero(dots[0]):
+        return None
+    operands = _match_body(dots[0], kernel)
+    epilogue = match_epilogue(kernel, dots[0])
+    if operands is None or epilogue is None:
+        return None
+    return _arrange(kernel, dots[0], operands, epilogue)
+
+
+# --- the contraction itself ---------------------------------------------------------------------------
+
+
+def _adds_up(op: ir.Operation) -> bool:
+    """Whether the result is made from what was there before (an outer product sums over no loop)."""
+    last = op.regions[0].blocks[0].arguments[-1]
+    return any(True for _ in last.uses)
+
+
+def starts_at_zero(dot: ir.Operation) -> bool:
+    """Whether the sums of an operation of one result begin with zeros."""
+    start = owner_of(dot.operands[len(dot.operands) - 1])
+    if start is None or start.name != "linalg.fill":
+        return False
+    value = owner_of(start.operands[0])
+    if value is None or value.name != "arith.constant":
+        return False
+    attribute = value.attributes["value"]
+    return isinstance(attribute, ir.FloatAttr | ir.IntegerAttr) and attribute.value == 0
+
+
+def owner_of(value: ir.Value) -> ir.Operation | None:
+    """The operation that makes a value; None for a block's argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | None:
+    """The two factors of `yield acc + convert(x) * convert(y)`."""
+    block = dot.regions[0].blocks[0]
+    if len(block.arguments) != 3:
+        return None
+    x, y, total = block.arguments
+    last = block.operations[len(block.operations) - 1].operation
+    product = other_operand(owner_of(last.operands[0]), ("arith.addf", "arith.addi"), total)
+    factors = owner_of(product) if product is not None else None
+    if factors is None or factors.name not in ("arith.mulf", "arith.muli"):
+        return None
+    chains = [conversion_of(factor) for factor in factors.operands]
+    if any(chain is None for chain in chains):
+        return None
+    (first, to_first), (second, to_second) = (chain for chain in chains if chain is not None)
+    if (first, second) == (y, x):
+        to_first, to_second = to_second, to_first
+    elif (first, second) != (x, y):
+        return None
+    found = []
+    for value, conversion in zip(dot.operands[:2], (to_first, to_second), strict=True):
+        if value not in kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
+            return None
+        found.append(Operand(kernel.inputs.index(value), value.type.element_type, conversion))
+    return found[0], found[1]
+
+
+def other_operand(op: ir.Operation | None, names: Sequence[str], one: ir.Value) -> ir.Value | None:
+    """What an operation of one of these names, of two operands, takes beside `one`."""
+    if op is None or op.name not in names:
+        return None
+    left, right = op.operands
+    if left == one:
+        return right
+    return left if right == one else None
+
+
+def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, tuple[ir.Operation, ...]] | None:
+    """A block argument, or what an operation of a name in `stop` makes, and the one-operand operations that lead from
+    it to `value`."""
+    chain: list[ir.Operation] = []
+    while (op := owner_of(value)) is not None and op.name not in stop:
+        if len(op.operands) != 1 or not op.name.startswith("arith."):
+            return None
+        chain.append(op)
+        value = op.operands[0]
+    return value, tuple(reversed(chain))
+
+
+# --- the epilogue ------------------------------------------------------------------------------------
+
+
+def match_epilogue(kernel: Kernel, dot: ir.Operation) -> tuple[EpilogueOp, ...] | None:
+    """The elementwise operations after the sums; None if there are others."""
+    made = {dot.results[0]}
+    shape = dot.results[0].type.shape
+    ops = []
+    for op in kernel.ops:
+        if op == dot or op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
+            continue
+        matched = _match_epilogue_op(op, kernel, made, shape) if op.name == "linalg.generic" else None
+        if matched is None:
+            return None
+        ops.append(matched)
+        made.update(op.results)
+    return tuple(ops) if all(result in made for result in kernel.results) else None
+
+
+def _match_epilogue_op(
+    op: ir.Operation, kernel: Kernel, made: set[ir.Value], shape: Sequence[int]
+) -> EpilogueOp | None:
+    maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
+    outputs = len(op.results)
+    block = op.regions[0].blocks[0]
+    arguments = list(block.arguments)
+    same_shape = all(list(result.type.shape) == list(shape) for result in op.results)
+    in_order = all(m == ir.AffineMap.get_identity(len(shape)) for m in maps[-outputs:])
+    write_only = not any(True for argument in arguments[-outputs:] for _ in argument.uses)
+    if not (same_shape and in_order and write_only and can_clone(block, indices=True)):
+        return None
+    inputs = []
+    for value, map_ in zip(op.operands, maps[:-outputs], strict=False):
+        found = _epilogue_input(value, map_, kernel, made, shape)
+        if found is None:
+            return None
+        inputs.append(found)
+    return EpilogueOp(op, tuple(inputs))
+
+
+def _epilogue_input(
+    value: ir.Value, map_: ir.AffineMap, kernel: Kernel, made: set[ir.Value], shape: Sequence[int]
+) -> EpilogueInput | None:
+    if not isinstance(value.type, ir.RankedTensorType):
+        owner = owner_of(value)
+        outside = owner is None or owner.name == "arith.constant"
+        return EpilogueInput(value, "scalar") if outside else None
+    strides = map_strides(map_, value.type.shape, len(shape))
+    if strides is None:
+        return None
+    if value in made:
+        own = row_major(shape)
+        same = all(s == o or extent == 1 for s, o, extent in zip(strides, own, shape, strict=True))
+        return EpilogueInput(value, "value") if same else None
+    return EpilogueInput(value, "array", strides) if value in kernel.inputs else None
+
+
+# --- loops ---------------------------------------------------------------------------------------------
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense row-major array, none of them 0 even if the array is empty."""
+    return tuple(math.prod(max(1, extent) for extent in shape[d + 1 :]) for d in range(len(shape)))
+
+
+def map_strides(map_: ir.AffineMap, shape: Sequence[int], loops: int) -> tuple[int, ...] | None:
+    """How far a turn of each loop moves in an array of `shape` read through `map_`; None for other maps."""
+    strides = [0] * loops
+    for expression, step in zip(map_.results, row_major(shape), strict=True):
+        if isinstance(expression, ir.AffineDimExpr):
+            strides[expression.position] += step
+        elif not isinstance(expression, ir.AffineConstantExpr) or expression.value != 0:
+            return None
+    return tuple(strides)
+
+
+def _arrange(
+    kernel: Kernel, dot: ir.Operation, operands: tuple[Operand, Operand], epilogue: tuple[EpilogueOp, ...]
+) -> Contraction | None:
+    shape = tuple(dot.results[0].type.shape)
+    loops = _loops(dot)
+    if loops is None:
+        return None
+    inputs = [i for op in epilogue for i in op.inputs if i.kind == "array"]
+    indexed = any(inner.operation.name == "linalg.index" for op in epilogue for inner in op.body.operations)
+
+    def together(outer: Axis, inner: Axis) -> bool:
+        """Whether the epilogue lets two neighbouring loops along vectors become one."""
+        (d, _), (e, extent) = outer.dims[-1], inner.dims[0]
+        return not indexed and all(i.strides[d] == i.strides[e] * extent for i in inputs)
+
+    classes = _classify(loops)
+    if classes is None:
+        return None
+    batch, m, n, k = classes
+    batch, m, n = (sorted(axes, key=lambda axis: -axis.c) for axes in (batch, m, n))
+    k = sorted(k, key=lambda axis: (-axis.a, -axis.b))
+    found = Contraction(kernel, *operands, dot.results[0], (), Axis(), Axis(), Axis(), epilogue=epilogue, shape=shape)
+    along_m = bool(m) and (m[-1].c == 1 or not n)
+    m, n = _merge(m, together if along_m else None), _merge(n, together)
+    found = _with_loops(found, batch, m, n, _merge(k))
+    return found.swapped() if along_m else found
+
+
+def _loops(dot: ir.Operation) -> list[Axis] | None:
+    """The loops of more than one turn (or of none)."""
+    maps = [ir.AffineMapAttr(m).value for m in dot.attributes["indexing_maps"]]
+    kinds = ["reduction" in str(kind) for kind in dot.attributes["iterator_types"]]
+    strides = [map_strides(m, v.type.shape, len(kinds)) for m, v in zip(maps, dot.operands, strict=True)]
+    extents: list[int | None] = [None] * len(kinds)
+    dims: list[int | None] = [None] * len(kinds)
+    for number, (map_, value) in enumerate(zip(maps, dot.operands, strict=True)):
+        for place, expression in enumerate(map_.results):
+            if isinstance(expression, ir.AffineDimExpr):
+                extents[expression.position] = value.type.shape[place]
+                if number == 2:
+                    dims[expression.position] = place
+    if any(s is None for s in strides) or any(e is None for e in extents):
+        return None
+    a, b, c = (s for s in strides if s is not None)
+    out = []
+    for loop, extent in enumerate(extents):
+        d: int | None = dims[loop]
+        if extent is None or (d is None) != kinds[loop]:
+            return None
+        if extent != 1:
+            out.append(Axis(extent, a[loop], b[loop], c[loop], () if d is None else ((d, extent),)))
+    return out
+
+
+def _classify(loops: Sequence[Axis]) -> tuple[list[Axis], list[Axis], list[Axis], list[Axis]] | None:
+    """Batch, m, n and k loops; None when a loop is of no such kind."""
+    batch, m, n, k = (list[Axis]() for _ in range(4))
+    for axis in loops:
+        in_a, in_b, in_c = axis.a > 0, axis.b > 0, bool(axis.dims)
+        if in_a and in_b:
+            (batch if in_c else k).append(axis)
+        elif in_c and (in_a or in_b):
+            (m if in_a else n).append(axis)
+        else:
+            return None
+    return batch, m, n, k
+
+
+def _merge(axes: Sequence[Axis], together: Callable[[Axis, Axis], bool] | None = None) -> list[Axis]:
+    """Joins neighbouring loops that run over each operand as one loop would."""
+    out: list[Axis] = []
+    for axis in axes:
+        if out:
+            last = out[-1]
+            dense = all(getattr(last, side) == getattr(axis, side) * axis.extent for side in ("a", "b", "c"))
+            if dense and (together is None or together(last, axis)):
+                out[-1] = replace(axis, extent=last.extent * axis.extent, dims=last.dims + axis.dims)
+                continue
+        out.append(axis)
+    return out
+
+
+def _with_loops(
+    found: Contraction, batch: Sequence[Axis], m: Sequence[Axis], n: Sequence[Axis], k: Sequence[Axis]
+) -> Contraction:
+    """One loop each for m, n and k; what is left of m and n runs outside like a batch, of k as outer sums."""
+    *outer_m, inner_m = _largest_last(m) or [Axis()]
+    *outer_n, inner_n = _largest_last(n) or [Axis()]
+    *outer_k, inner_k = k or [Axis()]
+    merged = tuple(_merge(batch))
+    return replace(
+        found,
+        batch=(*merged, *outer_m, *outer_n),
+        m=inner_m,
+        n=inner_n,
+        k=inner_k,
+        k_outer=tuple(outer_k),
+    )
+
+
+def _largest_last(axes: Sequence[Axis]) -> list[Axis]:
+    """A loop along the result's last dimension stays last; otherwise the longest is put there."""
+    if not axes or axes[-1].c == 1:
+        return list(axes)
+    longest = max(axes, key=lambda axis: axis.extent)
+    return [axis for axis in axes if axis is not longest] + [longest]

@@ -1,0 +1,253 @@
+"""What a convolution kernel computes: its loops as strides, which window elements meet which elements of lhs.
+
+Reads the tensor function only and makes nothing. Which code is written for a `Convolved` is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.lowering.rules.convolution import CONVOLUTION
+from stablexla.lowering.support.kernels import config_value
+from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.match.contraction import (
+    Axis,
+    Contraction,
+    EpilogueOp,
+    Operand,
+    conversion_of,
+    match_epilogue,
+    other_operand,
+    owner_of,
+    row_major,
+    starts_at_zero,
+)
+
+# Outputs of more kinds than these are not told apart.
+MOST_PHASES = 32
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Outputs at t * phases + p of a dimension: `count` elements of the window, from `first` on, meet elements of lhs,
+    the first of them at t * stride + `offset`."""
+
+    count: int
+    first: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Spatial:
+    """A spatial dimension: its sizes and strides in memory, and where along lhs the window's elements lie.
+
+    With lhs dilated, neighbouring outputs see different elements of the window: they are of different phases. So no
+    product with a zero between elements is ever made.
+
+    Attributes:
+        size, window, outputs: extents in lhs, rhs and result.
+        a, b, c: strides in them, in elements.
+        dim: the dimension of the kernel's result, None if its extent is 1.
+        phases: one for each output in a round.
+        stride: how far in lhs one round of outputs moves.
+        tap_stride: how far in lhs the next element of the window that meets one lies.
+        tap_step: how far on in the window that element is; negative in a reversed window.
+    """
+
+    size: int
+    window: int
+    outputs: int
+    a: int
+    b: int
+    c: int
+    dim: int | None
+    phases: tuple[Phase, ...]
+    stride: int
+    tap_stride: int
+    tap_step: int
+
+    @property
+    def rounds(self) -> int:
+        """Outputs of the first phase."""
+        return -(-self.outputs // len(self.phases))
+
+    @property
+    def taps(self) -> int:
+        """The most elements of the window that one output meets, at least 1."""
+        return max(1, *(phase.count for phase in self.phases))
+
+    @property
+    def step(self) -> int:
+        """Elements of lhs that lie between those that are needed, plus one."""
+        if len(self.phases) > 1:
+            return 1
+        return math.gcd(self.stride, self.tap_stride) if self.taps > 1 else self.stride
+
+    @property
+    def first(self) -> int:
+        """Where in lhs the first output's window begins, the leftmost of all phases."""
+        return min(phase.offset for phase in self.phases)
+
+    def reach(self, rounds: int) -> int:
+        """How many elements of lhs, `step` apart, the windows of so many rounds lie on."""
+        last = max(phase.offset + max(0, phase.count - 1) * self.tap_stride for phase in self.phases)
+        return ((rounds - 1) * self.stride + last - self.first) // self.step + 1
+
+
+@dataclass(frozen=True)
+class Convolved:
+    """A convolution kernel.
+
+    Attributes:
+        contraction: how results are addressed: batch axes are the batch and the spatial dimensions but the last, m is
+            the last one, n the output features of all groups; and the epilogue.
+        outer: the spatial dimensions but the last.
+        last: the last one, or a trivial one.
+        group: the axis of groups.
+        batch: the axis of the batch.
+        inputs: the axis of a group's input features.
+        outputs: the number of a group's output features.
+    """
+
+    contraction: Contraction
+    batch: Axis
+    group: Axis
+    outer: tuple[Spatial, ...]
+    last: Spatial
+    inputs: Axis
+    outputs: int
+
+    @property
+    def taps(self) -> int:
+        """Elements of the window that one output meets, for each input feature."""
+        return math.prod(d.taps for d in (*self.outer, self.last))
+
+    @property
+    def window(self) -> int:
+        """Elements of the window, for each pair of features."""
+        return math.prod(d.window for d in (*self.outer, self.last))
+
+
+def match_convolution(kernel: Kernel) -> Convolved | None:
+    """The convolution that `kernel` is, or None."""
+    found = [op for op in kernel.ops if CONVOLUTION in op.attributes]
+    if len(found) != 1 or not starts_at_zero(found[0]):
+        return None
+    operands = _match_body(found[0], kernel)
+    epilogue = match_epilogue(kernel, found[0])
+    if operands is None or epilogue is None:
+        return None
+    reader = _Reader(found[0])
+    if any(len(d.phases) > MOST_PHASES for d in reader.spatial):
+        return None
+    return reader.convolved(kernel, operands, epilogue)
+
+
+def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | None:
+    """The two factors of `yield total + convert(x) * convert(w)`, where x is read from lhs."""
+    block = op.regions[0].blocks[0]
+    weight, total = block.arguments
+    last = block.operations[len(block.operations) - 1].operation
+    product = other_operand(owner_of(last.operands[0]), ("arith.addf", "arith.addi"), total)
+    factors = owner_of(product) if product is not None else None
+    reads = [o.operation for o in block.operations if o.operation.name == "tensor.extract"]
+    if factors is None or factors.name not in ("arith.mulf", "arith.muli") or len(reads) != 1:
+        return None
+    x = conversion_of(factors.operands[0], stop=("tensor.extract", "arith.select"))
+    w = conversion_of(factors.operands[1])
+    lhs, rhs = reads[0].operands[0], op.operands[0]
+    if x is None or w is None or w[0] != weight or lhs not in kernel.inputs or rhs not in kernel.inputs:
+        return None
+    return tuple(
+        Operand(kernel.inputs.index(value), value.type.element_type, chain)
+        for value, chain in ((lhs, x[1]), (rhs, w[1]))
+    )  # type: ignore[return-value]  # two of them
+
+
+class _Reader:
+    """The attribute that the lowering left, read into axes."""
+
+    def __init__(self, op: ir.Operation) -> None:
+        attribute = ir.DictAttr(op.attributes[CONVOLUTION])
+        config = {named.name: config_value(named.attr) for named in attribute}
+        self.result = op.results[0]
+        self.lhs, self.rhs, self.shape = config["lhs"], config["rhs"], config["result"]
+        self.a, self.b, self.c = (row_major(shape) for shape in (self.lhs, self.rhs, self.shape))
+        self.input, self.kernel, self.output = config["input"], config["kernel"], config["output"]
+        self.groups: tuple[int, int] = config["groups"]
+        self.spatial = [self._spatial(row) for row in config["spatial"]]
+
+    def convolved(
+        self, kernel: Kernel, operands: tuple[Operand, Operand], epilogue: tuple[EpilogueOp, ...]
+    ) -> Convolved:
+        features, batches = self.groups
+        groups = features * batches
+        batch, channel = self.input
+        inputs = self.rhs[self.kernel[0]]
+        outputs = self.rhs[self.kernel[1]] // groups
+        of_batch = Axis(self.shape[self.output[0]], self.a[batch], 0, *self._of_result(self.output[0]))
+        a = inputs * self.a[channel] if features > 1 else self.lhs[batch] // batches * self.a[batch]
+        c = self.c[self.output[1]]
+        group = Axis(groups, a, outputs * self.b[self.kernel[1]], outputs * c)
+        n = Axis(outputs * groups, 0, self.b[self.kernel[1]], *self._of_result(self.output[1]))
+        *outer, last = self.spatial or [_trivial()]
+        m = Axis(last.outputs, last.a, 0, last.c, () if last.dim is None else ((last.dim, last.outputs),))
+        sizes = [Axis(d.outputs, d.a, 0, d.c, () if d.dim is None else ((d.dim, d.outputs),)) for d in outer]
+        reduced = Axis(inputs * math.prod(d.taps for d in self.spatial), self.a[channel], self.b[self.kernel[0]])
+        contraction = Contraction(
+            kernel,
+            *operands,
+            self.result,
+            (of_batch, *sizes),
+            m,
+            n,
+            reduced,
+            (),
+            epilogue,
+            tuple(self.result.type.shape),
+        )
+        axis = Axis(inputs, self.a[channel], self.b[self.kernel[0]])
+        return Convolved(contraction, of_batch, group, tuple(outer), last, axis, outputs)
+
+    def _of_result(self, dim: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """Stride and dimensions of an axis of the result; those of extent 1 are not there in the kernel."""
+        place = self._place(dim)
+        return self.c[dim], () if place is None else ((place, self.shape[dim]),)
+
+    def _place(self, dim: int) -> int | None:
+        return None if self.shape[dim] == 1 else sum(extent != 1 for extent in self.shape[:dim])
+
+    def _spatial(self, row: Sequence[int]) -> Spatial:
+        input, kernel, output, stride, low, _, dilation, tap_dilation, backwards = row
+        size, window, outputs = self.lhs[input], self.rhs[kernel], self.shape[output]
+        rounds = dilation // math.gcd(dilation, stride)
+        step = dilation // math.gcd(dilation, tap_dilation)
+        phases = []
+        for p in range(rounds):
+            # Elements of the window that meet one of lhs follow one another `step` apart.
+            places = ((k, p * stride - low + k * tap_dilation) for k in range(min(step, window)))
+            first, place = next(((k, at) for k, at in places if at % dilation == 0), (window, 0))
+            count = -(-(window - first) // step)
+            at = window - 1 - first if backwards else first
+            phases.append(Phase(count, at if count else 0, place // dilation))
+        return Spatial(
+            size,
+            window,
+            outputs,
+            self.a[input],
+            self.b[kernel],
+            self.c[output],
+            self._place(output),
+            tuple(phases),
+            rounds * stride // dilation,
+            step * tap_dilation // dilation,
+            -step if backwards else step,
+        )
+
+
+def _trivial() -> Spatial:
+    return Spatial(1, 1, 1, 0, 0, 0, None, (Phase(1, 0, 0),), 1, 1, 1)

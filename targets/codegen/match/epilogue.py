@@ -1,0 +1,373 @@
+"""Where a contraction's sums go: addresses of operands and results, the epilogue, and stores of whole or part tiles.
+
+How the sums are made is left to `contraction_tiles`, `contraction_rows` and `contraction_skinny`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    bits_of,
+    branch,
+    clone_body,
+    constant,
+    index,
+    known,
+    lanes_of,
+    load,
+    load_lanes,
+    loop,
+    outside_constant,
+    replay,
+    select,
+    splat,
+    split_index,
+    steps,
+    store_lanes,
+    vector_of,
+    when,
+)
+from stablexla.targets.codegen.kernel import KernelArguments
+from stablexla.targets.codegen.match.contraction import Axis, Contraction, EpilogueInput, Operand
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One product of the batch: where its lhs, rhs and result begin, and its coordinates along the batch axes."""
+
+    a: Index
+    b: Index
+    c: Index
+    coordinates: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a product's result: its address and those of the rows that the epilogue reads."""
+
+    frame: Frame
+    number: Index
+    c: Index
+    inputs: dict[EpilogueInput, Index]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """State of the sums handed to the output: whether earlier blocks of k left some, whether this is the last.
+
+    None stands for a sum over all of k at once. Sums that are kept are not written to the results but left for a
+    later phase, `offset` elements into the buffer of unfinished sums.
+    """
+
+    first: Value | None = None
+    last: Value | None = None
+    kept: bool = False
+    offset: Index = 0
+
+
+WHOLE = Sums()
+# A row, a column in it, and how many lanes from there hold.
+Place = tuple[Row, Index, Index]
+
+
+def compute_type(contraction: Contraction) -> ir.Type:
+    """The type sums are kept in: narrow integers are summed in 32 bits, which changes no low bit."""
+    sum_type = contraction.sum_type
+    narrow = isinstance(sum_type, ir.IntegerType) and bits_of(sum_type) < 32
+    return ir.IntegerType.get_signless(32) if narrow else sum_type
+
+
+def load_converted(
+    buffer: Value,
+    conversion: Sequence[ir.Operation],
+    compute: ir.Type,
+    at: Index,
+    lanes: int = 0,
+    count: Index | None = None,
+) -> Value:
+    """Elements of a factor in the type of the sums; with a `count` so many of `lanes` are read, the others are 0."""
+    value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
+    for operation in conversion:
+        (value,) = replay(operation, [value], lanes)
+    if value.element != compute:
+        value = Value(arith.extsi(vector_of(lanes, compute), value.ssa))
+    return value
+
+
+class Scene:
+    """A contraction inside the function being written: its buffers, addresses, conversions and its output."""
+
+    def __init__(self, contraction: Contraction, arguments: KernelArguments, partial: Value | None = None) -> None:
+        self.contraction = contraction
+        self.inputs = [Value(v) for v in arguments.inputs]
+        self.results = [Value(v) for v in arguments.results]
+        self.compute = compute_type(contraction)
+        self.lanes = lanes_of(self.compute)
+        self.zero = constant(0, vector_of(self.lanes, self.compute))
+        self._by_value: dict[ir.Value, Value] = dict(zip(contraction.kernel.inputs, self.inputs, strict=True))
+        self._partial = partial
+        self.vectors = writes_vectors(contraction)
+
+    # Operands.
+
+    def frame(self, batch: Index) -> Frame:
+        """The product number `batch`."""
+        axes = self.contraction.batch
+        coordinates: list[Index] = list(split_index(batch, [axis.extent for axis in axes]))
+        a, b, c = (
+            _sum(x * getattr(axis, side) for x, axis in zip(coordinates, axes, strict=True)) for side in ("a", "b", "c")
+        )
+        return Frame(a, b, c, tuple(coordinates))
+
+    def load_a(self, at: Index, lanes: int = 0, count: Index | None = None) -> Value:
+        """Elements of lhs in the type of the sums; `count` of `lanes` are read, the others are 0."""
+        return self._load(self.contraction.a, at, lanes, count)
+
+    def load_b(self, at: Index, lanes: int = 0, count: Index | None = None) -> Value:
+        """Elements of rhs in the type of the sums; `count` of `lanes` are read, the others are 0."""
+        return self._load(self.contraction.b, at, lanes, count)
+
+    def _load(self, operand: Operand, at: Index, lanes: int, count: Index | None) -> Value:
+        return load_converted(self.inputs[operand.number], operand.conversion, self.compute, at, lanes, count)
+
+    # Results.
+
+    def row(self, frame: Frame, number: Index) -> Row:
+        """Row `number` of a product, addresses ready."""
+        c = self.contraction
+        inputs: dict[EpilogueInput, Index] = {}
+        for i in (i for op in c.epilogue for i in op.inputs if i.kind == "array"):
+            along_batch = (_address(axis, i, x) for axis, x in zip(c.batch, frame.coordinates, strict=True))
+            inputs[i] = _sum(along_batch) + _address(c.m, i, number)
+        return Row(frame, number, index(number) * c.m.c + frame.c, inputs)
+
+    def write(self, value: Value, row: Row, column: Index, count: Index) -> None:
+        """Puts sums of row `row`, columns `column` ..., through the epilogue into the results; `count` lanes hold."""
+        lanes = value.lanes
+        if value.element != self.contraction.sum_type:
+            value = Value(arith.trunci(vector_of(lanes, self.contraction.sum_type), value.ssa))
+        made = {self.contraction.dot: value}
+        for op in self.contraction.epilogue:
+            given = [self._epilogue_value(i, made, row, column, lanes, count) for i in op.inputs]
+            given += [splat(constant(0, r.type.element_type), lanes) for r in op.operation.results]  # never read
+            out = clone_body(op.body, given, lanes, lambda d: self._coordinate(d, row, column, lanes))
+            made.update(zip(op.operation.results, out, strict=True))
+        at = row.c + index(column) * self.contraction.n.c
+        for buffer, result in zip(self.results, self.contraction.kernel.results, strict=True):
+            store_lanes(made[result], buffer, at, count)
+
+    def _epilogue_value(
+        self, i: EpilogueInput, made: dict[ir.Value, Value], row: Row, column: Index, lanes: int, count: Index
+    ) -> Value:
+        if i.kind == "value":
+            return made[i.value]
+        if i.kind == "scalar":
+            return self._scalar(i.value)
+        at = index(row.inputs[i]) + _address(self.contraction.n, i, column)
+        if lanes and _stride(self.contraction.n, i) == 1:
+            return load_lanes(self._by_value[i.value], at, lanes, count)
+        return load(self._by_value[i.value], at)
+
+    def _scalar(self, value: ir.Value) -> Value:
+        if value in self._by_value:
+            return self._by_value[value]
+        return outside_constant(value)
+
+    def _coordinate(self, dimension: int, row: Row, column: Index, lanes: int) -> Value:
+        """The value of `linalg.index dimension` for the lanes of a write."""
+        c = self.contraction
+        axes = [*zip(c.batch, row.frame.coordinates, strict=True), (c.m, row.number), (c.n, column)]
+        for axis, position in axes:
+            places = [d for d, _ in axis.dims]
+            if dimension not in places:
+                continue
+            if axis is c.n and lanes:
+                return splat(index(position), lanes) + steps(lanes)
+            return split_index(position, [extent for _, extent in axis.dims])[places.index(dimension)]
+        return index(0)
+
+    # Tiles.
+
+    def add_partial(self, value: Value, row: Row, column: Index, count: Index, sums: Sums) -> Value:
+        """Adds what earlier blocks of k left, if any."""
+        if sums.first is None:
+            return value
+        choice = branch(sums.first, [value.type])
+        with choice.then:
+            choice.yields(value)
+        with choice.otherwise:
+            choice.yields(value + self.load_partial(row, column, value.lanes, count, sums.offset))
+        return choice.results[0]
+
+    def load_partial(self, row: Row, column: Index, lanes: int, count: Index, offset: Index = 0) -> Value:
+        """Sums that earlier blocks of k left."""
+        at = row.c + index(column) * self.contraction.n.c + offset
+        buffer = self.sums_buffer()
+        return load_lanes(buffer, at, lanes, count)
+
+    def store_partial(self, value: Value, row: Row, column: Index, count: Index, offset: Index = 0) -> None:
+        """Leaves sums for later blocks of k."""
+        store_lanes(value, self.sums_buffer(), row.c + index(column) * self.contraction.n.c + offset, count)
+
+    def sums_buffer(self) -> Value:
+        """The buffer of unfinished sums."""
+        if self._partial is not None:
+            return self._partial
+        return self.results[partial_result(self.contraction)]
+
+    def write_block(
+        self,
+        buffer: Value,
+        width: int,
+        frame: Frame,
+        size: tuple[Index, Index],
+        at: tuple[Index, Index],
+        sums: Sums = WHOLE,
+        base: Index = 0,
+    ) -> None:
+        """Sums lie in `buffer` from `base` on, rows of `width`: writes `size` (rows, columns) of them to the result.
+
+        They begin there at `at`.
+        Blocks that begin at multiples of a vector's lanes may have a number of columns known only when it runs.
+        """
+        lanes = self.lanes if self.vectors else 1
+        columns = index(size[1])
+        number = known(columns)
+        if self.vectors and number is not None and number % (2 * lanes) == 0 and self._is_deep:
+            lanes *= 2
+        rest = (self.contraction.n.extent if number is None else number) % lanes
+        whole = columns - columns % lanes
+        with loop(0, size[0]) as r:
+            row = self.row(frame, r.iv + at[0])
+            start = r.iv * width + base
+            with loop(0, whole, lanes) as j:
+                value = load(buffer, start + j.iv, lanes if self.vectors else 0)
+                self._write_or_keep(value, row, j.iv + at[1], lanes, sums)
+            if rest:
+                with nullcontext() if number is not None else when(whole.lt(columns)):
+                    value = load_lanes(buffer, start + whole, self.lanes, rest)
+                    self._write_or_keep(value, row, whole + at[1], rest, sums)
+
+    def write_rows(
+        self,
+        buffer: Value,
+        vectors: int,
+        frame: Frame,
+        size: tuple[Index, Index],
+        at: tuple[Index, Index],
+        sums: Sums = WHOLE,
+    ) -> None:
+        """Like `write_block` for a tile of `vectors` vectors a row that begins at a multiple of its width.
+
+        Of the columns that `size` tells, all of the tile's hold or those that are left over at the edge. A turn of the
+        loop writes a whole row: that is little code, and for a tile of some hundred steps of k as fast as writing from
+        registers.
+        """
+        lanes, width = self.lanes, vectors * self.lanes
+        rest = self.contraction.n.extent % width
+
+        def write(row: Row, start: Value, columns: int) -> None:
+            offsets = range(0, columns, lanes)
+            places: list[Place] = [(row, index(at[1]) + o, min(lanes, columns - o)) for o in offsets]
+            values = [load(buffer, start + o, lanes) for o in offsets]
+            if sums.first is not None:
+                before = [self.load_partial(row, c, lanes, count, sums.offset) for row, c, count in places]
+                values = [select(sums.first, v, v + b) for v, b in zip(values, before, strict=True)]
+            self.write_all(values, places, sums)
+
+        with loop(0, size[0]) as r:
+            row, start = self.row(frame, r.iv + at[0]), r.iv * width
+            if not rest:
+                write(row, start, width)
+                return
+            whole = branch(index(size[1]).ge(width))
+            with whole.then:
+                write(row, start, width)
+            with whole.otherwise:
+                write(row, start, rest)
+
+    @property
+    def _is_deep(self) -> bool:
+        """Whether results are 16-bit numbers after a long chain of operations and roundings.
+
+        Two registers of them go through it together then, which hides its latency.
+        """
+        types = [result.type for result in self.contraction.kernel.results]
+        types += [i.value.type for op in self.contraction.epilogue for i in op.inputs if i.kind == "array"]
+        return self.contraction.epilogue_size >= 16 and all(bits_of(t) == 16 for t in types)
+
+    def _write_or_keep(self, value: Value, row: Row, column: Value, count: Index, sums: Sums) -> None:
+        value = self.add_partial(value, row, column, count, sums)
+        self.write_all([value], [(row, column, count)], sums)
+
+    @property
+    def keeping_is_writing(self) -> bool:
+        """Whether unfinished sums lie in the only result, which they become as they are."""
+        c = self.contraction
+        return self._partial is None and not c.epilogue and len(c.kernel.results) == 1 and self.compute == c.sum_type
+
+    def write_all(self, values: Sequence[Value], places: Sequence[Place], sums: Sums) -> None:
+        """Writes sums to the results if they are whole, else leaves them for later."""
+
+        def keep() -> None:
+            for value, (row, column, count) in zip(values, places, strict=True):
+                self.store_partial(value, row, column, count, sums.offset)
+
+        def write() -> None:
+            for value, (row, column, count) in zip(values, places, strict=True):
+                self.write(value, row, column, count)
+
+        if sums.kept or sums.last is None or self.keeping_is_writing:
+            (keep if sums.kept else write)()
+            return
+        end = branch(sums.last)
+        with end.then:
+            write()
+        with end.otherwise:
+            keep()
+
+
+def writes_vectors(contraction: Contraction) -> bool:
+    """Whether neighbours along n are side by side in the results and, or all in one place, in what is read."""
+    n, arrays = contraction.n, (i for op in contraction.epilogue for i in op.inputs if i.kind == "array")
+    return n.c == 1 and all(_stride(n, i) in (0, 1) for i in arrays)
+
+
+def partial_result(contraction: Contraction) -> int:
+    """Number of a result whose buffer can hold unfinished sums, or -1."""
+    wanted = compute_type(contraction)
+    types = [result.type.element_type for result in contraction.kernel.results]
+    return types.index(wanted) if wanted in types else -1
+
+
+def _stride(axis: Axis, i: EpilogueInput) -> int | None:
+    """How far an array moves along an axis; None if it is not the same distance for every turn."""
+    stride = 0
+    for place, (d, extent) in enumerate(axis.dims):
+        if place and stride != i.strides[d] * extent:
+            return None
+        stride = i.strides[d]
+    return stride
+
+
+def _address(axis: Axis, i: EpilogueInput, position: Index) -> Value:
+    stride = _stride(axis, i)
+    if stride is not None:
+        return index(position) * stride
+    places = split_index(position, [extent for _, extent in axis.dims])
+    return _sum(x * i.strides[d] for x, (d, _) in zip(places, axis.dims, strict=True))
+
+
+def _sum(terms: Iterable[Index]) -> Value:
+    total = index(0)
+    for term in terms:
+        total = total + term
+    return total

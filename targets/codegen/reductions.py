@@ -1,0 +1,463 @@
+"""How a reduction goes over vectors: the totals kept in lanes, one step, joining totals, and the end.
+
+Recognised are bodies that apply one operation to the total and a value, and the bodies of argmax and argmin. Any other
+body keeps its order: it runs as it stands, first index first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    bitcast,
+    bits_of,
+    cast_index,
+    constant,
+    extract,
+    index,
+    mask,
+    select,
+    shuffle,
+    splat,
+    vector_of,
+)
+from stablexla.targets.codegen.loop_nest import Fold, Map, terminator_of
+from stablexla.targets.codegen.match.arg_reduction import Selection, match_selection
+from stablexla.targets.codegen.scope import Body, Scope, counted_from
+
+Totals = list[Value]
+
+
+class Folding(Protocol):
+    """A reduction in the form that an emitter writes."""
+
+    @property
+    def fold(self) -> Fold:
+        """The reduction."""
+
+    @property
+    def types(self) -> list[ir.Type]:
+        """Element types of the totals."""
+
+    def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
+        """Totals of nothing; those of different vectors of a turn start at different offsets."""
+
+    def step(self, scope: Scope, totals: Totals) -> Totals:
+        """The totals with the values at `scope` in them."""
+
+    def join(self, a: Totals, b: Totals) -> Totals:
+        """The totals of a and b, in this order, as one."""
+
+    def across(self, scope: Scope, totals: Totals) -> Totals:
+        """One scalar total of those in the lanes."""
+
+    def finish(self, scope: Scope, totals: Totals) -> list[Value]:
+        """The reduction's results: what it starts from with the totals added."""
+
+
+def starts_of(fold: Fold, scope: Scope) -> list[Value]:
+    """The values that a reduction starts from."""
+    return [scope.value(ref) for ref in fold.starts]
+
+
+def totals_of(fold: Fold) -> list[ir.Value]:
+    """The block's arguments that stand for the totals."""
+    return list(fold.block.arguments)[len(fold.operands) :]
+
+
+# --- one operation ------------------------------------------------------------------------------------------------
+
+# Operation -> a total of nothing, for floats or for integers of that width.
+_IDENTITIES: dict[str, Callable[[int], float]] = {
+    "arith.addf": lambda bits: -0.0,
+    "arith.mulf": lambda bits: 1.0,
+    "arith.maximumf": lambda bits: float("-inf"),
+    "arith.minimumf": lambda bits: float("inf"),
+    "arith.addi": lambda bits: 0,
+    "arith.muli": lambda bits: 1,
+    "arith.andi": lambda bits: -1,
+    "arith.ori": lambda bits: 0,
+    "arith.xori": lambda bits: 0,
+    "arith.maxsi": lambda bits: -(1 << (bits - 1)),
+    "arith.maxui": lambda bits: 0,
+    "arith.minsi": lambda bits: (1 << (bits - 1)) - 1,
+    "arith.minui": lambda bits: -1,
+}
+# What may stand between the total in memory and the operation.
+_UNWRAPPING = ("arith.extf", "arith.cmpi", "arith.trunci", "arith.shli", "arith.shrsi", "arith.andi")
+_WRAPPING = ("arith.truncf", "arith.extui", "arith.shli", "arith.shrsi", "arith.andi")
+
+
+@dataclass(frozen=True)
+class _One:
+    """One total: the operation that adds to it, the value added, the total's argument, and the result."""
+
+    operation: str
+    added: ir.Value
+    total_argument: ir.Value
+    result: ir.Value
+
+    @property
+    def is_pred(self) -> bool:
+        """Whether the operation is on i1, which is kept in bytes: lanes of bits are slow to carry around."""
+        return bool(bits_of(self.added.type) == 1)
+
+    @property
+    def types(self) -> list[ir.Type]:
+        """Element types of what is kept while it is summed up."""
+        return [ir.IntegerType.get_signless(8) if self.is_pred else self.added.type]
+
+    def identity(self) -> float:
+        """The total of nothing."""
+        if self.is_pred:
+            return 1 if self.operation == "arith.andi" else 0
+        return _IDENTITIES[self.operation](bits_of(self.added.type))
+
+    def starts(self, lanes: int) -> Totals:
+        """What is kept of nothing."""
+        return [constant(self.identity(), vector_of(lanes, self.types[0]))]
+
+    def add(self, totals: Totals, value: Value) -> Totals:
+        """One value more."""
+        return [self._apply(totals[0], value)]
+
+    def join(self, a: Totals, b: Totals) -> Totals:
+        """What is kept of both."""
+        return [self._apply(a[0], b[0])]
+
+    def total(self, totals: Totals) -> Value:
+        """The total of what was kept."""
+        if not self.is_pred:
+            return totals[0]
+        return Value(arith.trunci(vector_of(totals[0].lanes, self.added.type), totals[0].ssa))
+
+    def _apply(self, a: Value, b: Value) -> Value:
+        if a.known is not None and a.known == self.identity():
+            return b
+        if self.operation == "arith.addf":
+            return _add(a, b)
+        made = ir.Operation.create(self.operation, results=[a.type], operands=[a.ssa, b.ssa])
+        return Value(made.results[0])
+
+
+@dataclass(frozen=True)
+class _Extreme(_One):
+    """maximumf or minimumf in three instructions a vector instead of five.
+
+    Kept are the extreme of the numbers, whether a NaN was among them, and the common sign bits: the processor's
+    instruction knows neither NaN nor the sign of zero.
+    """
+
+    @property
+    def largest(self) -> bool:
+        """Whether it is the maximum."""
+        return self.operation == "arith.maximumf"
+
+    @property
+    def types(self) -> list[ir.Type]:
+        """See _One."""
+        bits = ir.IntegerType.get_signless(bits_of(self.added.type))
+        return [self.added.type, bits, bits]
+
+    def starts(self, lanes: int) -> Totals:
+        """See _One."""
+        best, nans, signs = (vector_of(lanes, t) for t in self.types)
+        return [constant(self.identity(), best), constant(0, nans), constant(-1 if self.largest else 0, signs)]
+
+    def add(self, totals: Totals, value: Value) -> Totals:
+        """See _One. All bits set is a NaN, so that a mask once set stays set."""
+        best, nans, signs = totals
+        unordered = arith.cmpf(arith.CmpFPredicate.UNO, value.ssa, bitcast(nans, value.element).ssa)
+        bits = bitcast(value, signs.element)
+        kept = signs & bits if self.largest else signs | bits
+        return [self._better(value, best), Value(arith.extsi(nans.type, unordered)), kept]
+
+    def join(self, a: Totals, b: Totals) -> Totals:
+        """See _One."""
+        signs = a[2] & b[2] if self.largest else a[2] | b[2]
+        return [self._better(a[0], b[0]), a[1] | b[1], signs]
+
+    def total(self, totals: Totals) -> Value:
+        """See _One."""
+        best, nans, signs = totals
+        zero = bitcast(signs & (-1 << (bits_of(signs.type) - 1)), best.element)
+        best = select(best.eq(0.0), zero, best)
+        return select(nans.ne(0), constant(float("nan"), best.type), best)
+
+    def _better(self, a: Value, b: Value) -> Value:
+        return select(a.gt(b) if self.largest else a.lt(b), a, b)
+
+
+def _add(total: Value, added: Value) -> Value:
+    """A sum; with a product just made for it, one fused operation where the machine has it."""
+    maker = added.ssa.owner
+    if isinstance(maker, ir.Block) or maker.name != "arith.mulf":
+        return total + added
+    flags = ir.Attribute.parse("#arith.fastmath<contract>")
+    maker.attributes["fastmath"] = flags
+    return Value(arith.addf(total.ssa, added.ssa, fastmath=flags))
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """Totals that do not depend on each other, each of one associative and commutative operation."""
+
+    fold: Fold
+    parts: tuple[_One, ...]
+
+    @property
+    def types(self) -> list[ir.Type]:
+        """See Folding."""
+        return [t for part in self.parts for t in part.types]
+
+    def streaming(self) -> OneByOne:
+        """The same for long rows, with more kept in registers to need fewer instructions."""
+        extremes = ("arith.maximumf", "arith.minimumf")
+        parts = [
+            _Extreme(part.operation, part.added, part.total_argument, part.result)
+            if part.operation in extremes and bits_of(part.added.type) >= 32
+            else part
+            for part in self.parts
+        ]
+        return OneByOne(self.fold, tuple(parts))
+
+    def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
+        """See Folding."""
+        return [v for part in self.parts for v in part.starts(lanes)]
+
+    def _split(self, totals: Totals) -> list[Totals]:
+        out, first = [], 0
+        for part in self.parts:
+            out.append(totals[first : first + len(part.types)])
+            first += len(part.types)
+        return out
+
+    def values(self, scope: Scope, lanes: int) -> list[Value]:
+        """What is added at a place."""
+        body = scope.body(self.fold, lanes)
+        found = body.run(scope.given(self.fold, lanes), [part.added for part in self.parts])
+        return [
+            Value(arith.extui(vector_of(lanes, part.types[0]), v.ssa)) if part.is_pred else v
+            for part, v in zip(self.parts, found, strict=True)
+        ]
+
+    def step(self, scope: Scope, totals: Totals) -> Totals:
+        """See Folding."""
+        values = self.values(scope, scope.lanes)
+        kept = self._split(totals)
+        made = [v for part, t, x in zip(self.parts, kept, values, strict=True) for v in part.add(t, x)]
+        return kept_by_mask(scope, made, totals)
+
+    def join(self, a: Totals, b: Totals) -> Totals:
+        """See Folding."""
+        pairs = zip(self.parts, self._split(a), self._split(b), strict=True)
+        return [v for part, x, y in pairs for v in part.join(x, y)]
+
+    def across(self, scope: Scope, totals: Totals) -> Totals:
+        """See Folding."""
+        while totals[0].lanes:
+            half = totals[0].lanes // 2
+            if not half:
+                return [extract(v, 0) for v in totals]
+            low = [_lanes(v, 0, half) for v in totals]
+            totals = self.join(low, [_lanes(v, half, half) for v in totals])
+        return totals
+
+    def finish(self, scope: Scope, totals: Totals) -> list[Value]:
+        """See Folding."""
+        lanes = totals[0].lanes
+        starts = dict(zip(totals_of(self.fold), starts_of(self.fold, scope), strict=True))
+        results = []
+        for part, kept in zip(self.parts, self._split(totals), strict=True):
+            given = starts | {part.added: part.total(kept)}
+            results += scope.body(self.fold, lanes).run(given, [part.result])
+        return results
+
+
+def _lanes(value: Value, first: int, count: int) -> Value:
+    """Some of the lanes; one lane as a scalar."""
+    if count == 1:
+        return extract(value, first)
+    return shuffle(value, value, range(first, first + count))
+
+
+def kept_by_mask(scope: Scope, made: Totals, before: Totals) -> Totals:
+    """New totals in the lanes that count, the old ones in the others."""
+    if scope.count is None or not scope.lanes:
+        return made
+    guard = mask(scope.lanes, scope.count)
+    return [select(guard, a, b) for a, b in zip(made, before, strict=True)]
+
+
+def _match_one(fold: Fold, number: int) -> _One | None:
+    """The single operation on total `number`, or None."""
+    total, result = totals_of(fold)[number], terminator_of(fold.block).operands[number]
+    touched = _touched(fold, [total])
+    operation = _maker(_unwrapped(result, _WRAPPING, touched))
+    if operation is None or operation.name not in _IDENTITIES or len(operation.operands) != 2:
+        return None
+    for added, rest in (operation.operands, reversed(list(operation.operands))):
+        inner = _unwrapped(rest, _UNWRAPPING, touched)
+        if inner == total and added not in _touched(fold, totals_of(fold)):
+            return _One(operation.name, added, total, result)
+    return None
+
+
+def _unwrapped(value: ir.Value, names: Sequence[str], touched: set[ir.Value]) -> ir.Value:
+    """What a value is before operations of one varying operand."""
+    maker = _maker(value)
+    while maker is not None and maker.name in names:
+        varying = [v for v in maker.operands if v in touched]
+        constants = [v for v in maker.operands if v not in touched]
+        if len(varying) != 1 or not all(_is_constant(v) for v in constants):
+            break
+        value = varying[0]
+        maker = _maker(value)
+    return value
+
+
+def _maker(value: ir.Value) -> ir.Operation | None:
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def _is_constant(value: ir.Value) -> bool:
+    maker = _maker(value)
+    return maker is not None and maker.name == "arith.constant"
+
+
+def _touched(fold: Fold, roots: Sequence[ir.Value]) -> set[ir.Value]:
+    """The values of the body that depend on `roots`."""
+    found = set(roots)
+    for view in fold.block.operations:
+        if any(v in found for v in view.operation.operands):
+            found.update(view.operation.results)
+    return found
+
+
+# --- argmax and argmin -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ArgBest:
+    """The best value of a loop and the first index that has it; a NaN is better than any number.
+
+    The totals are a value and the index of the place in the loop, without the number of the lane.
+    """
+
+    fold: Fold
+    selection: Selection
+    counter: Map
+    loop: int
+
+    @property
+    def types(self) -> list[ir.Type]:
+        """See Folding."""
+        return [self.selection.type, ir.IntegerType.get_signless(32)]
+
+    def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
+        """See Folding."""
+        values, places = self.types
+        worst = constant(self.selection.worst(), vector_of(lanes, values))
+        return [worst, constant(offset, vector_of(lanes, places))]
+
+    def step(self, scope: Scope, totals: Totals) -> Totals:
+        """See Folding."""
+        found = self.selection.widened(splat(scope.value(self.fold.operands[self.selection.value]), scope.lanes))
+        place = splat(cast_index(index(scope.at(self.loop)), self.types[1]), scope.lanes)
+        take = self.selection.better(found, totals[0])
+        made = [select(take, found, totals[0]), select(take, place, totals[1])]
+        return kept_by_mask(scope, made, totals)
+
+    def join(self, a: Totals, b: Totals) -> Totals:
+        """See Folding."""
+        earlier = b[1].lt(a[1])
+        take = self.selection.better(b[0], a[0]) | (self.selection.equal(b[0], a[0]) & earlier)
+        return [select(take, b[0], a[0]), select(take, b[1], a[1])]
+
+    def across(self, scope: Scope, totals: Totals) -> Totals:
+        """See Folding."""
+        lanes = totals[0].lanes
+        if not lanes:
+            return totals
+        totals = [totals[0], totals[1] + counted_from(constant(0, self.types[1]), lanes)]
+        while lanes > 1:
+            lanes //= 2
+            totals = self.join([_lanes(v, 0, lanes) for v in totals], [_lanes(v, lanes, lanes) for v in totals])
+        return totals
+
+    def finish(self, scope: Scope, totals: Totals) -> list[Value]:
+        """See Folding. The body itself puts the total after the start."""
+        lanes, place = totals[0].lanes, totals[1]
+        (number,) = Body(self.counter.block, lanes, lambda _: place, scope.argument).run({})
+        given = dict(zip(totals_of(self.fold), starts_of(self.fold, scope), strict=True))
+        arguments = list(self.fold.block.arguments)
+        given[arguments[self.selection.value]] = self.selection.narrowed(totals[0])
+        given[arguments[1 - self.selection.value]] = number
+        return scope.body(self.fold, lanes).run(given)
+
+
+def _match_arg(fold: Fold) -> ArgBest | None:
+    selection = match_selection(fold)
+    if selection is None or len(fold.reduced) != 1:
+        return None
+    (dim,) = fold.reduced
+    counter, _ = fold.operands[1 - selection.value]
+    if not isinstance(counter, Map) or isinstance(counter, Fold) or list(counter.indices.values()) != [dim]:
+        return None
+    names = [op.operation.name for op in counter.block.operations]
+    if names != ["linalg.index", "arith.index_cast", "linalg.yield"]:
+        return None
+    return ArgBest(fold, selection, counter, dim)
+
+
+# --- any other body ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """The body as it stands, one index after the other."""
+
+    fold: Fold
+
+    @property
+    def types(self) -> list[ir.Type]:
+        """See Folding."""
+        return self.fold.types
+
+    def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
+        """See Folding."""
+        return [splat(v, lanes) for v in starts_of(self.fold, scope)]
+
+    def step(self, scope: Scope, totals: Totals) -> Totals:
+        """See Folding."""
+        given = scope.given(self.fold, scope.lanes)
+        given.update(zip(totals_of(self.fold), totals, strict=True))
+        return kept_by_mask(scope, scope.body(self.fold, scope.lanes).run(given), totals)
+
+    def join(self, a: Totals, b: Totals) -> Totals:
+        """See Folding."""
+        raise NotImplementedError("totals of a body that is not understood cannot be joined")
+
+    def across(self, scope: Scope, totals: Totals) -> Totals:
+        """See Folding."""
+        assert not totals[0].lanes
+        return totals
+
+    def finish(self, scope: Scope, totals: Totals) -> list[Value]:
+        """See Folding."""
+        return totals
+
+
+def match_folding(fold: Fold) -> OneByOne | ArgBest | InOrder:
+    """The best form of a reduction."""
+    parts = [_match_one(fold, number) for number in range(len(fold.starts))]
+    known = tuple(part for part in parts if part is not None)
+    if len(known) == len(parts):
+        return OneByOne(fold, known)
+    return _match_arg(fold) or InOrder(fold)

@@ -1,0 +1,51 @@
+"""The registry of kernel emitters: which functions may write which kind of kernel for a target, by priority."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+
+Emitter = TypeVar("Emitter", bound=Callable[..., Any])
+
+
+class Emitters(dict[str, list[Emitter]]):
+    """The emitters of one target, by kind of kernel; those of the highest priority come first.
+
+    An emitter takes a kernel and the target, and returns `Emitted`, or None when it cannot take the kernel; it has then left
+    the module as it was.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._priorities: dict[tuple[str, Emitter], int] = {}
+
+    def register(self, *kinds: str, priority: int = 0) -> Callable[[Emitter], Emitter]:
+        """A decorator that enters an emitter for kernels of `kinds`.
+
+        Raises:
+            ValueError: another emitter of a kind has the same priority. Which of the two is asked first would depend on which
+                module is imported first.
+        """
+
+        def enter(function: Emitter) -> Emitter:
+            for kind in kinds:
+                for other in self.get(kind, []):
+                    if self._priorities[kind, other] == priority:
+                        names = f"{function.__module__}.{function.__name__} and {other.__module__}.{other.__name__}"
+                        raise ValueError(f"{names} are emitters of {kind!r} with one priority, {priority}")
+                self._priorities[kind, function] = priority
+                self.setdefault(kind, []).append(function)
+                self[kind].sort(key=lambda one: -self._priorities[kind, one])
+            return function
+
+        return enter
+
+    def emit(self, kernel: Kernel, target: object) -> Emitted | None:
+        """What the first emitter that takes a kernel makes of it; None when none does."""
+        for ask in self.get(kernel.kind, []):
+            emitted: Emitted | None = ask(kernel, target)
+            if emitted is not None:
+                return emitted
+        return None

@@ -1,0 +1,157 @@
+"""What is done in which pass of a kernel with reductions over rows, and what later passes take from earlier ones.
+
+Writes no code; the emitters of rows and of reductions read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.loop_nest import Fold, Load, Map, Nest, Node, Ref, Store, operands_of, reachable
+from stablexla.targets.codegen.reductions import Folding, match_folding
+from stablexla.targets.codegen.scope import weight
+
+# What takes more instructions than this is kept for later passes over the row, in memory of the thread.
+DEAR = 8
+
+
+@dataclass
+class Pass:
+    """One walk over a row: reductions that it completes, results that it writes, values kept and found again."""
+
+    foldings: list[Folding] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+    saved: list[Map] = field(default_factory=list)
+    reused: list[Map] = field(default_factory=list)
+    loads: set[Load] = field(default_factory=set)
+    cost: int = 0
+
+    @property
+    def refs(self) -> list[Ref]:
+        """What is evaluated at each place."""
+        return [ref for f in self.foldings for ref in f.fold.operands] + [s.ref for s in self.stores]
+
+
+@dataclass
+class Chain:
+    """The passes over a row, and what is written once for each row."""
+
+    nest: Nest
+    columns: frozenset[int]
+    passes: list[Pass]
+    row_stores: list[Store]
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The loops over rows."""
+        return tuple(d for d in range(len(self.nest.extents)) if d not in self.columns)
+
+    @property
+    def length(self) -> int:
+        """Elements of a row."""
+        return prod(self.nest.extents[d] for d in self.columns)
+
+    @property
+    def inner(self) -> int:
+        """The innermost loop, which vectors lie along."""
+        return len(self.nest.extents) - 1
+
+    @property
+    def cost(self) -> int:
+        """About how many vector instructions all passes take for each vector."""
+        return sum(p.cost for p in self.passes)
+
+
+def chain_of(nest: Nest) -> Chain | None:
+    """The passes of a nest with reductions, or None if its reductions are over different loops."""
+    folds = nest.folds
+    if not folds or any(fold.reduced != folds[0].reduced for fold in folds):
+        return None
+    columns = folds[0].reduced
+    everything = frozenset(range(len(nest.extents)))
+    full = [s for s in nest.stores if s.domain == everything]
+    by_row = [s for s in nest.stores if s.domain == everything - columns]
+    if len(full) + len(by_row) != len(nest.stores) or any(fold.domain != everything for fold in folds):
+        return None
+    inner = len(nest.extents) - 1
+    if inner not in columns and any(inner not in fold.deps for fold in folds):
+        return None  # a reduction that is the same in all lanes
+    stages = _stages(nest)
+    passes = [Pass() for _ in range(1 + max(stages[n] for n in nest.nodes))]
+    for fold in folds:
+        passes[stages[fold] - 1].foldings.append(match_folding(fold))
+    for place in full:
+        passes[stages[place.ref[0]]].stores.append(place)
+    chain = Chain(nest, columns, [p for p in passes if p.foldings or p.stores], by_row)
+    _note_costs(chain)
+    return chain
+
+
+def _stages(nest: Nest) -> dict[Node, int]:
+    """After how many passes a value is known for the row, or can be computed at each place of it."""
+    stages: dict[Node, int] = {}
+    for node in nest.nodes:
+        before = max((stages[operand] for operand, _ in operands_of(node)), default=0)
+        stages[node] = before + 1 if isinstance(node, Fold) else before
+    return stages
+
+
+def _note_costs(chain: Chain) -> None:
+    """Finds what each pass evaluates, and which dear values a later pass takes from an earlier one."""
+    first: dict[Map, Pass] = {}
+    for now in chain.passes:
+        waiting, seen = [node for node, _ in now.refs], set()
+        now.cost = sum(weight(f.fold.block) for f in now.foldings)
+        while waiting:
+            node = waiting.pop()
+            if node in seen or not node.deps & chain.columns:
+                continue
+            seen.add(node)
+            if isinstance(node, Load):
+                now.loads.add(node)
+                now.cost += 1
+            elif isinstance(node, Map) and node in first and _tree_cost(node, chain.columns) >= DEAR:
+                now.reused.append(node)
+                now.cost += 1
+                if node not in first[node].saved:
+                    first[node].saved.append(node)
+            elif isinstance(node, Map):
+                first.setdefault(node, now)
+                now.cost += weight(node.block)
+                waiting += [operand for operand, _ in node.operands]
+
+
+def _tree_cost(node: Map, columns: frozenset[int]) -> int:
+    """What it takes to compute a value once more from memory."""
+    nodes = [n for n in reachable([(node, 0)]) if n.deps & columns]
+    return sum(weight(n.block) if isinstance(n, Map) else 1 for n in nodes)
+
+
+def keep_nothing(chain: Chain) -> None:
+    """Has every pass compute everything anew."""
+    for one in chain.passes:
+        one.loads = {n for n in reachable(one.refs) if isinstance(n, Load) and n.deps & chain.columns}
+        one.saved, one.reused = [], []
+
+
+def in_place(kernel: Kernel, chain: Chain) -> tuple[tuple[int, int], ...]:
+    """Results that may overwrite an input: no later pass reads it, and each element is read where it is replaced."""
+    pairs = []
+    for number, value in enumerate(kernel.inputs):
+        reads = [node for node in chain.nest.loads if node.buffer == number]
+        for place in chain.nest.stores:
+            same = all(node.strides == place.strides and node.stays for node in reads)
+            if reads and same and value.type == kernel.results[place.result].type and _last_reader(chain, reads, place):
+                pairs.append((place.result, number))
+    return tuple(pairs)
+
+
+def _last_reader(chain: Chain, reads: Sequence[Load], place: Store) -> bool:
+    """Whether nothing is read after the pass that writes a result."""
+    if place in chain.row_stores:
+        return True
+    writer = next(i for i, p in enumerate(chain.passes) if place in p.stores)
+    return not any(node in p.loads for p in chain.passes[writer + 1 :] for node in reads)

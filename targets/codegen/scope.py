@@ -1,0 +1,472 @@
+"""Values of a nest at one place of its loops, as scalars or as vectors along one loop.
+
+A `Scope` is such a place: it loads, runs linalg bodies on vectors, remembers what it made, and finds in the scopes
+around it what does not change inside. Which loops are written is the emitters' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isnan
+
+import mlir.ir as ir
+from mlir.dialects import arith, vector
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    bits_of,
+    cast_index,
+    constant,
+    index,
+    is_float,
+    known,
+    load,
+    load_lanes,
+    outside_constant,
+    replay,
+    shuffle,
+    splat,
+    store,
+    store_lanes,
+    vector_of,
+)
+from stablexla.targets.codegen.kernel import KernelArguments
+from stablexla.targets.codegen.loop_nest import Fold, Load, Map, Nest, Node, Ref, Scalar, Store, terminator_of
+from stablexla.targets.codegen.machine import CpuTarget
+
+# --- what bodies cost -------------------------------------------------------------------------------------
+
+_WEIGHTS = {
+    "arith.constant": 0,
+    "linalg.index": 0,
+    "linalg.yield": 0,
+    "arith.divf": 4,
+    "arith.divsi": 30,
+    "arith.divui": 30,
+    "arith.extf": 2,
+    "arith.maximumf": 4,
+    "arith.minimumf": 4,
+    "arith.remf": 60,
+    "arith.remsi": 30,
+    "arith.remui": 30,
+    "arith.truncf": 4,
+    "math.absf": 1,
+    "math.ceil": 1,
+    "math.copysign": 2,
+    "math.floor": 1,
+    "math.fma": 1,
+    "math.roundeven": 1,
+    "math.sqrt": 5,
+    "math.trunc": 1,
+}
+
+
+# The rounds of random generators wait for each other, so two registers at a time take little longer than one: bodies
+# that compute so many words and read no arrays. What else they compute, in 64 bits the counter, takes registers as it
+# needs them (jax.random.bits of 16M words: 31 to 15 ms; the mean of 16M normal numbers: 120 to 52 ms).
+ROUNDS = 64
+
+
+def weight(block: ir.Block) -> int:
+    """About how many vector instructions a body takes."""
+    names = [op.operation.name for op in block.operations]
+    return sum(_WEIGHTS.get(name, 20 if name.startswith("math.") else 1) for name in names)
+
+
+def lanes_for(nest: Nest, target: CpuTarget) -> int:
+    """Lanes of the nest's vectors: a register of the widest type computed with; 0 (scalars) for a loop of one turn.
+
+    The rounds of a random generator have two registers of words. A short innermost loop has no more than it needs.
+    """
+    extent = nest.extents[-1]
+    if extent == 1:
+        return 0
+    lanes = 2 * target.vector_bits // 32 if _is_rounds(nest) else widest_lanes(nest, target)
+    while lanes > 2 and lanes // 2 >= extent:
+        lanes //= 2
+    return lanes
+
+
+def widest_lanes(nest: Nest, target: CpuTarget) -> int:
+    """Lanes of a register of the widest type computed with."""
+    bits = [bits_of(node.element) for node in nest.loads] + [bits_of(place.element) for place in nest.stores]
+    bits += [bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
+    return max(2, target.vector_bits // max(bits))
+
+
+def _is_rounds(nest: Nest) -> bool:
+    """Whether elements are made of nothing but their places, by long chains of operations on words."""
+    if any(node.strides[-1] for node in nest.loads):
+        return False
+    types = (t for node in nest.maps for t in _computed_types(node.block))
+    return sum(not is_float(t) and bits_of(t) == 32 for t in types) >= ROUNDS
+
+
+def _computed_types(block: ir.Block) -> Iterable[ir.Type]:
+    for view in block.operations:
+        operation = view.operation
+        if operation.name not in ("arith.index_cast", "linalg.index", "arith.constant"):
+            yield from (v.type for v in operation.results if not isinstance(v.type, ir.IndexType))
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """An index in 32 bits. It is widened only where someone needs it wide: x86 converts 64 bits to floats slowly."""
+
+    value: Value
+
+
+class Body:
+    """Runs parts of a linalg body on vectors of `lanes` (0: scalars).
+
+    Args:
+        block: the body.
+        lanes: number of lanes; scalars among the operands are splat.
+        position: gives the value of `linalg.index d`, an `i32` or `index` of the right lanes.
+        argument: gives the kernel's scalar argument of a number.
+    """
+
+    def __init__(
+        self,
+        block: ir.Block,
+        lanes: int,
+        position: Callable[[int], Value],
+        argument: Callable[[int], Value],
+    ) -> None:
+        self._block, self.lanes = block, lanes
+        self._position, self._argument = position, argument
+        self._values: dict[ir.Value, Value | _Counter] = {}
+
+    def run(self, given: Mapping[ir.Value, Value], wanted: Sequence[ir.Value] | None = None) -> list[Value]:
+        """The values `wanted` (default: what is yielded), with `given` for arguments and, maybe, inner values."""
+        if wanted is None:
+            wanted = list(terminator_of(self._block).operands)
+        for value, known_value in given.items():
+            self._values[value] = splat(known_value, self.lanes)
+        needed = self._needed(wanted)
+        for view in self._block.operations:
+            if view.operation in needed:
+                self._replay(view.operation)
+        return [self._get(v) for v in wanted]
+
+    def _needed(self, wanted: Sequence[ir.Value]) -> set[ir.Operation]:
+        found: set[ir.Operation] = set()
+        waiting = [v for v in wanted if v not in self._values]
+        while waiting:
+            value = waiting.pop()
+            owner = value.owner
+            if isinstance(owner, ir.Block) or owner.operation.block != self._block or owner.operation in found:
+                continue
+            found.add(owner.operation)
+            waiting += [v for v in owner.operation.operands if v not in self._values]
+        return found
+
+    def _replay(self, operation: ir.Operation) -> None:
+        results = operation.results
+        if len(results) == 1 and results[0] in self._values:
+            return
+        if operation.name == "linalg.index":
+            self._values[results[0]] = self._index(ir.IntegerAttr(operation.attributes["dim"]).value)
+            return
+        if operation.name == "arith.constant":
+            self._values[results[0]] = self._constant(operation)
+            return
+        narrow = self._values.get(operation.operands[0]) if len(operation.operands) else None
+        if isinstance(narrow, _Counter) and self._convert(operation, narrow):
+            return
+        made = replay(operation, [self._get(v) for v in operation.operands], self.lanes)
+        self._values.update(zip(results, made, strict=True))
+
+    def _index(self, dimension: int) -> Value | _Counter:
+        position = splat(self._position(dimension), self.lanes)
+        return _Counter(position) if isinstance(position.element, ir.IntegerType) else position
+
+    def _convert(self, operation: ir.Operation, counter: _Counter) -> bool:
+        """Writes a conversion of a counter; False if the operation is none."""
+        result = operation.results[0]
+        if operation.name == "arith.index_cast":
+            width = bits_of(result.type)
+            self._values[result] = counter if width > 32 else _resized(counter.value, result.type)
+            return True
+        if operation.name in ("arith.sitofp", "arith.uitofp"):
+            made = arith.sitofp(vector_of(self.lanes, result.type), counter.value.ssa)
+            self._values[result] = Value(made)
+            return True
+        return False
+
+    def _get(self, value: ir.Value) -> Value:
+        found = self._values.get(value)
+        if isinstance(found, _Counter):
+            wide = value.type if bits_of(value.type) == 64 else ir.IntegerType.get_signless(64)
+            if isinstance(wide, ir.IndexType):
+                return cast_index(found.value, vector_of(self.lanes, wide))
+            return _resized(found.value, wide)
+        if found is None:
+            found = self._values[value] = splat(self._outside(value), self.lanes)
+        return found
+
+    def _outside(self, value: ir.Value) -> Value:
+        if isinstance(value.owner, ir.Block):
+            return self._argument(value.arg_number)
+        return outside_constant(value)
+
+    def _constant(self, operation: ir.Operation) -> Value:
+        return splat(constant_of(operation.attributes["value"], operation.results[0].type), self.lanes)
+
+
+def _resized(value: Value, element: ir.Type) -> Value:
+    """A signed integer in another width."""
+    have, want = bits_of(value.type), bits_of(element)
+    type_ = vector_of(value.lanes, element)
+    if have == want:
+        return value
+    return Value(arith.extsi(type_, value.ssa) if want > have else arith.trunci(type_, value.ssa))
+
+
+def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
+    """A scalar constant, by its attribute."""
+    if isinstance(attribute, ir.FloatAttr) and not isnan(attribute.value):
+        return constant(attribute.value, type_)
+    if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr):
+        return constant(int(attribute.value), type_)
+    return Value(arith.ConstantOp(type_, attribute).result)
+
+
+# --- places ----------------------------------------------------------------------------------------------------
+
+
+class Scope:
+    """A place of the loops, and the values known there.
+
+    `at` tells where each loop stands that this scope adds to the one around it. Along loop `lane` the values are
+    vectors of `lanes`, of which only the first `count` are of use when that is given.
+    """
+
+    def __init__(
+        self,
+        arguments: KernelArguments,
+        at: Mapping[int, Index] | None = None,
+        parent: Scope | None = None,
+        *,
+        lane: int | None = None,
+        lanes: int = 0,
+        count: int | None = None,
+    ) -> None:
+        self.arguments, self._parent = arguments, parent
+        self._at = dict(at or {})
+        inherits = parent is not None and lane is None
+        self.lane: int | None = parent.lane if inherits and parent is not None else lane
+        self.lanes: int = parent.lanes if inherits and parent is not None else lanes
+        self.count: int | None = parent.count if inherits and parent is not None else count
+        self._made: dict[Node, list[Value]] = {}
+        self._splats: dict[tuple[Node, int, int], Value] = {}
+        self._addresses: dict[Load | Store, Value] = {}
+
+    def inside(
+        self, at: Mapping[int, Index], *, lane: int | None = None, lanes: int = 0, count: int | None = None
+    ) -> Scope:
+        """A scope further in."""
+        return Scope(self.arguments, at, self, lane=lane if lanes else None, lanes=lanes, count=count)
+
+    def at(self, dim: int) -> Index:
+        """Where a loop stands; along the lanes, the place of the first one."""
+        if dim in self._at:
+            return self._at[dim]
+        assert self._parent is not None, f"loop {dim} stands nowhere"
+        return self._parent.at(dim)
+
+    def put(self, node: Node, values: Sequence[Value]) -> None:
+        """Makes values known that were not made by `value`."""
+        self._made[node] = list(values)
+
+    def value(self, ref: Ref) -> Value:
+        """The value here: a vector if it changes along the lanes, else a scalar."""
+        node, number = ref
+        scope: Scope | None = self
+        while scope is not None:
+            if node in scope._made:
+                return scope._made[node][number]
+            scope = scope._parent
+        self._made[node] = self._make(node)
+        return self._made[node][number]
+
+    def prepare(self, refs: Iterable[Ref], varying: frozenset[int], lanes: int = 0) -> None:
+        """Makes here what `refs` need and what stays the same while the loops `varying` turn.
+
+        Further in, values will be used as vectors of `lanes`.
+        """
+        seen: set[Ref] = set()
+        waiting = list(refs)
+        while waiting:
+            ref = waiting.pop()
+            node, number = ref
+            if ref in seen:
+                continue
+            seen.add(ref)
+            if isinstance(node, Fold) and not self._knows(node):
+                continue
+            if not node.deps & varying:
+                value = self.value(ref)
+                if lanes and not value.lanes:
+                    self._splats[node, number, lanes] = splat(value, lanes)
+            elif isinstance(node, Load):
+                self.address(node)
+            elif isinstance(node, Map) and not isinstance(node, Fold) and not self._knows(node):
+                waiting += node.operands
+
+    def _knows(self, node: Node) -> bool:
+        return node in self._made or (self._parent is not None and self._parent._knows(node))
+
+    def _spread(self, ref: Ref, lanes: int) -> Value:
+        """The value, ready for use with vectors of `lanes`."""
+        scope: Scope | None = self
+        while scope is not None and lanes:
+            found = scope._splats.get((*ref, lanes))
+            if found is not None:
+                return found
+            scope = scope._parent
+        return self.value(ref)
+
+    # --- memory ---------------------------------------------------------------------------------------------
+
+    def address(self, place: Load | Store) -> Value:
+        """Where in its buffer the element lies, in elements; along the lanes, that of the first one."""
+        found = self._addresses.get(place)
+        if found is None:
+            found = self._addresses[place] = self._address(place)
+        return found
+
+    def stands_at(self, place: Load | Store, address: Value) -> None:
+        """Says where an array's element of this place lies, when that is not where its strides lead."""
+        self._addresses[place] = address
+
+    def _address(self, place: Load | Store) -> Value:
+        total, inner, scope = self._first(place), [], self._parent
+        inner = list(self._at.items())
+        while scope is not None:
+            if place in scope._addresses:
+                total = scope._addresses[place]
+                break
+            inner += scope._at.items()
+            scope = scope._parent
+        for dim, position in reversed(inner):
+            stride = place.strides[dim] if dim < len(place.strides) else 0
+            if stride:
+                total = total + index(position) * stride
+        return total
+
+    def _first(self, place: Load | Store) -> Value:
+        """Where the element lies at the beginning of all loops."""
+        if isinstance(place, Store):
+            return index(0)
+        total = index(place.offset)
+        for number, stride in place.moves:
+            total = total + self.argument(number) * stride
+        return total
+
+    def store(self, place: Store, value: Value, nontemporal: bool = False) -> None:
+        """Writes a result's element, or those of all lanes."""
+        buffer, at = Value(self.arguments.results[place.result]), self.address(place)
+        if self.lane is None or not self.lanes or self.lane not in place.domain:
+            store(value, buffer, at)
+            return
+        assert place.strides[self.lane] == 1, "results are written along their last dimension"
+        value = splat(value, self.lanes)
+        if self.count is not None:
+            store_lanes(value, buffer, at, self.count)
+        else:
+            store(value, buffer, at, nontemporal)
+
+    def _load(self, node: Load) -> Value:
+        buffer, at = Value(self.arguments.inputs[node.buffer]), self.address(node)
+        stride = node.strides[self.lane] if self.lane is not None and self.lanes else 0
+        if not stride:
+            return load(buffer, at)
+        count = self.lanes if self.count is None else self.count
+        if stride == 1:
+            return load_lanes(buffer, at, self.lanes, count, _filler(node.element))
+        if stride == -1:
+            return _load_backwards(buffer, at, self.lanes, count)
+        if stride == 2 and count == self.lanes:
+            return _load_every_second(buffer, at, self.lanes)
+        return _gather(buffer, at, stride, self.lanes, count)
+
+    # --- bodies -----------------------------------------------------------------------------------------------
+
+    def _make(self, node: Node) -> list[Value]:
+        if isinstance(node, Scalar):
+            if node.argument is not None:
+                return [self.argument(node.argument)]
+            assert node.attribute is not None
+            return [constant_of(node.attribute, node.type)]
+        if isinstance(node, Load):
+            return [self._load(node)]
+        assert not isinstance(node, Fold), "a reduction is made by a loop"
+        body = self.body(node)
+        return body.run(self.given(node, body.lanes))
+
+    def given(self, node: Map, lanes: int) -> dict[ir.Value, Value]:
+        """The operands of a body by the arguments of its block."""
+        return {a: self._spread(ref, lanes) for a, ref in zip(node.block.arguments, node.operands, strict=False)}
+
+    def body(self, node: Map, lanes: int | None = None) -> Body:
+        """A node's body, to be run here; on vectors if it changes along the lanes."""
+        if lanes is None:
+            lanes = self.lanes if self.lane in node.deps else 0
+        return Body(
+            node.block,
+            lanes,
+            lambda dimension: self._position(node.indices[dimension], lanes),
+            self.argument,
+        )
+
+    def argument(self, number: int) -> Value:
+        """A scalar argument of the kernel."""
+        return Value(self.arguments.inputs[number])
+
+    def _position(self, dim: int | None, lanes: int) -> Value:
+        i32 = ir.IntegerType.get_signless(32)
+        if dim is None:
+            return constant(0, i32)
+        position = index(self.at(dim))
+        number = known(position)
+        first = constant(number, i32) if number is not None else cast_index(position, i32)
+        if not lanes or dim != self.lane:
+            return first
+        return counted_from(first, lanes)
+
+
+def counted_from(first: Value, lanes: int) -> Value:
+    """first, first + 1, ... in the lanes of a vector."""
+    type_ = vector_of(lanes, first.type)
+    numbers = ir.DenseElementsAttr.get([ir.IntegerAttr.get(first.type, i) for i in range(lanes)], type_)
+    return splat(first, lanes) + Value(arith.ConstantOp(type_, numbers).result)
+
+
+def _filler(element: ir.Type) -> int:
+    """What lanes that are not read hold: a number that divides everything."""
+    return 1 if isinstance(element, ir.IntegerType) else 0
+
+
+def _load_backwards(buffer: Value, at: Value, lanes: int, count: int) -> Value:
+    """Lane i is the element i places before `at`."""
+    forward = load_lanes(buffer, at - (count - 1), lanes, count)
+    return shuffle(forward, forward, [max(0, count - 1 - i) for i in range(lanes)])
+
+
+def _load_every_second(buffer: Value, at: Value, lanes: int) -> Value:
+    """Two loads that together end at the last element wanted, and the even places of them."""
+    low, high = load(buffer, at, lanes), load(buffer, at + (lanes - 1), lanes)
+    return shuffle(low, high, [2 * i if 2 * i < lanes else 2 * i + 1 for i in range(lanes)])
+
+
+def _gather(buffer: Value, at: Value, stride: int, lanes: int, count: int) -> Value:
+    """One load for each lane; lanes past `count` repeat the first."""
+    parts = [load(buffer, at + i * stride) for i in range(count)]
+    parts += parts[:1] * (lanes - count)
+    return Value(vector.from_elements(vector_of(lanes, buffer.element), [p.ssa for p in parts]))

@@ -1,0 +1,212 @@
+"""Compensated summation in blocks, for the floating-point sums that emitted loops carry in registers.
+
+A running sum of m numbers is off by up to m u times their magnitudes, and by m u / 4 where all of them are equal. So a
+loop that adds more than LONGEST numbers to a total runs in blocks of BLOCK additions, each from zero, and the blocks'
+sums are added to a pair of numbers, the total and its error (TwoSum: Knuth, TAOCP 2, 4.2.2; Ogita, Rump, Oishi 2005).
+Blocks follow from the loops alone, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import arith, scf
+
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.operations import defining, walk
+
+# Additions of a block, and the most that are left in one running sum: off by a quarter of them times u at worst.
+BLOCK, LONGEST = 128, 256
+# On a loop: the most turns it has, where its bounds do not say so.
+MOST_TURNS = "stablexla.most_turns"
+# Turns of a loop of which nothing is known.
+_UNKNOWN = 1 << 62
+_FUSED = ("vector.fma", "math.fma")
+# Operands of an `scf.for` before what it carries.
+_BOUNDS = 3
+
+
+def block_sums(function: ir.Operation) -> None:
+    """Lets the function's loops add in blocks what they add up in one sum; the order is the emitters' to choose."""
+    block_loops([op for op in walk(function) if op.name == "scf.for"])
+
+
+def block_loops(loops: Sequence[ir.Operation]) -> None:
+    """Likewise some loops, in the order of their text."""
+    _Blocking().run(loops)
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A total after a loop that it is carried through: its value, and the additions on the way to it."""
+
+    value: ir.Value
+    additions: int
+
+
+class _Blocking:
+    """The loops of a function, innermost first."""
+
+    def __init__(self) -> None:
+        self._sums: dict[ir.Operation, dict[int, _Sum]] = {}
+
+    def run(self, loops: Sequence[ir.Operation]) -> None:
+        """Takes loops in the order of their text."""
+        for loop in reversed(loops):
+            inits = list(loop.operands)[_BOUNDS:]
+            found = {n: self._additions(loop, n) for n, init in enumerate(inits) if _is_wide_float(init.type)}
+            each = {n: count for n, count in found.items() if count is not None}
+            turns = _turns(loop)
+            if MOST_TURNS in loop.attributes:
+                del loop.attributes[MOST_TURNS]
+            if each and turns * max(each.values()) > LONGEST:
+                self._block(loop, each)
+            else:
+                self._sums[loop] = {n: _Sum(loop.results[n], turns * count) for n, count in each.items()}
+
+    def _additions(self, loop: ir.Operation, number: int) -> int | None:
+        """How often a turn adds to a value that the loop carries; None if it does anything else with it."""
+        value, count = loop.regions[0].blocks[0].arguments[1 + number], 0
+        while True:
+            found = self._next(value)
+            if found is None:
+                return None
+            if isinstance(found, ir.OpOperand):
+                return count if _carries_on(found, loop, number) and count else None
+            value, count = found.value, count + found.additions
+
+    def _next(self, value: ir.Value) -> _Sum | ir.OpOperand | None:
+        """The total after the one operation that takes it; its use where that is a terminator."""
+        uses = list(value.uses)
+        if not uses or len(uses) > 2:
+            return None
+        made = [_added(use) for use in uses]
+        if len(uses) == 1:
+            use, owner = uses[0], uses[0].owner.operation
+            if owner.name == "scf.for":
+                return self._sums.get(owner, {}).get(use.operand_number - _BOUNDS)
+            return use if owner.name == "scf.yield" else None if made[0] is None else _Sum(made[0], 1)
+        # Lanes beyond the end keep what they have.
+        chosen = [u.owner.operation for u in uses if u.owner.operation.name == "arith.select" and u.operand_number]
+        sums = [v for v in made if v is not None]
+        if len(chosen) == len(sums) == 1 and sums[0] in list(chosen[0].operands)[1:] and _once(sums[0]):
+            return _Sum(chosen[0].results[0], 1)
+        return None
+
+    def _block(self, loop: ir.Operation, each: dict[int, int]) -> None:
+        """Puts the loop into one over blocks of its turns."""
+        lo, hi, step, *inits = loop.operands
+        turns = max(1, BLOCK // max(each.values()))
+        with loop.location, ir.InsertionPoint(loop):
+            zeros = {n: zero(inits[n].type) for n in each}
+            blocks = scf.ForOp(lo, hi, _times(step, turns), [*inits, *zeros.values()])
+            carried = list(blocks.inner_iter_args)
+            with ir.InsertionPoint(blocks.body):
+                begin = blocks.induction_variable
+                end = arith.minui(arith.addi(begin, blocks.operation.operands[2]), hi)
+                starts = [zeros.get(n, v) for n, v in enumerate(carried[: len(inits)])]
+                inner = scf.ForOp(begin, end, step, starts)
+                _move_body(loop, inner.operation)
+                made, errors = list(inner.results), []
+                for n, error in zip(each, carried[len(inits) :], strict=True):
+                    made[n], more = two_sum(carried[n], made[n])
+                    errors.append(arith.addf(error, more))
+                scf.YieldOp([*made, *errors])
+            results = list(blocks.results)
+            for n, error in zip(each, results[len(inits) :], strict=True):
+                results[n] = compensated(results[n], error)
+        for n, old in enumerate(loop.results):
+            old.replace_all_uses_with(results[n])
+        self._sums[blocks.operation] = {n: _Sum(results[n], BLOCK) for n in each}
+        erase(loop)
+
+
+def _move_body(loop: ir.Operation, target: ir.Operation) -> None:
+    """Moves what a loop does into another one, whose body is empty."""
+    source, block = loop.regions[0].blocks[0], target.regions[0].blocks[0]
+    for old, new in zip(source.arguments, block.arguments, strict=True):
+        old.replace_all_uses_with(new)
+    with ir.InsertionPoint(block):
+        marker = scf.YieldOp([]).operation
+    for view in list(source.operations):
+        view.operation.move_before(marker)
+    erase(marker)
+
+
+def _turns(loop: ir.Operation) -> int:
+    """The most turns that a loop has, as far as its operations tell."""
+    if MOST_TURNS in loop.attributes:
+        return int(ir.IntegerAttr(loop.attributes[MOST_TURNS]).value)
+    lo, hi, step = (_constant(v) for v in list(loop.operands)[:_BOUNDS])
+    if lo is None or hi is None or step is None:
+        return _UNKNOWN
+    return max(0, -(-(hi - lo) // step))
+
+
+def _constant(value: ir.Value) -> int | None:
+    maker = defining(value)
+    if maker is None or maker.name != "arith.constant":
+        return None
+    return int(ir.IntegerAttr(maker.attributes["value"]).value)
+
+
+def _times(step: ir.Value, turns: int) -> ir.Value:
+    known = _constant(step)
+    if known is not None:
+        return arith.constant(step.type, known * turns)
+    return arith.muli(step, arith.constant(step.type, turns))
+
+
+def _carries_on(use: ir.OpOperand, loop: ir.Operation, number: int) -> bool:
+    """Whether a use is the place of carried value `number` in the loop's terminator."""
+    owner = use.owner.operation
+    return bool(owner.parent.operation == loop and use.operand_number == number)
+
+
+def _added(use: ir.OpOperand) -> ir.Value | None:
+    """The sum of a total with something, where this is its use."""
+    operation, number = use.owner.operation, use.operand_number
+    first = operation.name == "arith.subf" and number == 0
+    if operation.name == "arith.addf" or first or (operation.name in _FUSED and number == 2):
+        result: ir.Value = operation.results[0]
+        return result
+    return None
+
+
+def _once(value: ir.Value) -> bool:
+    return len(list(value.uses)) == 1
+
+
+def _is_wide_float(type_: ir.Type) -> bool:
+    """Whether sums are kept in such a type."""
+    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
+    return isinstance(element, ir.F32Type | ir.F64Type)
+
+
+# --- pairs of a total and its error -------------------------------------------------------------------------------
+
+
+def zero(type_: ir.Type) -> ir.Value:
+    """A sum of nothing: -0.0, as the sum of negative zeros is one."""
+    return _constant_of(type_, -0.0)
+
+
+def _constant_of(type_: ir.Type, number: float) -> ir.Value:
+    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
+    attribute: ir.Attribute = ir.FloatAttr.get(element, number)
+    return arith.constant(type_, attribute if type_ == element else ir.DenseElementsAttr.get_splat(type_, attribute))
+
+
+def two_sum(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The rounded sum of two numbers and its error; the two add up to theirs exactly."""
+    total = arith.addf(a, b)
+    part = arith.subf(total, a)
+    return total, arith.addf(arith.subf(a, arith.subf(total, part)), arith.subf(b, part))
+
+
+def compensated(total: ir.Value, error: ir.Value) -> ir.Value:
+    """A pair as one number. The error of an infinite total is NaN, and one of zero would hide the total's sign."""
+    matters = arith.cmpf(arith.CmpFPredicate.ONE, error, _constant_of(total.type, 0.0))
+    return arith.select(matters, arith.addf(total, error), total)

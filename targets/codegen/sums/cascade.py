@@ -1,0 +1,106 @@
+"""Loops whose totals are made in blocks of blocks, so that none is the end of one long chain of additions.
+
+Summation by blocks on several levels: a total of n turns is rounded at most `BLOCK` times on each of
+log(n) / log(BLOCK) levels, where one running sum is rounded n times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stablexla.targets.codegen.emission import Index, Value, index, loop, minimum, select
+
+BLOCK = 32
+"""Turns of a block, and blocks of a block."""
+
+Values = list[Value]
+Join = Callable[[Values, Values], Values]
+
+
+def levels_of(turns: int, block: int = BLOCK, several: int = BLOCK) -> int:
+    """How many levels of blocks there are above the turns of a loop; see `summed`."""
+    level = 0
+    while block < turns:
+        level, block = level + 1, block * several
+    return level
+
+
+def summed(
+    lo: Index,
+    hi: Index,
+    step: int,
+    turns: int,
+    starts: Values,
+    join: Join,
+    turn: Callable[[Value, Values, Values], tuple[Sequence[Value], Sequence[Value]]],
+    rest: Values | None = None,
+    block: int = BLOCK,
+    several: int = BLOCK,
+) -> tuple[Values, Values]:
+    """The totals of a loop, and what else it carries.
+
+    Args:
+        turns: of the loop, at most.
+        starts: the identity of `join`, from which each block's totals begin.
+        turn: (index, totals, rest) -> totals, rest.
+        block: turns of the smallest block: fewer where a turn adds several times.
+        several: blocks of the next one: more where registers for another level's totals are dear.
+    """
+    count = len(starts)
+
+    def of_level(level: int, lo: Value, hi: Value, rest: Values) -> tuple[Values, Values]:
+        span = step * block * several ** (level - 1) if level else step
+        with loop(lo, hi, span, [*starts, *rest]) as outer:
+            totals, others = outer.args[:count], outer.args[count:]
+            if level:
+                own, others = of_level(level - 1, outer.iv, minimum(outer.iv + span, hi), others)
+                outer.yields(*join(totals, own), *others)
+            else:
+                made, more = turn(outer.iv, totals, others)
+                outer.yields(*made, *more)
+        return outer.results[:count], outer.results[count:]
+
+    return of_level(levels_of(turns, block, several), index(lo), index(hi), rest or [])
+
+
+def scanned(
+    lo: Index,
+    hi: Index,
+    step: int,
+    turns: int,
+    before: Values,
+    join: Join,
+    turn: Callable[[Value, Values], Values],
+    exists: Value | None = None,
+) -> Values:
+    """What all turns of a loop come to after `before`, where each turn is given all that came before it.
+
+    Args:
+        turns: of the loop, at most.
+        exists: whether there is something before; without it there is.
+        turn: (index, what came before) -> the turn's own total.
+    """
+
+    def after(first: Value, alone: Values, exists: Value | None, a: Values, b: Values) -> Values:
+        """Both; b where a does not exist, and in the first turn, which has no total yet, what stands `alone`."""
+        made = join(a, b)
+        if exists is not None:
+            made = [select(exists, x, y) for x, y in zip(made, b, strict=True)]
+        return [select(first, x, y) for x, y in zip(alone, made, strict=True)]
+
+    def of_level(level: int, lo: Value, hi: Value, before: Values, exists: Value | None) -> Values:
+        span = step * BLOCK**level
+        with loop(lo, hi, span, before) as outer:
+            first = outer.iv.eq(lo)
+            here = after(first, before, exists, before, outer.args)
+            if level:
+                there = None if exists is None else exists | outer.iv.gt(lo)
+                own = of_level(level - 1, outer.iv, minimum(outer.iv + span, hi), here, there)
+            else:
+                own = turn(outer.iv, here)
+            outer.yields(*after(first, own, None, outer.args, own))
+        return outer.results
+
+    start, end = index(lo), index(hi)
+    own = of_level(levels_of(turns), start, end, before, exists)
+    return after(end.le(start), before, exists, before, own)

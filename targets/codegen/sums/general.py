@@ -1,0 +1,266 @@
+"""Sums on the general path: linalg.generic on buffers that only add up, as loops over blocks with compensation.
+
+Totals lie in buffers with their errors, in f32 where elements are narrower. A block of the outermost reduced loop is
+summed in a register for each place of the result. Everything else is left to upstream's loops, in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import arith, memref, scf
+
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.operations import body_of, defining, remap, walk
+from stablexla.targets.codegen.sums.blocked import BLOCK, LONGEST, block_loops, compensated, two_sum, zero
+
+Values = list[ir.Value]
+# Where the loops stand.
+Places = dict[int, ir.Value]
+
+
+def block_general_sums(module: ir.Module) -> None:
+    """Writes the loops of all long sums of a module whose kernels are bufferized."""
+    for op in walk(module.operation):
+        if op.name == "linalg.generic" and not len(op.results):
+            sums = _match(op)
+            if sums is not None:
+                with op.location, ir.InsertionPoint(op):
+                    sums.write()
+                erase(op)
+
+
+@dataclass(frozen=True)
+class _Total:
+    """A result of the body that something is added to.
+
+    Attributes:
+        argument: what stands for it in the body.
+        opened: operations that make of it what is added to: a wider number, or the parts of a complex one.
+        closed: the operation that makes an element of the sums; None where the sum is one.
+        parts: for each sum what it is before and after the addition.
+    """
+
+    argument: ir.Value
+    opened: list[ir.Operation]
+    closed: ir.Operation | None
+    parts: list[tuple[ir.Value, ir.Value]]
+
+    def open(self, element: ir.Value) -> Values:
+        """An element as what is added to."""
+        return [_again(op, [element]) for op in self.opened] or [element]
+
+    def close(self, sums: Values) -> ir.Value:
+        """An element of sums."""
+        return sums[0] if self.closed is None else _again(self.closed, sums)
+
+
+def _match(op: ir.Operation) -> _Sums | None:
+    """A generic all of whose results are sums, long ones or of narrow floats; None for others."""
+    *_, terminator = body_of(op)
+    count = len(terminator.operands)
+    maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
+    reduced = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
+    arguments = list(op.regions[0].blocks[0].arguments)
+    found = [_match_total(a, v) for a, v in zip(arguments[-count:], terminator.operands, strict=True)]
+    extents = _extents(op, maps)
+    if not any(reduced) or extents is None or 0 in extents or not all(_is_simple(e) for m in maps for e in m.results):
+        return None
+    totals = [total for total in found if total is not None]
+    length = prod(n for n, r in zip(extents, reduced, strict=True) if r)
+    narrow = any(op.name == "arith.extf" for total in totals for op in total.opened)
+    if len(totals) != count or (length <= LONGEST and not narrow):
+        return None
+    return _Sums(op, maps, extents, reduced, totals)
+
+
+def _match_total(argument: ir.Value, result: ir.Value) -> _Total | None:
+    """A total of which nothing is known but that something is added to it, or to each of its parts."""
+    users = [use.owner.operation for use in argument.uses]
+    names = {op.name: op for op in users}
+    opened: list[ir.Operation] = []
+    if len(users) == 2 and names.keys() == {"complex.re", "complex.im"}:
+        opened = [names["complex.re"], names["complex.im"]]
+    elif len(users) == 1 and users[0].name == "arith.extf":
+        opened = users
+    closed = defining(result) if opened else None
+    if opened and (closed is None or closed.name not in ("arith.truncf", "complex.create")):
+        return None
+    starts = [op.results[0] for op in opened] or [argument]
+    ends = list(closed.operands) if closed is not None else [result]
+    parts = list(zip(starts, ends, strict=True)) if len(starts) == len(ends) else []
+    return _Total(argument, opened, closed, parts) if parts and all(_adds(*part) for part in parts) else None
+
+
+def _adds(before: ir.Value, after: ir.Value) -> bool:
+    """Whether a value is another one with something added to it, and neither has another use."""
+    addition = _only_user(before)
+    return (
+        isinstance(before.type, ir.F32Type | ir.F64Type)
+        and addition is not None
+        and addition.name == "arith.addf"
+        and after == addition.results[0]
+        and _only_user(after) is not None
+    )
+
+
+def _only_user(value: ir.Value) -> ir.Operation | None:
+    uses = list(value.uses)
+    return uses[0].owner.operation if len(uses) == 1 else None
+
+
+def _extents(op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[int] | None:
+    """The loops' extents; None if an operand's dimensions do not tell them."""
+    found: dict[int, int] = {}
+    for operand, map_ in zip(op.operands, maps, strict=True):
+        for place, expression in enumerate(map_.results):
+            if isinstance(expression, ir.AffineDimExpr):
+                found[expression.position] = operand.type.shape[place]
+    count = maps[0].n_dims
+    return [found[d] for d in range(count)] if len(found) == count else None
+
+
+def _is_simple(expression: ir.AffineExpr) -> bool:
+    """Whether an index is made of additions and multiplications."""
+    if isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr):
+        return _is_simple(expression.lhs) and _is_simple(expression.rhs)
+    return isinstance(expression, ir.AffineDimExpr | ir.AffineConstantExpr)
+
+
+@dataclass
+class _Sums:
+    """The loops of a generic."""
+
+    op: ir.Operation
+    maps: list[ir.AffineMap]
+    extents: list[int]
+    reduced: list[bool]
+    totals: list[_Total]
+    loops: list[ir.Operation] = field(default_factory=list)
+
+    def write(self) -> None:
+        """Clears the totals, adds up block after block, and writes the results."""
+        kept = [d for d, r in enumerate(self.reduced) if not r]
+        first, *inner = (d for d, r in enumerate(self.reduced) if r)
+        outputs = list(self.op.operands)[-len(self.totals) :]
+        # For each result of the body the pairs of its parts.
+        rooms = [
+            [(_room(output.type, before.type), _room(output.type, before.type)) for before, _ in total.parts]
+            for output, total in zip(outputs, self.totals, strict=True)
+        ]
+        length = max(1, BLOCK // prod(self.extents[d] for d in inner))
+
+        def begin(at: Places) -> None:
+            for output, total, pairs, place in zip(outputs, self.totals, rooms, self._places(at), strict=True):
+                for (whole, error), value in zip(pairs, total.open(memref.load(output, place)), strict=True):
+                    memref.store(value, whole, place)
+                    memref.store(zero(value.type), error, place)
+
+        def add(at: Places, start: ir.Value, stop: ir.Value) -> None:
+            made = iter(self._block(at, [(first, start, stop), *((d, *self._span(d)) for d in inner)]))
+            for pairs, place in zip(rooms, self._places(at), strict=True):
+                for whole, error in pairs:
+                    value, off = two_sum(memref.load(whole, place), next(made))
+                    memref.store(value, whole, place)
+                    memref.store(arith.addf(memref.load(error, place), off), error, place)
+
+        def end(at: Places) -> None:
+            for output, total, pairs, place in zip(outputs, self.totals, rooms, self._places(at), strict=True):
+                sums = [compensated(memref.load(whole, place), memref.load(error, place)) for whole, error in pairs]
+                memref.store(total.close(sums), output, place)
+
+        self._each(kept, {}, begin)
+        low, high = self._span(first)
+        blocks = scf.ForOp(low, high, _index(length))
+        with ir.InsertionPoint(blocks.body):
+            start = blocks.induction_variable
+            stop = arith.minui(arith.addi(start, _index(length)), high)
+            self._each(kept, {}, lambda at: add(at, start, stop))
+            scf.YieldOp([])
+        self._each(kept, {}, end)
+        block_loops(self.loops)
+
+    def _span(self, dim: int) -> tuple[ir.Value, ir.Value]:
+        return _index(0), _index(self.extents[dim])
+
+    def _each(self, dims: Sequence[int], at: Places, do: Callable[[Places], None]) -> None:
+        """Does something at every place of the loops `dims`."""
+        if not dims:
+            do(at)
+            return
+        loop = scf.ForOp(*self._span(dims[0]), _index(1))
+        with ir.InsertionPoint(loop.body):
+            self._each(dims[1:], at | {dims[0]: loop.induction_variable}, do)
+            scf.YieldOp([])
+
+    def _block(
+        self, at: Places, spans: Sequence[tuple[int, ir.Value, ir.Value]], totals: Values | None = None
+    ) -> Values:
+        """The sums over some loops, from nothing."""
+        totals = [zero(before.type) for t in self.totals for before, _ in t.parts] if totals is None else totals
+        if not spans:
+            return self._step(at, totals)
+        dim, low, high = spans[0]
+        loop = scf.ForOp(low, high, _index(1), totals)
+        self.loops.append(loop.operation)
+        with ir.InsertionPoint(loop.body):
+            here = at | {dim: loop.induction_variable}
+            scf.YieldOp(self._block(here, spans[1:], list(loop.inner_iter_args)))
+        return list(loop.results)
+
+    def _step(self, at: Places, totals: Values) -> Values:
+        """The totals with the elements at a place."""
+        mapping: dict[ir.Value, ir.Value] = {}
+        outputs = {total.argument for total in self.totals}
+        arguments = self.op.regions[0].blocks[0].arguments
+        for argument, operand, map_ in zip(arguments, self.op.operands, self.maps, strict=True):
+            if argument not in outputs and any(True for _ in argument.uses):
+                is_array = isinstance(operand.type, ir.MemRefType)
+                mapping[argument] = memref.load(operand, self._place(map_, at)) if is_array else operand
+        *operations, _ = body_of(self.op)
+        parts = [part for total in self.totals for part in total.parts]
+        for (before, _), value in zip(parts, totals, strict=True):
+            mapping[before] = value
+        skipped = {op for total in self.totals for op in (*total.opened, total.closed) if op is not None}
+        for op in operations:
+            if op.name == "linalg.index":
+                mapping[op.results[0]] = at[ir.IntegerAttr(op.attributes["dim"]).value]
+            elif op not in skipped:
+                copy = op.clone().operation
+                remap(copy, mapping)
+                mapping.update(zip(op.results, copy.results, strict=True))
+        return [mapping[after] for _, after in parts]
+
+    def _places(self, at: Places) -> list[Values]:
+        """Where the results at a place lie."""
+        return [self._place(m, at) for m in self.maps[-len(self.totals) :]]
+
+    @staticmethod
+    def _place(map_: ir.AffineMap, at: Places) -> Values:
+        return [_applied(e, at) for e in map_.results]
+
+
+def _room(output: ir.Type, element: ir.Type) -> ir.Value:
+    return memref.alloc(ir.MemRefType.get(output.shape, element), [], [])
+
+
+def _again(operation: ir.Operation, operands: Values) -> ir.Value:
+    """An operation of the body on other operands."""
+    return ir.Operation.create(operation.name, results=[operation.results[0].type], operands=operands).result
+
+
+def _index(number: int) -> ir.Value:
+    return arith.constant(ir.IndexType.get(), number)
+
+
+def _applied(expression: ir.AffineExpr, at: Places) -> ir.Value:
+    """An index as arithmetic on the loops'."""
+    if isinstance(expression, ir.AffineDimExpr):
+        return at[expression.position]
+    if isinstance(expression, ir.AffineConstantExpr):
+        return _index(expression.value)
+    a, b = (_applied(e, at) for e in (expression.lhs, expression.rhs))
+    return arith.addi(a, b) if isinstance(expression, ir.AffineAddExpr) else arith.muli(a, b)

@@ -1,0 +1,146 @@
+"""One loop walked in vectors: several of them a turn, then whole ones, then the lanes that are left.
+
+What is done at a place, and whether anything is summed up on the way, is given by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from stablexla.targets.codegen.emission import Value, branch, index, known, loop, minimum, split_index
+from stablexla.targets.codegen.machine import CpuTarget
+
+# What is done at one place: (first index, number of lanes that count or None for all, totals) -> totals.
+Step = Callable[[Value, int | None, list[Value]], Sequence[Value]]
+Totals = list[Value]
+# A thread is worth waking for about this much work.
+WORTHWHILE_NS = 20_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece [start, stop) of a loop; `start` is a multiple of `block` and `last` holds for the last piece."""
+
+    start: Value
+    stop: Value
+    last: Value
+
+
+def sweep(
+    extent: int,
+    lanes: int,
+    step: Step,
+    starts: Sequence[Totals],
+    part: Part | None = None,
+) -> list[Totals]:
+    """Does `step` at every vector of a loop, `len(starts)` vectors a turn, each with totals of its own.
+
+    Args:
+        extent: turns of the loop.
+        lanes: lanes of a vector; 0 walks in scalars.
+        starts: the totals to begin with, for each vector of a turn.
+        part: walks only a piece; its bounds must be multiples of lanes * len(starts), except the loop's end.
+    """
+    width, unroll = max(1, lanes), len(starts)
+    whole = extent // width
+    main = whole // unroll * unroll * width
+    sets = [list(s) for s in starts]
+    if main:
+        sets = _whole(main, width, step, sets, part)
+    if main == extent:
+        return sets
+    if part is None:
+        return _rest(extent, main, width, step, sets)
+    count = len(sets[0])
+    end = branch(part.last, [v.type for v in flat(sets)])
+    with end.then:
+        end.yields(*flat(_rest(extent, main, width, step, sets)))
+    with end.otherwise:
+        end.yields(*flat(sets))
+    return [end.results[u * count : (u + 1) * count] for u in range(unroll)]
+
+
+def _whole(main: int, width: int, step: Step, sets: list[Totals], part: Part | None) -> list[Totals]:
+    lo, hi = (index(0), index(main)) if part is None else (part.start, minimum(part.stop, main))
+
+    def body(at: Value, sets: list[Totals]) -> list[Totals]:
+        return [list(step(at + u * width, None, totals)) for u, totals in enumerate(sets)]
+
+    return turns(lo, hi, width * len(sets), sets, body)
+
+
+def turns(
+    lo: Value, hi: Value, step: int, sets: list[Totals], body: Callable[[Value, list[Totals]], list[Totals]]
+) -> list[Totals]:
+    """A loop that carries sets of totals; `body` gets the index and the sets, and returns the sets."""
+    size = len(sets[0])
+
+    def cut(values: Sequence[Value]) -> list[Totals]:
+        return [list(values[v * size : (v + 1) * size]) for v in range(len(sets))]
+
+    if known(lo) is not None and known(lo) == known(hi):
+        return sets
+    with loop(lo, hi, step, flat(sets)) as turn:
+        turn.yields(*flat(body(turn.iv, cut(turn.args))))
+    return cut(turn.results)
+
+
+def _rest(extent: int, main: int, width: int, step: Step, sets: list[Totals]) -> list[Totals]:
+    sets = list(sets)
+    for u, at in enumerate(range(main, extent, width)):
+        count = extent - at
+        sets[u] = list(step(index(at), count if count < width else None, sets[u]))
+    return sets
+
+
+def flat(sets: Sequence[Totals]) -> Totals:
+    """All values, set after set."""
+    return [v for totals in sets for v in totals]
+
+
+def joined(sets: list[Totals], join: Callable[[Totals, Totals], Totals]) -> Totals:
+    """The totals of all sets as one, in a tree."""
+    while len(sets) > 1:
+        pairs = [join(a, b) for a, b in zip(sets[::2], sets[1::2], strict=False)]
+        sets = pairs + sets[len(pairs) * 2 :]
+    return sets[0]
+
+
+def unrolled(cost: int, vectors: int) -> int:
+    """How many vectors to take a turn: many for small bodies, and so that few are left over."""
+    most = 4 if cost <= 8 else 2 if cost <= 16 else 1
+    while most > 1 and most > vectors:
+        most //= 2
+    return most
+
+
+def grain_of(nanoseconds: float, items: int) -> int:
+    """The smallest number of items of that duration that is worth a thread."""
+    return max(1, min(items, round(WORTHWHILE_NS / max(nanoseconds, 0.1))))
+
+
+def duration(cost: float, elements: int, bytes_moved: int, target: CpuTarget) -> float:
+    """A rough time in nanoseconds for `cost` 32-bit vector instructions at each vector of `elements`."""
+    return cost * elements / (target.vector_bits / 32) * 0.2 + bytes_moved * 0.08
+
+
+@dataclass(frozen=True)
+class Items:
+    """The work items of a nest: indices of some loops, and blocks of one more loop in each."""
+
+    dims: tuple[int, ...]
+    extents: tuple[int, ...]
+    blocks: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return prod(self.extents) * self.blocks
+
+    def split(self, item: Value) -> tuple[dict[int, Value], Value]:
+        """Where the loops stand for an item, and its block."""
+        *places, block = split_index(item, [*self.extents, self.blocks])
+        at: dict[int, Value] = dict(zip(self.dims, places, strict=True))
+        return at, block

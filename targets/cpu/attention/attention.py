@@ -1,0 +1,172 @@
+"""Attention in one kernel: the scores of a block of queries stay in a cache between the two products.
+
+A unit is a block of queries of one batch. Its scores are made by register tiles, each row goes through the function of
+rows, and the weights, where they stand, are the left factor of the second product. A total that rows are divided by
+waits for the write-back.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stablexla.targets.codegen.emission import Index, Value, bits_of, emitting, index, loop, minimum, split_index, when
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.attention import Attention, reading
+from stablexla.targets.codegen.scope import Scope, lanes_for
+from stablexla.targets.cpu.attention.products import Place, Scores, Sums, Workspace
+from stablexla.targets.cpu.contraction.register_tile import Tile
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.cpu.reduction.rows import AlongRows
+
+# Fewer queries than these read keys where they lie: packing them would cost as much as their scores.
+FEW_QUERIES = 5
+# Multiply-adds that are worth another thread.
+WORTHWHILE = 400_000
+# The most that one item's scores and packed factors may take.
+MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an attention is cut.
+
+    Attributes:
+        tile: the register tile of both products.
+        rows: queries of a unit.
+        few: keys and values are read where they lie.
+        items: work items; each takes some units that follow one another, in memory of its own.
+    """
+
+    tile: Tile
+    rows: int
+    few: bool
+    items: int
+
+
+def plan_for(attention: Attention, target: CpuTarget) -> Plan:
+    """The plan for a machine: scores of a block of queries in 3/8 of L2, beside the factors of one batch."""
+    size = bits_of(attention.element) // 8
+    lanes = max(2, target.vector_bits // 8 // size)
+    queries, batches = attention.extent(attention.queries), attention.extent(attention.batch)
+    many = target.num_vector_registers >= 32
+    if queries <= FEW_QUERIES:
+        # About a dozen sums at once hide the latency of additions, however few the rows are.
+        vectors = min(math.ceil(attention.width / lanes), max(1, (24 if many else 12) // queries), 8)
+        tile, rows = Tile(queries, vectors), queries
+    else:
+        tile = Tile(6, 4 if many else 2)
+        most = max(tile.rows, target.l2_bytes * 3 // 8 // (attention.keys * size))
+        blocks = math.ceil(queries / most)
+        rows = math.ceil(math.ceil(queries / blocks) / tile.rows) * tile.rows
+    units = batches * math.ceil(queries / rows)
+    plan = Plan(tile, rows, queries <= FEW_QUERIES, 1)
+    bytes_ = Workspace.of(attention, plan.tile, rows, lanes, plan.few).size * size
+    work = batches * queries * attention.keys * (attention.depth + attention.width)
+    wanted = max(4 * target.num_threads if target.num_threads > 1 else 1, (4 << 20) // bytes_)
+    items = max(1, min(units, wanted, math.ceil(work / (WORTHWHILE // 4))))
+    return Plan(tile, rows, plan.few, items)
+
+
+def fits(attention: Attention, target: CpuTarget) -> bool:
+    """Whether an item's memory is within bounds."""
+    plan = plan_for(attention, target)
+    size = bits_of(attention.element) // 8
+    lanes = max(2, target.vector_bits // 8 // size)
+    return Workspace.of(attention, plan.tile, plan.rows, lanes, plan.few).size * size <= MOST_BYTES
+
+
+@emitter("attention")
+def emit_attention(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Takes what `stablexla-find-attention` made."""
+    with reading(kernel) as attention:
+        if attention is None or not fits(attention, target):
+            return None
+        return _emit(kernel, attention, target)
+
+
+def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
+    plan = plan_for(attention, target)
+    lanes = max(2, target.vector_bits // bits_of(attention.element))
+    space = Workspace.of(attention, plan.tile, plan.rows, lanes, plan.few)
+    scratch = ((str(attention.element), plan.items * space.size),)
+    function, arguments = kernel.declare(scratch)
+    with emitting(function, target):
+        unit = _Unit(attention, plan, space, arguments, target)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            unit.item(item.iv)
+    work = attention.extent(attention.rows.chain.rows) * attention.keys * (attention.depth + attention.width + 16)
+    grain = max(1, min(plan.items, math.ceil(plan.items * WORTHWHILE / max(1, work))))
+    return Emitted(plan.items, grain, scratch)
+
+
+class _Unit:
+    """The code of an item: its units, one after the other."""
+
+    def __init__(
+        self,
+        attention: Attention,
+        plan: Plan,
+        space: Workspace,
+        arguments: KernelArguments,
+        target: CpuTarget,
+    ) -> None:
+        self.attention, self.plan, self.space = attention, plan, space
+        self.buffer = Value(arguments.scratch[0])
+        self.scores = Scores(attention, plan.tile, space, arguments)
+        self.sums = Sums(attention, plan.tile, space, arguments)
+        nest = attention.rows.chain.nest
+        self.rows = AlongRows(attention.rows.chain, lanes_for(nest, target), target, cached=True)
+        self.rows.reserve()
+        buffer = arguments.scratch[0]
+        self.row_arguments = KernelArguments(
+            inputs=[buffer if n is None else arguments.inputs[n] for n in attention.rows.inputs],
+            results=[buffer, buffer],
+            scratch=[],
+            lo=arguments.lo,
+            hi=arguments.hi,
+        )
+
+    def item(self, item: Index) -> None:
+        """Units that belong to one item."""
+        a, plan = self.attention, self.plan
+        queries, batches = a.extent(a.queries), a.extent(a.batch)
+        blocks = math.ceil(queries / plan.rows)
+        units, base = batches * blocks, index(item) * self.space.size
+        first = index(item) * units // plan.items
+        last = (index(item) + 1) * units // plan.items
+        with loop(first, last) as unit:
+            batch, block = split_index(unit.iv, [batches, blocks])
+            places = dict(
+                zip(a.batch, split_index(batch, [a.rows.chain.nest.extents[d] for d in a.batch]), strict=True)
+            )
+            start = block * plan.rows
+            rows = minimum(index(queries) - start, plan.rows) if queries % plan.rows else index(plan.rows)
+            place = Place(self.buffer, base, places, start, rows)
+            if not plan.few:
+                if blocks > 1:
+                    with when(block.eq(0) | unit.iv.eq(first)):
+                        self._pack(place)
+                else:
+                    self._pack(place)
+            self.scores.write(place)
+            with loop(0, rows) as row:
+                self._row(place, row.iv)
+            self.sums.write(place)
+
+    def _pack(self, place: Place) -> None:
+        self.scores.pack(place)
+        self.sums.pack(place)
+
+    def _row(self, place: Place, number: Value) -> None:
+        """One row of scores becomes weights."""
+        a, space = self.attention, self.space
+        at: dict[int, Index] = {**place.batch, **place.query(a, number + place.start)}
+        top = Scope(self.row_arguments)
+        row = top.inside(at)
+        row.stands_at(a.rows.scores, place.base + space.scores + number * space.stride)
+        row.stands_at(a.rows.weights, place.base + space.weights + number * space.stride)
+        if a.rows.total is not None:
+            row.stands_at(a.rows.total, place.base + space.totals + number)
+        self.rows.row(row)

@@ -1,0 +1,369 @@
+"""The two products of attention, for a block of queries: scores into the workspace, and weights times values out of it.
+
+One tile of code each: rows beyond the last query repeat it and are not written, columns beyond the last key or the
+last feature lie in the workspace's padding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    clone_body,
+    constant,
+    extract,
+    fma,
+    index,
+    insert,
+    load,
+    load_lanes,
+    loop,
+    minimum,
+    replay,
+    splat,
+    split_index,
+    store,
+    store_lanes,
+    transpose_registers,
+    vector_of,
+    when,
+)
+from stablexla.targets.codegen.kernel import KernelArguments
+from stablexla.targets.codegen.match.attention import Attention, Factor
+from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
+from stablexla.targets.cpu.contraction.register_tile import Tile, unroll_of
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where the parts of an item's memory begin, in elements.
+
+    Attributes:
+        lanes, width: of a vector, and of a panel of packed keys or values.
+        stride: from one row of scores to the next.
+        packed: whether keys and values are packed.
+    """
+
+    lanes: int
+    width: int
+    stride: int
+    packed: bool
+    scores: int
+    weights: int
+    totals: int
+    keys: int
+    values: int
+    size: int
+
+    @staticmethod
+    def of(attention: Attention, tile: Tile, rows: int, lanes: int, few: bool) -> Workspace:
+        """The workspace for blocks of `rows` queries."""
+        width = tile.vectors * lanes
+        stride = math.ceil(attention.keys / max(width, lanes)) * max(width, lanes)
+        block = (math.ceil(rows / tile.rows) * tile.rows) * stride
+        weights = 0 if attention.rows.shared else block
+        totals = weights + block
+        keys = totals + math.ceil(rows / 16) * 16
+        panels = 0 if few else Panels(width, attention.depth, lanes).size(math.ceil(attention.keys / width))
+        values = keys + panels
+        panels = 0 if few else Panels(width, attention.keys, lanes).size(math.ceil(attention.width / width))
+        # Items begin at cache lines.
+        size = math.ceil((values + panels) / 16) * 16
+        return Workspace(lanes, width, stride, not few, 0, weights, totals, keys, values, size)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A block of queries: its item's memory, where the loops over batches stand, its first query, and how many."""
+
+    buffer: Value
+    base: Value
+    batch: Mapping[int, Value]
+    start: Value
+    rows: Value
+
+    def of_batch(self, strides: Sequence[int]) -> Value:
+        """How far the batch is from an array's beginning."""
+        total = index(0)
+        for d, position in self.batch.items():
+            total = total + position * strides[d]
+        return total
+
+    def query(self, attention: Attention, number: Value) -> dict[int, Value]:
+        """Where the loops over queries stand for query `number`."""
+        loops = attention.queries
+        places = split_index(number, [attention.rows.chain.nest.extents[d] for d in loops])
+        return dict(zip(loops, places, strict=True))
+
+    def of_query(self, attention: Attention, strides: Sequence[int], number: Value) -> Value:
+        """How far a query is from its batch's beginning in an array."""
+        total = index(0)
+        for d, position in self.query(attention, number).items():
+            total = total + position * strides[d]
+        return total
+
+
+class _Product:
+    """What both products share: factors read with their conversions, and the loop of a register tile."""
+
+    def __init__(self, attention: Attention, tile: Tile, space: Workspace, arguments: KernelArguments) -> None:
+        self.attention, self.tile, self.space = attention, tile, space
+        self.arguments = arguments
+        self.lanes = space.lanes
+        self.zero = constant(0, vector_of(space.lanes, attention.element))
+
+    def reader(self, factor: Factor) -> Callable[..., Value]:
+        """(address, lanes, count) -> elements of a factor, converted."""
+        buffer = Value(self.arguments.inputs[factor.operand.number])
+
+        def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
+            value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
+            for operation in factor.operand.conversion:
+                (value,) = replay(operation, [value], lanes)
+            return value
+
+        return read
+
+    def pack_factor(
+        self, place: Place, factor: Factor, to: int, across: tuple[int, int], along: tuple[int, int]
+    ) -> None:
+        """Packs a factor of one batch; `across` the panels and `along` them are (stride, extent)."""
+        source = Source(
+            self.reader(factor),
+            Value(self.arguments.inputs[factor.operand.number]),
+            place.of_batch(factor.strides),
+            across[0],
+            along[0],
+            index(across[1]),
+            index(along[1]),
+        )
+        pack_panels(Panels(self.space.width, along[1], self.lanes), source, place.buffer, place.base + to)
+
+    def multiply(
+        self, depth: int, rows: int, vectors: int, a: Callable[[Value, int], Value], b: Callable[[Value, int], Value]
+    ) -> list[Value]:
+        """Sums over `depth` steps k of a(k, row) * b(k, vector), row by row."""
+        unroll = unroll_of(depth)
+        with loop(0, depth, unroll, [self.zero] * (rows * vectors)) as k:
+            sums = k.args
+            for step in range(unroll):
+                at = k.iv + step
+                right = [b(at, v) for v in range(vectors)]
+                left = [splat(a(at, r), self.lanes) for r in range(rows)]
+                sums = [fma(left[r], right[v], sums[r * vectors + v]) for r in range(rows) for v in range(vectors)]
+            k.yields(*sums)
+        return k.results
+
+
+class Scores(_Product):
+    """The scores of a block of queries."""
+
+    def pack(self, place: Place) -> None:
+        """Packs the keys of a batch into panels."""
+        a = self.attention
+        across, along = (a.k.strides[-1], a.keys), (a.k.inner, a.depth)
+        self.pack_factor(place, a.k, self.space.keys, across, along)
+
+    def write(self, place: Place) -> None:
+        """Writes the block's scores into the workspace."""
+        if self.space.packed:
+            self._write_tiles(place)
+        elif self.attention.k.inner == 1:
+            self._write_dots(place)
+        else:
+            self._write_columns(place)
+
+    def _rows(self, place: Place, first: Value) -> list[Value]:
+        """Addresses of a tile's queries; those beyond the last one are the last one."""
+        a = self.attention
+        base, last = place.of_batch(a.q.strides), index(a.extent(a.queries) - 1)
+        numbers = [minimum(place.start + first + r, last) for r in range(self.tile.rows)]
+        return [base + place.of_query(a, a.q.strides, number) for number in numbers]
+
+    def _write_tiles(self, place: Place) -> None:
+        """Packed keys; a panel of them stays in L1 while the block's queries go by."""
+        a, space, tile = self.attention, self.space, self.tile
+        panels = Panels(space.width, a.depth, self.lanes)
+        tiles = (place.rows + (tile.rows - 1)) // tile.rows
+        read = self.reader(a.q)
+        with loop(0, math.ceil(a.keys / space.width)) as panel:
+            packed = place.base + panel.iv * panels.stride + space.keys
+            with loop(0, tiles) as i:
+                lines = self._rows(place, i.iv * tile.rows)
+                sums = self.multiply(
+                    a.depth,
+                    tile.rows,
+                    tile.vectors,
+                    lambda k, r: read(lines[r] + k * a.q.inner),
+                    lambda k, v: load(place.buffer, packed + k * space.width + v * self.lanes, self.lanes),
+                )
+                to = place.base + i.iv * (tile.rows * space.stride) + panel.iv * space.width + space.scores
+                for r in range(tile.rows):
+                    for v in range(tile.vectors):
+                        store(sums[r * tile.vectors + v], place.buffer, to + (r * space.stride + v * self.lanes))
+
+    def _write_dots(self, place: Place) -> None:
+        """Keys where they lie, along their features: as many at once as a vector has lanes, whose sums then add up."""
+        a, lanes = self.attention, self.lanes
+        queries, keys = self._rows(place, index(0)), place.of_batch(a.k.strides)
+        read_q, read_k = self.reader(a.q), self.reader(a.k)
+        whole = a.depth // lanes * lanes
+
+        def dots(first: Value, count: int) -> None:
+            lines = [keys + (first + min(i, count - 1)) * a.k.strides[-1] for i in range(lanes)]
+            for r in range(self.tile.rows):
+                sums = [self.zero] * lanes
+                if whole:
+                    with loop(0, whole, lanes, sums) as k:
+                        left = self._along(read_q, queries[r], k.iv, None)
+                        right = [read_k(line + k.iv, lanes) for line in lines]
+                        k.yields(*(fma(left, x, s) for x, s in zip(right, k.args, strict=True)))
+                    sums = k.results
+                if rest := a.depth - whole:
+                    left = self._along(read_q, queries[r], index(whole), rest)
+                    sums = [
+                        fma(left, read_k(line + whole, lanes, rest), s) for line, s in zip(lines, sums, strict=True)
+                    ]
+                columns = transpose_registers(sums)
+                while len(columns) > 1:
+                    columns = [x + y for x, y in zip(columns[::2], columns[1::2], strict=True)]
+                store(columns[0], place.buffer, place.base + first + (self.space.scores + r * self.space.stride))
+
+        with loop(0, a.keys // lanes * lanes, lanes) as j:
+            dots(j.iv, lanes)
+        if a.keys % lanes:
+            dots(index(a.keys // lanes * lanes), a.keys % lanes)
+
+    def _along(self, read: Callable[..., Value], line: Value, k: Value, count: int | None) -> Value:
+        """A vector of a query's features, from k on."""
+        stride = self.attention.q.inner
+        if stride == 1:
+            return read(line + k, self.lanes, count)
+        value = self.zero
+        buffer = [read(line + (k + i) * stride) for i in range(count or self.lanes)]
+        for i, element in enumerate(buffer):
+            value = insert(element, value, i)
+        return value
+
+    def _write_columns(self, place: Place) -> None:
+        """Keys where they lie, not along their features."""
+        a, lanes, rows = self.attention, self.lanes, self.tile.rows
+        queries, keys = self._rows(place, index(0)), place.of_batch(a.k.strides)
+        read_q, read_k = self.reader(a.q), self.reader(a.k)
+        step = a.k.strides[-1]
+
+        def right(k: Value, j: Value, count: int | None) -> Value:
+            at = keys + k * a.k.inner + j * step
+            if step == 1:
+                return read_k(at, lanes, count)
+            value = self.zero
+            for i in range(count or lanes):
+                value = insert(read_k(at + i * step), value, i)
+            return value
+
+        def column(j: Value, count: int | None) -> None:
+            sums = self.multiply(
+                a.depth, rows, 1, lambda k, r: read_q(queries[r] + k * a.q.inner), lambda k, v: right(k, j, count)
+            )
+            for r, value in enumerate(sums):
+                store(value, place.buffer, place.base + j + (self.space.scores + r * self.space.stride))
+
+        with loop(0, a.keys // lanes * lanes, lanes) as j:
+            column(j.iv, None)
+        if a.keys % lanes:
+            column(index(a.keys // lanes * lanes), a.keys % lanes)
+
+
+class Sums(_Product):
+    """Weights times values, into the result."""
+
+    def __init__(self, attention: Attention, tile: Tile, space: Workspace, arguments: KernelArguments) -> None:
+        super().__init__(attention, tile, space, arguments)
+        self.result = Value(arguments.results[0])
+
+    def pack(self, place: Place) -> None:
+        """Packs the values of a batch into panels."""
+        a = self.attention
+        self.pack_factor(place, a.v, self.space.values, (a.v.inner, a.width), (a.v.strides[-1], a.keys))
+
+    def write(self, place: Place) -> None:
+        """The block's rows of the result."""
+        a, width = self.attention, self.space.width
+        whole = a.width // width
+        if self.space.packed:
+            with loop(0, (place.rows + (self.tile.rows - 1)) // self.tile.rows) as i:
+                if whole:
+                    with loop(0, whole) as panel:
+                        self._tile(place, i.iv, panel.iv, width)
+                if a.width % width:
+                    self._tile(place, i.iv, index(whole), a.width % width)
+            return
+        if whole:
+            with loop(0, whole) as panel:
+                self._tile(place, index(0), panel.iv, width)
+        if a.width % width:
+            self._tile(place, index(0), index(whole), a.width % width)
+
+    def _tile(self, place: Place, number: Value, panel: Value, columns: int) -> None:
+        a, space, rows = self.attention, self.space, self.tile.rows
+        vectors = math.ceil(columns / self.lanes)
+        weights = place.base + number * (rows * space.stride) + space.weights
+        sums = self.multiply(
+            a.keys,
+            rows,
+            vectors,
+            lambda k, r: load(place.buffer, weights + k + r * space.stride),
+            self._values(place, panel, columns),
+        )
+        for r in range(rows):
+            row = number * rows + r
+            line = sums[r * vectors : (r + 1) * vectors]
+            if not space.packed:
+                self._write_row(place, row, panel, columns, line)
+                continue
+            with when(row.lt(place.rows)):
+                self._write_row(place, row, panel, columns, line)
+
+    def _values(self, place: Place, panel: Value, columns: int) -> Callable[[Value, int], Value]:
+        """Vectors of values of a key: packed, or where they lie."""
+        a, space, lanes = self.attention, self.space, self.lanes
+        if space.packed:
+            packed = place.base + panel * Panels(space.width, a.keys, lanes).stride + space.values
+            return lambda k, v: load(place.buffer, packed + k * space.width + v * lanes, lanes)
+        read = self.reader(a.v)
+        start = place.of_batch(a.v.strides) + panel * (space.width * a.v.inner)
+
+        def value(k: Value, v: int) -> Value:
+            at, count = start + k * a.v.strides[-1], min(lanes, columns - v * lanes)
+            if a.v.inner == 1:
+                return read(at + v * lanes, lanes, count)
+            made = self.zero
+            for i in range(count):
+                made = insert(read(at + (v * lanes + i) * a.v.inner), made, i)
+            return made
+
+        return value
+
+    def _write_row(self, place: Place, row: Value, panel: Value, columns: int, sums: Sequence[Value]) -> None:
+        a, lanes, space = self.attention, self.lanes, self.space
+        to = place.of_batch(a.out) + place.of_query(a, a.out, place.start + row)
+        to = to + panel * (space.width * a.out_inner)
+        factor = None
+        if a.rows.total is not None:
+            total = load(place.buffer, place.base + row + space.totals)
+            factor = splat(constant(1.0, a.element) / total, lanes)
+        for v, value in enumerate(sums):
+            made = value if factor is None else value * factor
+            for body in a.after:
+                unread = splat(constant(0, body.arguments[1].type), lanes)
+                (made,) = clone_body(body, [made, unread], lanes)
+            count = min(lanes, columns - v * lanes)
+            if a.out_inner == 1:
+                store_lanes(made, self.result, to + v * lanes, count)
+                continue
+            for i in range(count):
+                store(extract(made, i), self.result, to + (v * lanes + i) * a.out_inner)

@@ -1,0 +1,162 @@
+"""AMX tiles: 16 rows of 64 bytes, products of which are added to 16 by 16 sums.
+
+What a kernel does with them stands in `tile_sums`. There are two makers of tiles: the processor's, and one that keeps
+them in memory and multiplies by vectors, so that everything but the instructions is tested on any processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import mlir.ir as ir
+from mlir.dialects import memref
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    alloca,
+    constant,
+    index,
+    load,
+    loop,
+    store,
+    vector_of,
+)
+from stablexla.targets.cpu.contraction.products import Product, load_group, spread_group
+
+ROWS = 16
+LANES = 16
+BLOCK = 2 * ROWS
+"""Rows and columns of the sums that one step makes: two by two tiles, the most that eight of them allow."""
+
+# Where 16 rows of 64 bytes lie: buffer, address of the first, and how far a row is, in units.
+Lines = tuple[Value, Value, int]
+
+
+class Tiles(Protocol):
+    """A maker of tiles. Sums that loops carry are the values of `carried`."""
+
+    def zeros(self) -> list[Value]:
+        """Four tiles of sums, all zero."""
+
+    def step(self, a: Sequence[Lines], b: Sequence[Lines], sums: Sequence[Value]) -> list[Value]:
+        """Adds the products of two tiles of lhs with two of rhs."""
+
+    def store(self, sums: Sequence[Value], to: Value) -> None:
+        """Puts the sums into rows of `BLOCK`."""
+
+
+def tile_sums(
+    tiles: Tiles, groups: Index, a: Callable[[int, Index], Lines], b: Callable[[int, Index], Lines]
+) -> list[Value]:
+    """The sums of `BLOCK` rows and columns over `groups`, a multiple of 16; `a` and `b` tell where a tile lies."""
+    with loop(0, groups, LANES, tiles.zeros()) as k:
+        k.yields(*tiles.step([a(0, k.iv), a(1, k.iv)], [b(0, k.iv), b(1, k.iv)], k.args))
+    return k.results
+
+
+def make_tiles(product: Product, sums: ir.Type) -> Tiles:
+    """What the product asks for; made at the top of a kernel."""
+    return _Vectors(product, sums) if product.emulated else _Amx(product, sums)
+
+
+class _Amx:
+    def __init__(self, product: Product, sums: ir.Type) -> None:
+        self._product = product
+        element = {"tiles_bf16": "bf16", "tiles_f16": "f16"}.get(product.name, "i8")
+        self._unit = ir.Type.parse(f"!amx.tile<{ROWS}x{LANES * product.group}x{element}>")
+        self._sums = ir.Type.parse(f"!amx.tile<{ROWS}x{LANES}x{sums}>")
+
+    def zeros(self) -> list[Value]:
+        return [_operation("amx.tile_zero", [], self._sums) for _ in range(4)]
+
+    def step(self, a: Sequence[Lines], b: Sequence[Lines], sums: Sequence[Value]) -> list[Value]:
+        left, right = ([self._load(lines) for lines in side] for side in (a, b))
+        pairs = [(x, y) for x in left for y in right]
+        return [self._multiply(x, y, s) for (x, y), s in zip(pairs, sums, strict=True)]
+
+    def _multiply(self, a: Value, b: Value, sums: Value) -> Value:
+        if self._product.unit != "i8":
+            return _operation("amx.tile_mulf", [a, b, sums], self._sums)
+        signs = zip(("isZextLhs", "isZextRhs"), self._product.name[-2:], strict=True)
+        flags = {name: ir.UnitAttr.get() for name, sign in signs if sign == "u"}
+        return _operation("amx.tile_muli", [a, b, sums], self._sums, flags)
+
+    def _load(self, lines: Lines) -> Value:
+        buffer, at, stride = lines
+        zero = index(0)
+        view = _view(buffer, at, stride, LANES * self._product.group)
+        return _operation("amx.tile_load", [view, zero, zero], self._unit, _segments(1, 2, 0))
+
+    def store(self, sums: Sequence[Value], to: Value) -> None:
+        zero = index(0)
+        for number, value in enumerate(sums):
+            i, j = divmod(number, 2)
+            view = _view(to, index((i * BLOCK + j) * LANES), BLOCK, LANES)
+            _operation("amx.tile_store", [view, zero, zero, value], None, _segments(1, 2, 1, 0))
+
+
+def _operation(
+    name: str, operands: Sequence[Value], result: ir.Type | None, attributes: dict[str, ir.Attribute] | None = None
+) -> Value:
+    made = ir.Operation.create(
+        name, results=[result] if result else [], operands=[o.ssa for o in operands], attributes=attributes
+    )
+    return Value(made.result) if result else operands[0]
+
+
+def _segments(*sizes: int) -> dict[str, ir.Attribute]:
+    return {"operandSegmentSizes": ir.DenseI32ArrayAttr.get(sizes)}
+
+
+def _view(buffer: Value, at: Value, stride: int, columns: int) -> Value:
+    """16 rows of a flat buffer as a matrix."""
+    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    layout = ir.StridedLayoutAttr.get(dynamic, [stride, 1])
+    type_ = ir.MemRefType.get([ROWS, columns], buffer.element, layout=layout)
+    made = memref.reinterpret_cast(
+        type_,
+        buffer.ssa,
+        [at.ssa],
+        [],
+        [],
+        static_offsets=[dynamic],
+        static_sizes=[ROWS, columns],
+        static_strides=[stride, 1],
+    )
+    return Value(made)
+
+
+class _Vectors:
+    """Sums lie in a buffer of their own, as `store` leaves them."""
+
+    def __init__(self, product: Product, sums: ir.Type) -> None:
+        self._product = product
+        self._sums = alloca(BLOCK * BLOCK, sums)
+        self._lanes = 4
+
+    def zeros(self) -> list[Value]:
+        with loop(0, BLOCK * BLOCK, self._lanes) as i:
+            store(constant(0, vector_of(self._lanes, self._sums.element)), self._sums, i.iv)
+        return []
+
+    def step(self, a: Sequence[Lines], b: Sequence[Lines], sums: Sequence[Value]) -> list[Value]:
+        for i, left in enumerate(a):
+            for j, right in enumerate(b):
+                self._multiply(left, right, (i * BLOCK + j) * LANES)
+        return []
+
+    def _multiply(self, a: Lines, b: Lines, base: int) -> None:
+        group, lanes = self._product.group, self._lanes
+        with loop(0, ROWS) as row, loop(0, LANES, lanes) as column:
+            place = row.iv * BLOCK + column.iv + base
+            with loop(0, LANES, 1, [load(self._sums, place, lanes)]) as g:
+                units = load_group(self._product, a[0], row.iv * a[2] + a[1] + g.iv * group)
+                columns = load(b[0], g.iv * b[2] + b[1] + column.iv * group, lanes * group)
+                g.yields(self._product.multiply_add(spread_group(units, lanes), columns, g.args[0]))
+            store(g.results[0], self._sums, place)
+
+    def store(self, sums: Sequence[Value], to: Value) -> None:
+        with loop(0, BLOCK * BLOCK, self._lanes) as i:
+            store(load(self._sums, i.iv, self._lanes), to, i.iv)

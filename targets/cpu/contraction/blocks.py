@@ -1,0 +1,199 @@
+"""Products of packed factors by functions that all contractions of an element type share.
+
+Sizes and places are arguments: a module with products of many shapes has the code of the register tile once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    alloca,
+    branch,
+    constant,
+    index,
+    load,
+    loop,
+    minimum,
+    prefetch,
+    select,
+    store,
+    vector_of,
+)
+from stablexla.targets.codegen.match.epilogue import load_converted
+from stablexla.targets.codegen.sums.blocked import LONGEST
+from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
+from stablexla.targets.cpu.contraction.register_tile import Tile, multiply_add, spill_tile
+from stablexla.targets.cpu.shared import Shared
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Packed panels of a factor: a buffer, where the first panel begins, and how far it is to the next.
+
+    `ahead` is what will be read soon, from where on and how many elements of it a step of k asks for.
+    """
+
+    buffer: Value
+    at: Index
+    stride: Index = 0
+    ahead: tuple[Index, Index] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where sums go.
+
+    Attributes:
+        buffer, at: where they begin.
+        stride: from row to row.
+        add: 1 to add them to what is there, else 0.
+    """
+
+    buffer: Value
+    at: Index
+    stride: Index
+    add: Index = 0
+
+
+def sum_tile(
+    shared: Shared,
+    tile: Tile,
+    lanes: int,
+    lhs: Factor,
+    rhs: Factor,
+    steps: Index,
+    to: Target,
+    size: tuple[Index, Index] | None = None,
+) -> None:
+    """The sums of one register tile over `steps` of k, row by row.
+
+    Args:
+        size: rows and columns that are written, at least one of each; more than the tile has means all of it.
+    """
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        a, b, out = buffers
+        a_at, b_at, ahead_at, ahead, count, rows, columns, at, stride, add = numbers
+        places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
+        starts = [at + stride * r for r in range(tile.rows)]
+        for start in starts:  # their lines come while the sums are made
+            prefetch(out, start, write=True)
+        width = tile.vectors * lanes
+        # A block of k is that short, see `contraction`.
+        with loop(0, count, 1, [constant(0, vector_of(lanes, a.element))] * len(places), most=LONGEST) as k:
+            left, right = k.iv * tile.rows + a_at, k.iv * width + b_at
+            prefetch(b, k.iv * ahead + ahead_at, locality=2)
+            factors = [load(a, left + r) for r in range(tile.rows)]
+            vectors = [load(b, right + v * lanes, lanes) for v in range(tile.vectors)]
+            k.yields(*multiply_add(lanes, tile, factors.__getitem__, vectors.__getitem__, k.args))
+        more = add.ne(0)
+        whole = branch(rows.ge(tile.rows) & columns.ge(width))
+        with whole.then:
+            for (r, v), value in zip(places, k.results, strict=True):
+                place = starts[r] + v * lanes
+                store(select(more, value + load(out, place, lanes), value), out, place)
+        with whole.otherwise:
+            # There are few tiles at an edge: theirs go element by element.
+            spill = alloca(tile.rows * width, a.element)
+            spill_tile(lanes, k.results, spill)
+            with loop(0, minimum(rows, tile.rows)) as i, loop(0, minimum(columns, width)) as j:
+                value, place = load(spill, i.iv * width + j.iv), i.iv * stride + at + j.iv
+                store(select(more, value + load(out, place), value), out, place)
+
+    name = f"stablexla_sum_tile_{tile.rows}x{tile.vectors}"
+    all_of_it = (tile.rows, tile.vectors * lanes)
+    numbers = [lhs.at, rhs.at, *rhs.ahead, steps, *(size or all_of_it), to.at, to.stride, to.add]
+    shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
+
+
+def sum_block(
+    shared: Shared,
+    tile: Tile,
+    lanes: int,
+    lhs: Factor,
+    rhs: Factor,
+    size: tuple[Index, Index, Index],
+    to: Target,
+) -> None:
+    """The sums of a block of so many rows and columns over so many steps of k, row by row."""
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        a, b, out = buffers
+        a_at, a_stride, b_at, b_stride, rows, columns, steps, at, stride, add = numbers
+        left, right = Factor(a, a_at, a_stride), Factor(b, b_at, b_stride)
+
+        def one(left: Factor, right: Factor, row: Value, column: Value) -> None:
+            target = Target(out, at + row * stride + column, stride, add)
+            sum_tile(shared, tile, lanes, left, right, steps, target, (rows - row, columns - column))
+
+        for_tiles(tile, lanes, left, right, (rows, columns, steps), one)
+
+    name = f"stablexla_sum_block_{tile.rows}x{tile.vectors}"
+    numbers = [lhs.at, lhs.stride, rhs.at, rhs.stride, *size, to.at, to.stride, to.add]
+    shared.call(name, [lhs.buffer, rhs.buffer, to.buffer], numbers, write, rolled=True)
+
+
+def for_tiles(
+    tile: Tile,
+    lanes: int,
+    lhs: Factor,
+    rhs: Factor,
+    size: tuple[Index, Index, Index],
+    one: Callable[[Factor, Factor, Value, Value], None],
+) -> None:
+    """Loops over the tiles of a block of `size` (rows, columns, steps of k).
+
+    Args:
+        one: writes the code of a tile: its panels, its first row and its first column in the block.
+    """
+    width = tile.vectors * lanes
+    down, across = (index(size[0]) + (tile.rows - 1)) // tile.rows, (index(size[1]) + (width - 1)) // width
+    ahead = (down + (width - 1)) // down
+    with loop(0, across) as j:
+        panel = j.iv * rhs.stride + rhs.at
+        with loop(0, down) as i:
+            # While a panel is used for all rows, the next one comes nearer.
+            soon = panel + rhs.stride + i.iv * ahead * size[2]
+            left, right = Factor(lhs.buffer, i.iv * lhs.stride + lhs.at), Factor(rhs.buffer, panel, 0, (soon, ahead))
+            one(left, right, i.iv * tile.rows, j.iv * width)
+
+
+def pack(
+    shared: Shared,
+    panels: Panels,
+    source: Source,
+    conversion: Sequence[ir.Operation],
+    to: Factor,
+) -> None:
+    """Packs a matrix, whose elements go through `conversion`, into panels; see `pack_panels`."""
+    along = [source.along_width, source.along_depth]
+    unit = "".join("1" if step == 1 else "n" for step in along)
+    steps = "_".join([f"{op.name}_{op.results[0].type}" for op in conversion]).replace(".", "_")
+    flags = ("_ahead" if source.ahead else "") + ("_deep" if source.deep else "")
+    name = f"stablexla_pack_{panels.width}{flags}_{unit}_{steps}"
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        matrix, packed = buffers
+        at, along_width, along_depth, width, depth, base, depth_of_panels = numbers
+
+        def element(place: Index, lanes: int = 0, count: Index | None = None) -> Value:
+            return load_converted(matrix, conversion, packed.element, place, lanes, count)
+
+        inner = Source(
+            *(element, matrix, at),
+            1 if unit[0] == "1" else along_width,
+            1 if unit[1] == "1" else along_depth,
+            *(width, depth),
+            ahead=source.ahead,
+            deep=source.deep,
+        )
+        pack_panels(Panels(panels.width, depth_of_panels, panels.lanes), inner, packed, base)
+
+    numbers = [source.at, *along, source.width, source.depth, to.at, panels.depth]
+    shared.call(name, [source.buffer, to.buffer], numbers, write, rolled=True)

@@ -1,0 +1,379 @@
+"""Contractions by instructions that take neighbours along k together: narrow integers, bf16 where a CPU has it.
+
+The order of loops is that of `contraction_packed`; what is packed are units, 32 bits of them for a step (a group).
+"""
+
+from __future__ import annotations
+
+import math
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    alloca,
+    constant,
+    emitting,
+    index,
+    load,
+    loop,
+    minimum,
+    split_index,
+    store,
+    vector_of,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.contraction import Contraction
+from stablexla.targets.codegen.match.epilogue import WHOLE, Frame, Scene, Sums, compute_type, partial_result
+from stablexla.targets.cpu.contraction.amx import BLOCK, LANES, Lines, Tiles, make_tiles, tile_sums
+from stablexla.targets.cpu.contraction.narrow import emit_narrow
+from stablexla.targets.cpu.contraction.products import (
+    LANE_BITS,
+    Product,
+    choose_product,
+    load_group,
+    spread_group,
+    vector_product,
+    widened,
+)
+from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, Tile, grain_of, prefetch_tile, spill_tile
+from stablexla.targets.cpu.contraction.units import Matrix, Place, pack_lines, pack_panels
+
+# Bytes of a block of lhs and of packed columns of rhs on an item's stack.
+LHS_BYTES = 176 << 10
+GROUP_BYTES = 64 << 10
+# For tiles, of the processors that have them: L2 of 2 MiB; groups of k in a block.
+TILES_LHS_BYTES = 256 << 10
+TILES_DEPTH = 1024
+# Packed rhs larger than this would take too much memory: every item packs its own.
+SHARED_BYTES = 256 << 20
+# Multiply-adds that are worth an item of their own, and those below which packing costs more than it brings.
+ITEM_WORK = 500_000
+LEAST_WORK = 20_000
+UNROLL = 4  # steps of k in one turn
+
+
+def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> Emitted | None:
+    """Writes a contraction of narrow factors; None where no instruction takes them, or where it is too small."""
+    work = contraction.batches * contraction.m.extent * contraction.n.extent * contraction.k.extent
+    product = choose_product(contraction, target) or widened(contraction)
+    if product is None or work < LEAST_WORK or contraction.k_outer or _is_one_line(contraction):
+        return None
+    few = emit_narrow(kernel, contraction, vector_product(product, contraction, target), target)
+    if few is not None or contraction.n.c != 1:
+        return few
+    shape = _Shape(contraction, product, target)
+    scratch = shape.scratch()
+    if shape.shared:
+        function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
+        with emitting(function, target):
+            _pack_all(shape, Scene(contraction, arguments), arguments)
+    function, arguments = kernel.declare(scratch)
+    with emitting(function, target):
+        block = _Block(shape, shape.scene(arguments), arguments)
+        order = [contraction.batches, shape.column_blocks, shape.row_blocks]
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            block.item(*split_index(item.iv, order))
+    items = math.prod(order)
+    phases = [(kernel.impl_name, items, max(1, grain_of(contraction, items)))]
+    if shape.shared:
+        phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
+    # Unfinished sums in a result would overwrite what the epilogue still has to read.
+    in_place = contraction.in_place if shape.k_blocks == 1 or shape.needs_partial else ()
+    alone = shape.shared and not shape.corrections
+    packs = contraction.packs(kernel.impl_name + "_pack") if alone else ()
+    return Emitted(items, phases[-1][2], scratch, in_place, phases=tuple(phases), packs=packs)
+
+
+def _is_one_line(c: Contraction) -> bool:
+    """Whether elements of a large factor are multiplied once or twice: they are widened in place, at half the time."""
+    return any(view.m.extent <= 2 and view.k.b != 1 for view in (c, c.swapped()))
+
+
+class _Shape:
+    """How a contraction is cut, and sizes of buffers."""
+
+    def __init__(self, c: Contraction, product: Product, target: CpuTarget) -> None:
+        self.contraction, self.product, self.target = c, product, target
+        self.lanes = max(1, target.vector_bits // LANE_BITS)
+        self.tile = _tile(c.m.extent, c.n.extent, self.lanes, target.num_vector_registers)
+        self.step = max(1, UNROLL // product.group)  # groups that are multiplied in one turn
+        if product.is_tiles:
+            self.tile, self.step = Tile(BLOCK, max(1, BLOCK // self.lanes)), LANES
+        self.width = self.tile.vectors * self.lanes
+        self.bytes = LANE_BITS // 8
+        groups = math.ceil(c.k.extent / product.group)
+        m, n = c.m.extent, c.n.extent
+        limit = min(LHS_BYTES, target.l2_bytes * 3 // 8) // self.bytes
+        most = max(256, target.l1_bytes * 5 // 8 // (self.width * self.bytes))
+        if product.is_tiles:
+            # sums leave the tiles seldom: cutting k at 512 costs a fifth of the speed
+            limit, most = TILES_LHS_BYTES // self.bytes, TILES_DEPTH
+        if m <= limit // 192:
+            most = min(most, limit // m)
+        self.depth = _balanced(groups, most, max(self.lanes, self.step))
+        tiles = limit // self.depth // self.tile.rows
+        self.rows = _balanced(m, max(1, tiles) * self.tile.rows, self.tile.rows)
+        # Lines of tiles at distances that are no power of two: one tile's 16 would share few sets of a cache.
+        self.line = self.depth + (LANES if product.is_tiles else 0)
+        self.k_blocks = math.ceil(groups / self.depth)
+        self.row_blocks = math.ceil(m / self.rows)
+        work = c.batches * m * n * c.k.extent
+        wanted = max(1, min(4 * target.num_threads if target.num_threads > 1 else 1, work // ITEM_WORK))
+        blocks = max(1, math.ceil(wanted / (self.row_blocks * c.batches)))
+        self.columns = _balanced(n, min(2048, max(2 * self.width, math.ceil(n / blocks))), self.width)
+        self.column_blocks = math.ceil(n / self.columns)
+        # Batch axes along which rhs does not move share one packed copy.
+        self.rhs_batch = tuple(axis for axis in c.batch if axis.b)
+        self.panel_size = self.depth * self.width * product.group
+        self.panel_count = math.ceil(n / self.width)
+        copies = math.prod(axis.extent for axis in self.rhs_batch)
+        self.rhs_size = self.k_blocks * self.panel_count * self.panel_size
+        shared_bytes = copies * self.rhs_size * 4 // product.group
+        self.shared = (self.row_blocks > 1 or c.b.number in c.kernel.constants) and shared_bytes <= SHARED_BYTES
+        self.copies = copies
+        most_panels = max(1, GROUP_BYTES // (self.depth * self.bytes * self.width))
+        self.panels = 8 if self.shared else min(most_panels, math.ceil(self.columns / self.width))
+        self.needs_partial = self.k_blocks > 1 and partial_result(c) < 0
+
+    @property
+    def pack_groups(self) -> int:
+        """Groups of panels in one block of k."""
+        return math.ceil(self.panel_count / self.panels)
+
+    @property
+    def pack_items(self) -> int:
+        """Items of the packing phase."""
+        return self.copies * self.k_blocks * self.pack_groups
+
+    @property
+    def pack_grain(self) -> int:
+        """Items of the packing phase that make about 20 microseconds."""
+        return max(1, round(6e4 / (self.panels * self.panel_size)))
+
+    @property
+    def corrections(self) -> int:
+        """Elements of the column sums that go with packed panels of all blocks of k, or 0."""
+        return self.k_blocks * self.panel_count * self.width if self.product.offset else 0
+
+    def scratch(self) -> tuple[tuple[str, int], ...]:
+        """Packed rhs and its column sums, then unfinished sums where no result can hold them."""
+        out = []
+        if self.shared:
+            out.append((self.product.unit, self.copies * self.rhs_size))
+            if self.corrections:
+                out.append(("i32", self.copies * self.corrections))
+        if self.needs_partial:
+            out.append((str(compute_type(self.contraction)), math.prod(self.contraction.shape)))
+        return tuple(out)
+
+    def scene(self, arguments: KernelArguments) -> Scene:
+        """The contraction in one of its functions."""
+        return Scene(self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None)
+
+    def k_block(self, number: Index) -> tuple[Value, Value]:
+        """The first step of block `number` of k, and how many steps it has."""
+        c, block = self.contraction, self.depth * self.product.group
+        first = index(number) * block
+        if c.k.extent % block == 0:
+            return first, index(block)
+        return first, minimum(index(c.k.extent) - first, block) if self.k_blocks > 1 else index(c.k.extent)
+
+    def groups(self, steps: Value) -> Value:
+        """Groups of so many steps, filled up to whole turns of the loop over them."""
+        turn = self.product.group * self.step
+        return (steps + (turn - 1)) // turn * self.step
+
+
+def _tile(m: int, n: int, lanes: int, registers: int) -> Tile:
+    """Sums that leave room for a row's factor, a product and a step's columns; rows cut evenly."""
+    most = 4 if registers >= 32 else 2
+    rows = math.ceil(m / math.ceil(m / 6))
+    return Tile(rows, max(1, min(4 if rows <= 2 else most, math.ceil(n / lanes))))
+
+
+def _balanced(extent: int, block: int, multiple: int) -> int:
+    """The size of equal blocks of at most about `block`, a multiple of `multiple`."""
+    blocks = max(1, math.ceil(extent / block))
+    return max(1, math.ceil(extent / blocks / multiple)) * multiple
+
+
+# --- packing ------------------------------------------------------------------------------------------------
+
+
+def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
+    """The packing phase: an item is some panels of one block of k of one rhs."""
+    c = shape.contraction
+    extents = [*(axis.extent for axis in shape.rhs_batch), shape.k_blocks, shape.pack_groups]
+    sums = Value(arguments.scratch[1]) if shape.corrections else None
+    with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        *batch, number, group = split_index(item.iv, extents)
+        first, steps = shape.k_block(number)
+        at, copy = first * c.k.b, index(0)
+        for axis, x in zip(shape.rhs_batch, batch, strict=True):
+            at, copy = x * axis.b + at, copy * axis.extent + x
+        panel = (copy * shape.k_blocks + number) * shape.panel_count + group * shape.panels
+        _pack_rhs(
+            shape, scene, (Value(arguments.scratch[0]), sums), panel, at, group * (shape.panels * shape.width), steps
+        )
+
+
+def _pack_rhs(
+    shape: _Shape, scene: Scene, to: tuple[Value, Value | None], panel: Index, at: Index, column: Value, steps: Value
+) -> None:
+    """Some panels from column `column` on, to where panel number `panel` is; `at` is where their block of k begins."""
+    c, product = shape.contraction, shape.product
+    buffer, sums = to
+    columns = minimum(index(c.n.extent) - column, shape.panels * shape.width)
+    source = Matrix(scene.inputs[c.b.number], product.b, column * c.n.b + at, c.k.b, c.n.b, steps, columns)
+    place = Place(buffer, index(panel) * shape.panel_size, product.group, shape.width, 1)
+    groups = shape.groups(steps)
+    pack_panels(source, place, shape.width, shape.panel_size, shape.lanes, groups)
+    if sums is not None:
+        with loop(0, (columns + (shape.width - 1)) // shape.width) as p:
+            start = index(panel) * shape.panel_size + p.iv * shape.panel_size
+            _column_sums(shape, buffer, start, sums, (index(panel) + p.iv) * shape.width, groups)
+
+
+def _column_sums(shape: _Shape, buffer: Value, start: Value, sums: Value, to: Value, groups: Value) -> None:
+    """What the offset of lhs adds to every sum of a panel, negated."""
+    product, lanes = shape.product, shape.lanes
+    one = constant(product.offset, vector_of(lanes * product.group, product.unit_type))
+    with loop(0, shape.width, lanes) as v:
+        zero = constant(0, vector_of(lanes, sums.element))
+        with loop(0, groups, 1, [zero]) as g:
+            units = load(buffer, (g.iv * shape.width + v.iv) * product.group + start, lanes * product.group)
+            g.yields(product.multiply_add(one, units, g.args[0]))
+        store(zero - g.results[0], sums, to + v.iv)
+
+
+# --- items --------------------------------------------------------------------------------------------------
+
+
+class _Block:
+    """The code of one item: a block of rows by a block of columns of one product."""
+
+    def __init__(self, shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
+        self.shape, self.scene, self.c = shape, scene, shape.contraction
+        unit = shape.product.unit_type
+        tiles = math.ceil(min(shape.rows, self.c.m.extent) / shape.tile.rows)
+        self.lhs = alloca(tiles * shape.tile.rows * shape.line * shape.product.group, unit)
+        self.spill = alloca(shape.tile.rows * shape.width, scene.compute)
+        self.tiles = make_tiles(shape.product, scene.compute) if shape.product.is_tiles else None
+        self.corrections: Value | None = None
+        if shape.shared:
+            self.rhs = Value(arguments.scratch[0])
+            if shape.corrections:
+                self.corrections = Value(arguments.scratch[1])
+        else:
+            self.rhs = alloca(shape.panels * shape.panel_size, unit)
+            if shape.corrections:
+                self.corrections = alloca(shape.panels * shape.width, scene.compute)
+
+    def item(self, batch: Index, column_block: Index, row_block: Index) -> None:
+        c, shape = self.c, self.shape
+        frame = self.scene.frame(batch)
+        row, column = index(row_block) * shape.rows, index(column_block) * shape.columns
+        rows = minimum(index(c.m.extent) - row, shape.rows) if shape.row_blocks > 1 else index(c.m.extent)
+        columns = minimum(index(c.n.extent) - column, shape.columns) if shape.column_blocks > 1 else index(c.n.extent)
+        with loop(0, shape.k_blocks) as number:
+            first, steps = shape.k_block(number.iv)
+            groups = shape.groups(steps)
+            self._pack_lhs(row * c.m.a + frame.a + first * c.k.a, rows, steps, groups)
+            sums = WHOLE
+            if shape.k_blocks > 1:
+                sums = Sums(number.iv.eq(0), number.iv.eq(shape.k_blocks - 1))
+            if shape.shared:
+                panel = (self._copy(frame) * shape.k_blocks + number.iv) * shape.panel_count + column // shape.width
+                self._tiles(frame, (row, column), (rows, columns), groups, sums, panel)
+            else:
+                some = shape.panels * shape.width
+                with loop(0, columns, some) as group:
+                    start = column + group.iv
+                    at = frame.b + first * c.k.b
+                    _pack_rhs(shape, self.scene, (self.rhs, self.corrections), 0, at, start, steps)
+                    width = minimum(columns - group.iv, some)
+                    self._tiles(frame, (row, start), (rows, width), groups, sums, index(0))
+
+    def _copy(self, frame: Frame) -> Value:
+        """Which packed copy of rhs a product reads."""
+        copy = index(0)
+        for axis, x in zip(self.c.batch, frame.coordinates, strict=True):
+            if axis.b:
+                copy = copy * axis.extent + x
+        return copy
+
+    def _pack_lhs(self, at: Index, rows: Index, steps: Value, groups: Value) -> None:
+        c, shape = self.c, self.shape
+        source = Matrix(self.scene.inputs[c.a.number], shape.product.a, at, c.k.a, c.m.a, steps, rows)
+        place = Place(self.lhs, 0, shape.product.group, 1, shape.line)
+        pack_lines(source, place, shape.lanes, groups)
+
+    def _tiles(
+        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value], groups: Value, sums: Sums, panel: Value
+    ) -> None:
+        """All register tiles of a block whose factors are packed; its columns begin with panel number `panel`."""
+        shape, tile = self.shape, self.shape.tile
+        down = (size[0] + (tile.rows - 1)) // tile.rows
+        across = (size[1] + (shape.width - 1)) // shape.width
+        with loop(0, across) as j, loop(0, down) as i:
+            row, column = at[0] + i.iv * tile.rows, at[1] + j.iv * shape.width
+            if self.tiles is not None:
+                self._tile_block(self.tiles, groups, i.iv * tile.rows, panel + j.iv)
+                self._write_spilled(frame, row, column, sums)
+                return
+            prefetch_tile(self.scene, tile, frame, (row, column))
+            values = self._sums(groups, i.iv * tile.rows, panel + j.iv)
+            self._write(values, frame, row, column, sums)
+
+    def _tile_block(self, tiles: Tiles, groups: Value, row: Value, panel: Value) -> None:
+        """The sums of a block of tiles, left in the buffer at the edge."""
+        shape, group = self.shape, self.shape.product.group
+
+        def a(number: int, g: Index) -> Lines:
+            return self.lhs, ((row + number * LANES) * shape.line + g) * group, shape.line * group
+
+        def b(number: int, g: Index) -> Lines:
+            at = panel * shape.panel_size + (index(g) * shape.width + number * LANES) * group
+            return self.rhs, at, shape.width * group
+
+        tiles.store(tile_sums(tiles, groups, a, b), self.spill)
+
+    def _sums(self, groups: Value, row: Value, panel: Value) -> list[Value]:
+        """The sums of a tile, row by row."""
+        shape, tile, product = self.shape, self.shape.tile, self.shape.product
+        lanes, group = shape.lanes, product.group
+        start = panel * shape.panel_size
+        inits = [self.scene.zero] * tile.vectors
+        if self.corrections is not None:
+            inits = [load(self.corrections, panel * shape.width + v * lanes, lanes) for v in range(tile.vectors)]
+        with loop(0, groups, shape.step, inits * tile.rows) as k:
+            values = list(k.args)
+            for u in range(shape.step):
+                g = k.iv + u
+                columns = [
+                    load(self.rhs, (g * shape.width + v * lanes) * group + start, lanes * group)
+                    for v in range(tile.vectors)
+                ]
+                for r in range(tile.rows):
+                    at = ((row + r) * shape.line + g) * group
+                    factor = spread_group(load_group(product, self.lhs, at), lanes)
+                    for v in range(tile.vectors):
+                        place = r * tile.vectors + v
+                        values[place] = product.multiply_add(factor, columns[v], values[place])
+            k.yields(*values)
+        return k.results
+
+    def _write(self, values: list[Value], frame: Frame, row: Value, column: Value, sums: Sums) -> None:
+        """All tiles go out through a buffer: that is one piece of code for those inside and those at an edge."""
+        spill_tile(self.scene.lanes, values, self.spill)
+        self._write_spilled(frame, row, column, sums)
+
+    def _write_spilled(self, frame: Frame, row: Value, column: Value, sums: Sums) -> None:
+        scene, tile, width = self.scene, self.shape.tile, self.shape.width
+        rows = minimum(index(self.c.m.extent) - row, tile.rows)
+        columns = minimum(index(self.c.n.extent) - column, width) if self.c.n.extent % width else index(width)
+        if scene.vectors and self.c.epilogue_size <= INLINE_EPILOGUE:
+            scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), (row, column), sums)
+        else:
+            scene.write_block(self.spill, width, frame, (rows, columns), (row, column), sums)

@@ -1,0 +1,318 @@
+"""Contractions of any size: blocks of both factors packed into caches, the order of loops after Goto and BLIS.
+
+An item is a block of rows by a block of columns of one product. Over blocks of k it packs its part of lhs; rhs is
+packed before, once for all items, or by the item itself, some columns at a time, where no other item needs it. Packing
+and sums are functions that products of all shapes share; what is written for each is the order of blocks and, after
+the last of k, the epilogue.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    alloca,
+    bits_of,
+    branch,
+    constant,
+    emitting,
+    index,
+    loop,
+    minimum,
+    select,
+    split_index,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.contraction import Contraction
+from stablexla.targets.codegen.match.epilogue import (
+    WHOLE,
+    Frame,
+    Scene,
+    Sums,
+    compute_type,
+    partial_result,
+)
+from stablexla.targets.cpu.contraction.blocks import Factor, Target, for_tiles, pack, sum_block, sum_tile
+from stablexla.targets.cpu.contraction.panels import Panels, Source
+from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, Tile, grain_of, prefetch_tile
+from stablexla.targets.cpu.contraction.split_k import emit_last_sums
+from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.llvm.rolled import keep_rolled
+
+
+@dataclass(frozen=True)
+class PackedPlan:
+    """How a large contraction is cut.
+
+    Attributes:
+        tile: the register tile.
+        depth: steps of k in a block.
+        rows, columns: the most of an item, multiples of the tile's.
+        group: columns of rhs that an item packs at a time; 0 if rhs is packed before all items.
+        panels: panels of rhs that one item of the packing phase makes.
+        parts: pieces that k is cut in, each summed by other items; a last phase adds up their sums.
+    """
+
+    tile: Tile
+    depth: int
+    rows: int
+    columns: int
+    group: int = 0
+    panels: int = 8
+    parts: int = 1
+
+
+def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: PackedPlan) -> Emitted:
+    """Writes a contraction in blocks."""
+    shape = _Shape(contraction, plan, target)
+    shared = Shared(kernel, target)
+    scratch = shape.scratch()
+    if not plan.group:
+        function, arguments = kernel.declare(scratch, kernel.impl_name + "_pack")
+        keep_rolled(function)
+        with emitting(function, target):
+            _pack_all(shape, Scene(contraction, arguments), arguments, shared)
+    function, arguments = kernel.declare(scratch)
+    keep_rolled(function)
+    with emitting(function, target):
+        block = _Block(shape, shape.scene(arguments), None if plan.group else Value(arguments.scratch[0]), shared)
+        order = [plan.parts, contraction.batches, shape.column_blocks, shape.row_blocks]
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            block.item(*split_index(item.iv, order))
+    items = math.prod(order)
+    phases = [(kernel.impl_name, items, grain_of(contraction, items))]
+    if not plan.group:
+        phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
+    if plan.parts > 1:
+        phases.append(emit_last_sums(kernel, contraction, target, scratch, plan.parts))
+    # Unfinished sums in a result would overwrite what the epilogue still has to read.
+    in_place = contraction.in_place if shape.all_k_blocks == 1 or shape.needs_partial else ()
+    packs = () if plan.group else contraction.packs(kernel.impl_name + "_pack")
+    return Emitted(items, grain_of(contraction, items), scratch, in_place, phases=tuple(phases), packs=packs)
+
+
+class _Shape:
+    """Numbers of blocks and sizes of buffers that follow from a contraction and a plan."""
+
+    def __init__(self, contraction: Contraction, plan: PackedPlan, target: CpuTarget) -> None:
+        self.contraction = c = contraction
+        self.plan = plan
+        self.element = compute_type(c)
+        self.lanes = max(1, target.vector_bits // bits_of(self.element))
+        self.width = plan.tile.vectors * self.lanes
+        self.k_blocks = math.ceil(c.k.extent / plan.depth)
+        self.all_k_blocks = self.k_blocks * math.prod(axis.extent for axis in c.k_outer)
+        self.row_blocks = math.ceil(c.m.extent / plan.rows)
+        self.column_blocks = math.ceil(c.n.extent / plan.columns)
+        self.panel_count = math.ceil(c.n.extent / self.width)
+        self.tile_count = math.ceil(c.m.extent / plan.tile.rows)
+        # Batch axes along which rhs does not move share one packed copy.
+        self.rhs_batch = tuple(axis for axis in c.batch if axis.b)
+        self.needs_partial = plan.parts > 1 or (self.all_k_blocks > 1 and partial_result(c) < 0)
+        self.sums_size = math.prod(c.shape)
+        # One k block of all panels of a packed rhs; a product's blocks follow one another.
+        self.panels = Panels(self.width, plan.depth, self.lanes)
+        self.lhs_panels = Panels(plan.tile.rows, plan.depth, self.lanes)
+        last = c.k.extent - (self.k_blocks - 1) * plan.depth
+        self.is_deep = last >= max(self.panels.square, self.lhs_panels.square)
+        self.block_size = self.panels.size(self.panel_count)
+        self.rhs_size = self.block_size * self.all_k_blocks
+
+    @property
+    def pack_groups(self) -> int:
+        """Groups of panels in one block of k."""
+        return math.ceil(self.panel_count / self.plan.panels)
+
+    @property
+    def pack_items(self) -> int:
+        """Items of the packing phase."""
+        return math.prod(axis.extent for axis in self.rhs_batch) * self.all_k_blocks * self.pack_groups
+
+    @property
+    def pack_grain(self) -> int:
+        """Items of the packing phase that make about 20 microseconds."""
+        return max(1, round(4e4 / (self.plan.panels * self.width * self.plan.depth)))
+
+    def scratch(self) -> tuple[tuple[str, int], ...]:
+        """Packed rhs, then unfinished sums where no result can hold them."""
+        out = []
+        if not self.plan.group:
+            copies = math.prod(axis.extent for axis in self.rhs_batch)
+            out.append((str(self.element), copies * self.rhs_size))
+        if self.needs_partial:
+            out.append((str(self.element), self.plan.parts * self.sums_size))
+        return tuple(out)
+
+    def scene(self, arguments: KernelArguments) -> Scene:
+        """The contraction in one of its functions."""
+        return Scene(self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None)
+
+    def k_block(self, number: Index) -> tuple[Value, Value, Value]:
+        """Where block `number` of k begins in lhs and rhs, and its number of steps."""
+        c = self.contraction
+        *outer, block = split_index(number, [*(axis.extent for axis in c.k_outer), self.k_blocks])
+        first = block * self.plan.depth
+        at_a, at_b = first * c.k.a, first * c.k.b
+        for axis, o in zip(c.k_outer, outer, strict=True):
+            at_a, at_b = o * axis.a + at_a, o * axis.b + at_b
+        steps = index(c.k.extent) - first if self.k_blocks > 1 else index(c.k.extent)
+        whole = c.k.extent % self.plan.depth == 0
+        return at_a, at_b, index(self.plan.depth) if whole else minimum(steps, self.plan.depth)
+
+
+def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments, shared: Shared) -> None:
+    """The packing phase: an item is a group of panels of one block of k of one rhs."""
+    c, plan = shape.contraction, shape.plan
+    buffer = Value(arguments.scratch[0])
+    width = plan.panels * shape.width
+    extents = [*(axis.extent for axis in shape.rhs_batch), shape.all_k_blocks, shape.pack_groups]
+    with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        *batch, number, group = split_index(item.iv, extents)
+        _, at, steps = shape.k_block(number)
+        copy = index(0)
+        for axis, x in zip(shape.rhs_batch, batch, strict=True):
+            at, copy = x * axis.b + at, copy * axis.extent + x
+        columns = minimum(index(c.n.extent) - group * width, width) if shape.pack_groups > 1 else index(c.n.extent)
+        base = copy * shape.rhs_size + number * shape.block_size + group * (plan.panels * shape.panels.stride)
+        _pack_rhs(shape, scene, shared, (group * (width * c.n.b) + at, columns, steps), Factor(buffer, base))
+
+
+def _pack_rhs(shape: _Shape, scene: Scene, shared: Shared, part: tuple[Index, Index, Index], to: Factor) -> None:
+    """Packs a part of rhs: where it begins, columns, steps of k."""
+    c = scene.contraction
+    at, columns, steps = part
+    strides = c.n.b, c.k.b
+    source = Source(
+        *(scene.load_b, scene.inputs[c.b.number], at, *strides, columns, steps), ahead=True, deep=shape.is_deep
+    )
+    pack(shared, shape.panels, source, c.b.conversion, to)
+
+
+class _Block:
+    """The code of one item."""
+
+    def __init__(self, shape: _Shape, scene: Scene, packed: Value | None, shared: Shared) -> None:
+        self.shape, self.scene, self.packed, self.shared = shape, scene, packed, shared
+        self.c, self.plan = shape.contraction, shape.plan
+        plan, tile = self.plan, self.plan.tile
+        self.lhs_panels = shape.lhs_panels
+        self.lhs = alloca(self.lhs_panels.size(math.ceil(shape.tile_count / shape.row_blocks)), scene.compute)
+        # Sums that need no epilogue, or none yet, lie in rows side by side.
+        self.finished = plan.parts > 1 or scene.keeping_is_writing
+        self.in_rows = self.c.n.c == 1
+        if not (self.finished and self.in_rows):
+            self.spill = alloca(tile.rows * shape.width, scene.compute)
+        if self.packed is None:
+            self.rhs = alloca(shape.panels.size(plan.group // shape.width), scene.compute)
+
+    def item(self, part: Index, batch: Index, column_block: Index, row_block: Index) -> None:
+        c, plan, shape = self.c, self.plan, self.shape
+        frame = self.scene.frame(batch)
+        row, rows = _part(row_block, shape.row_blocks, c.m.extent, plan.tile.rows)
+        column, columns = _part(column_block, shape.column_blocks, c.n.extent, shape.width)
+        start, end = index(0), index(shape.all_k_blocks)
+        if plan.parts > 1:
+            some = math.ceil(shape.all_k_blocks / plan.parts)
+            start = index(part) * some
+            end = minimum(start + some, shape.all_k_blocks)
+        with loop(start, end) as number:
+            at_a, at_b, steps = shape.k_block(number.iv)
+            self._pack_lhs(row * c.m.a + frame.a + at_a, rows, steps)
+            sums = WHOLE
+            if plan.parts > 1:
+                sums = Sums(number.iv.eq(start), kept=True, offset=index(part) * shape.sums_size)
+            elif shape.all_k_blocks > 1:
+                sums = Sums(number.iv.eq(0), number.iv.eq(shape.all_k_blocks - 1))
+            if self.packed is None:
+                with loop(0, columns, plan.group) as group:
+                    width = minimum(columns - group.iv, plan.group)
+                    first = column + group.iv
+                    source = (first * c.n.b + frame.b + at_b, width, steps)
+                    _pack_rhs(shape, self.scene, self.shared, source, Factor(self.rhs, 0))
+                    rhs = Factor(self.rhs, 0, shape.panels.stride)
+                    self._sums(frame, (row, first), (rows, width, steps), sums, rhs)
+            else:
+                base = self._packed_copy(frame) + number.iv * shape.block_size
+                base = base + column // shape.width * shape.panels.stride
+                rhs = Factor(self.packed, base, shape.panels.stride)
+                self._sums(frame, (row, column), (rows, columns, steps), sums, rhs)
+
+    def _packed_copy(self, frame: Frame) -> Value:
+        """Where the packed rhs of a product begins."""
+        copy = index(0)
+        for axis, x in zip(self.c.batch, frame.coordinates, strict=True):
+            if axis.b:
+                copy = copy * axis.extent + x
+        return copy * self.shape.rhs_size
+
+    def _pack_lhs(self, at: Index, rows: Index, steps: Index) -> None:
+        c = self.c
+        a, deep = self.scene.inputs[c.a.number], self.shape.is_deep
+        source = Source(self.scene.load_a, a, at, c.m.a, c.k.a, rows, steps, deep=deep)
+        pack(self.shared, self.lhs_panels, source, c.a.conversion, Factor(self.lhs, 0))
+
+    def _sums(
+        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
+    ) -> None:
+        """The sums of a block whose factors are packed: left as they are, or handed to the epilogue."""
+        if not self.in_rows or (sums.first is None and not self.finished):
+            self._through_epilogue(frame, at, size, sums, rhs)
+        elif self.finished:
+            self._left_alone(frame, at, size, sums, rhs)
+        else:
+            assert sums.last is not None
+            last = branch(sums.last)
+            with last.then:
+                more = Sums(constant(0, sums.last.type), offset=sums.offset)
+                self._through_epilogue(frame, at, size, more, rhs)
+            with last.otherwise:
+                self._left_alone(frame, at, size, sums, rhs)
+
+    def _left_alone(
+        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
+    ) -> None:
+        """Sums go into the result, or to where unfinished ones lie."""
+        scene, c = self.scene, self.c
+        add = index(0) if sums.first is None else select(sums.first, index(0), index(1))
+        begin = at[0] * c.m.c + frame.c + at[1] + sums.offset
+        to = Target(scene.sums_buffer(), begin, c.m.c, add)
+        sum_block(self.shared, self.plan.tile, scene.lanes, self._lhs, rhs, size, to)
+
+    def _through_epilogue(
+        self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
+    ) -> None:
+        """Sums go through a buffer to the epilogue."""
+        tile, width, scene, c = self.plan.tile, self.shape.width, self.scene, self.c
+        spill = Target(self.spill, 0, width)
+
+        def one(left: Factor, right: Factor, row: Value, column: Value) -> None:
+            place = (at[0] + row, at[1] + column)
+            # Taken so where tiles divide the rows too: a loop of a known number of turns would be unrolled.
+            rows = minimum(size[0] - row, tile.rows)
+            prefetch_tile(scene, tile, frame, place, rows)
+            sum_tile(self.shared, tile, scene.lanes, left, right, size[2], spill)
+            columns = minimum(size[1] - column, width) if c.n.extent % width else index(width)
+            if scene.vectors and c.epilogue_size <= INLINE_EPILOGUE:
+                scene.write_rows(self.spill, tile.vectors, frame, (rows, columns), place, sums)
+            else:
+                scene.write_block(self.spill, width, frame, (rows, columns), place, sums)
+
+        for_tiles(tile, scene.lanes, self._lhs, rhs, size, one)
+
+    @property
+    def _lhs(self) -> Factor:
+        return Factor(self.lhs, 0, self.lhs_panels.stride)
+
+
+def _part(number: Index, parts: int, extent: int, unit: int) -> tuple[Value, Value]:
+    """Where one of equal parts begins, at a multiple of `unit`, and its size."""
+    if parts == 1:
+        return index(0), index(extent)
+    units = math.ceil(extent / unit)
+    first, end = (index(number) + n for n in (0, 1))
+    first, end = (x * units // parts * unit for x in (first, end))
+    return first, minimum(end, extent) - first

@@ -1,0 +1,345 @@
+"""Instructions that multiply neighbours along k and add up the products: which of them a contraction can use.
+
+Their operands are units: `group` neighbours along k fill one 32-bit lane. Each instruction has a second form in plain
+vector arithmetic, of the same layout, for tests on processors that lack it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import mlir.ir as ir
+from mlir.dialects import arith, vector
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    bitcast,
+    bits_of,
+    constant,
+    fma,
+    is_float,
+    load,
+    replay,
+    shuffle,
+    splat,
+    vector_of,
+)
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.contraction import Contraction, Operand
+
+# A value of the operand's type as units, vector or scalar.
+Widen = Callable[[Value], Value]
+LANE_BITS = 32
+
+
+@dataclass(frozen=True)
+class Product:
+    """A way of multiplying units.
+
+    Attributes:
+        name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "floats" for ordinary ones.
+        unit: MLIR's spelling of what operands are packed as.
+        a, b: make units of the operands' elements.
+        emulated: whether vector arithmetic stands for the instruction.
+        offset: what was added to every unit of lhs; the sums have so many times rhs's column sums too much.
+    """
+
+    name: str
+    unit: str
+    a: Widen
+    b: Widen
+    emulated: bool = False
+    offset: int = 0
+
+    @property
+    def group(self) -> int:
+        """Units in a lane."""
+        return LANE_BITS // bits_of(self.unit_type)
+
+    @property
+    def is_tiles(self) -> bool:
+        """Whether it multiplies tiles (see `tiles_amx`)."""
+        return self.name.startswith("tiles")
+
+    @property
+    def unit_type(self) -> ir.Type:
+        """The type of a unit."""
+        return ir.Type.parse(self.unit)
+
+    def swapped(self) -> Product:
+        """The same with the roles of the two operands exchanged."""
+        return replace(self, a=self.b, b=self.a)
+
+    def multiply_add(self, a: Value, b: Value, sums: Value) -> Value:
+        """sums + the products of units, `group` of them in each lane of the sums."""
+        return _MULTIPLY_ADD[self.name](a, b, sums, self.emulated)
+
+
+def choose_product(c: Contraction, target: CpuTarget) -> Product | None:
+    """The fastest instruction that gives the sums of `c` exactly (floats: of exact products); None if there is none."""
+    total = str(c.sum_type)
+    if c.a.element == c.b.element and _is_only_widened(c.a) and _is_only_widened(c.b) and total == "f32":
+        return _choose_floats(str(c.a.element), target)
+    if is_float(c.sum_type) or bits_of(c.sum_type) > LANE_BITS:
+        return None
+    a, b = (_range_of(x, c.sum_type) for x in (c.a, c.b))
+    if a is None or b is None:
+        return None
+    return _choose_bytes(a, b, target) or _choose_pairs(a, b, target)
+
+
+def vector_product(product: Product, c: Contraction, target: CpuTarget) -> Product:
+    """In place of tiles and of bytes, which need lhs changed or whole tiles, what works on vectors alone."""
+    if product.is_tiles or product.offset:
+        without = replace(target, features=tuple(f for f in target.features if f == "sse2"))
+        return choose_product(c, without) or widened(c) or product
+    return product
+
+
+def load_group(product: Product, buffer: Value, at: Index) -> Value:
+    """A lane's units; the unit itself where a lane holds one."""
+    return load(buffer, at, product.group if product.group > 1 else 0)
+
+
+# --- floats -------------------------------------------------------------------------------------------------
+
+
+def _is_only_widened(operand: Operand) -> bool:
+    return [op.name for op in operand.conversion] == ["arith.extf"]
+
+
+def _choose_floats(element: str, target: CpuTarget) -> Product | None:
+    features = target.features
+    tiles = {"bf16": "amx_bf16", "f16": "amx_fp16"}.get(element)
+    if tiles in features and "amx_tile" in features:
+        return Product(f"tiles_{element}", "i16", _bits, _bits, target.emulated)
+    if element == "bf16" and "avx512_bf16" in features and target.vector_bits == 512:
+        return Product("bf16", "i16", _bits, _bits, target.emulated)
+    return None
+
+
+def widened(c: Contraction) -> Product | None:
+    """Products of f32 that narrower floats are converted to once, when they are packed; None for other contractions."""
+    narrow = all(is_float(x.element) and bits_of(x.element) < LANE_BITS for x in (c.a, c.b))
+    if not narrow or str(c.sum_type) != "f32":
+        return None
+    return Product("floats", "f32", _replaying(c.a), _replaying(c.b))
+
+
+def _replaying(operand: Operand) -> Widen:
+    def widen(value: Value) -> Value:
+        for operation in operand.conversion:
+            (value,) = replay(operation, [value], value.lanes)
+        return value
+
+    return widen
+
+
+def _bits(value: Value) -> Value:
+    return bitcast(value, ir.IntegerType.get_signless(16)) if is_float(value.type) else value
+
+
+def _as_it_is(value: Value) -> Value:
+    return value
+
+
+# --- integers -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Range:
+    """What numbers an integer operand holds: so many low bits of what is stored, signed or not."""
+
+    bits: int
+    signed: bool
+
+
+def _range_of(operand: Operand, total: ir.Type) -> _Range | None:
+    """The numbers behind a chain of truncations and one extension at its end."""
+    if not isinstance(operand.element, ir.IntegerType):
+        return None
+    bits, signed = bits_of(operand.element), True
+    for number, op in enumerate(operand.conversion):
+        if op.name == "arith.trunci":
+            bits = min(bits, bits_of(op.results[0].type))
+        elif op.name in ("arith.extsi", "arith.extui") and number == len(operand.conversion) - 1:
+            signed = op.name == "arith.extsi"
+        else:
+            return None
+    # Of sums no wider than the operands only low bits are kept, which the sign does not change.
+    return _Range(bits, signed or bits_of(total) <= bits)
+
+
+def _choose_pairs(a: _Range, b: _Range, target: CpuTarget) -> Product | None:
+    fits = all(r.bits + (not r.signed) <= 16 for r in (a, b))
+    if not fits or "sse2" not in target.features:
+        return None
+    return Product("pairs", "i16", _to_pairs(a), _to_pairs(b), target.emulated)
+
+
+def _to_pairs(r: _Range) -> Widen:
+    """Sign or zero extension to 16 bits, of fewer than the stored bits too."""
+
+    def widen(value: Value) -> Value:
+        i16 = ir.IntegerType.get_signless(16)
+        stored = bits_of(value.type)
+        if r.bits in (8, 16) and stored == r.bits:
+            if r.bits == 16:
+                return value
+            return Value((arith.extsi if r.signed else arith.extui)(vector_of(value.lanes, i16), value.ssa))
+        wide = value if stored == 16 else Value(arith.extui(vector_of(value.lanes, i16), value.ssa))
+        if not r.signed:
+            return wide & ((1 << r.bits) - 1)
+        return (wide << (16 - r.bits)) >> (16 - r.bits)
+
+    return widen
+
+
+def _choose_bytes(a: _Range, b: _Range, target: CpuTarget) -> Product | None:
+    """Bytes as they are stored; vectors multiply unsigned by signed ones only, tiles any."""
+    features = target.features
+    if (a.bits, b.bits) != (8, 8):
+        return None
+    if {"amx_tile", "amx_int8"} <= set(features):
+        return Product(f"tiles_{'us'[a.signed]}{'us'[b.signed]}", "i8", _as_it_is, _as_it_is, target.emulated)
+    wide = "avx512_vnni" if target.vector_bits == 512 else "avx_vnni"
+    if not {wide, "avx512_vnni"} & set(features) or target.vector_bits < 256 or not b.signed:
+        return None
+    if a.signed:
+        return Product("bytes", "i8", lambda v: v ^ -128, _as_it_is, target.emulated, offset=128)
+    return Product("bytes", "i8", _as_it_is, _as_it_is, target.emulated)
+
+
+# --- instructions -------------------------------------------------------------------------------------------
+
+
+def intrinsic(name: str, result: ir.Type, *operands: Value) -> Value:
+    """A call of an intrinsic of LLVM's."""
+    made = ir.Operation.create(
+        "llvm.call_intrinsic",
+        results=[result],
+        operands=[operand.ssa for operand in operands],
+        attributes={
+            "intrin": ir.StringAttr.get(name),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+        },
+    )
+    return Value(made.result)
+
+
+def _pairs(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
+    """`pmaddwd` and an addition, which LLVM makes one instruction where there is one."""
+    if emulated:
+        return _sum_of(_halves(a), _halves(b), sums)
+    name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[sums.lanes]
+    return intrinsic(f"llvm.x86.{name}", sums.type, a, b) + sums
+
+
+def _halves(value: Value) -> list[Value]:
+    """The two signed 16-bit units of each lane."""
+    lanes = _as_lanes(value)
+    return [(lanes << 16) >> 16, lanes >> 16]
+
+
+def _bytes(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
+    """`vpdpbusd`: unsigned by signed bytes."""
+    if emulated:
+        return _sum_of(_quarters(a, signed=False), _quarters(b, signed=True), sums)
+    return intrinsic(f"llvm.x86.avx512.vpdpbusd.{sums.lanes * LANE_BITS}", sums.type, sums, a, b)
+
+
+def _quarters(value: Value, signed: bool) -> list[Value]:
+    """The four bytes of each lane."""
+    lanes = _as_lanes(value)
+    tops = [lanes << shift if shift else lanes for shift in (24, 16, 8, 0)]
+    if signed:
+        return [top >> 24 for top in tops]
+    by = constant(24, lanes.type)
+    return [Value(arith.shrui(top.ssa, by.ssa)) for top in tops]
+
+
+def _bf16(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
+    """`vdpbf16ps`."""
+    if emulated:
+        for x, y in zip(_bf16_halves(a), _bf16_halves(b), strict=True):
+            sums = fma(x, y, sums)
+        return sums
+    x, y = (bitcast(v, ir.BF16Type.get()) for v in (a, b))
+    return intrinsic(f"llvm.x86.avx512bf16.dpbf16ps.{sums.lanes * LANE_BITS}", sums.type, sums, x, y)
+
+
+def _bf16_halves(value: Value) -> list[Value]:
+    lanes, f32 = _as_lanes(value), ir.F32Type.get()
+    return [bitcast(lanes << 16, f32), bitcast(lanes & -65536, f32)]
+
+
+def _as_lanes(value: Value) -> Value:
+    count = value.lanes * bits_of(value.type) // LANE_BITS
+    return Value(vector.bitcast(vector_of(count, ir.IntegerType.get_signless(LANE_BITS)), value.ssa))
+
+
+def _sum_of(xs: list[Value], ys: list[Value], sums: Value) -> Value:
+    for x, y in zip(xs, ys, strict=True):
+        sums = x * y + sums
+    return sums
+
+
+def _tile_of_bytes(a_signed: bool, b_signed: bool) -> Callable[[Value, Value, Value, bool], Value]:
+    """What a lane of `tdpbssd` and its like does."""
+
+    def multiply_add(a: Value, b: Value, sums: Value, _: bool) -> Value:
+        return _sum_of(_quarters(a, a_signed), _quarters(b, b_signed), sums)
+
+    return multiply_add
+
+
+def _tile_of_bf16(a: Value, b: Value, sums: Value, _: bool) -> Value:
+    """What a lane of `tdpbf16ps` does."""
+    return _bf16(a, b, sums, True)
+
+
+def _tile_of_f16(a: Value, b: Value, sums: Value, _: bool) -> Value:
+    """What a lane of `tdpfp16ps` does."""
+    for parity in range(2):
+        every = range(parity, a.lanes, 2)
+        halves = [bitcast(shuffle(v, v, list(every)), ir.F16Type.get()) for v in (a, b)]
+        x, y = (Value(arith.extf(sums.type, half.ssa)) for half in halves)
+        sums = fma(x, y, sums)
+    return sums
+
+
+_MULTIPLY_ADD: dict[str, Callable[[Value, Value, Value, bool], Value]] = {
+    "floats": lambda a, b, sums, _: fma(a, b, sums),
+    "pairs": _pairs,
+    "bytes": _bytes,
+    "bf16": _bf16,
+    "tiles_bf16": _tile_of_bf16,
+    "tiles_f16": _tile_of_f16,
+    "tiles_uu": _tile_of_bytes(False, False),
+    "tiles_us": _tile_of_bytes(False, True),
+    "tiles_su": _tile_of_bytes(True, False),
+    "tiles_ss": _tile_of_bytes(True, True),
+}
+
+
+# --- lanes of units -----------------------------------------------------------------------------------------
+
+
+def weave(rows: list[Value]) -> Value:
+    """Lane by lane the elements of each row: r0[0] r1[0] ... r0[1] r1[1] ..."""
+    if len(rows) == 1:
+        return rows[0]
+    rows = [_bits(row) for row in rows]  # LLVM converts narrow floats to shuffle them
+    halves = [weave(rows[0::2]), weave(rows[1::2])]
+    count = halves[0].lanes
+    return shuffle(halves[0], halves[1], [i for x in range(count) for i in (x, x + count)])
+
+
+def spread_group(units: Value, lanes: int) -> Value:
+    """A lane's units in every lane."""
+    if not units.lanes:
+        return splat(units, lanes)
+    return shuffle(units, units, list(range(units.lanes)) * lanes)

@@ -1,0 +1,335 @@
+"""The register tile of a product: accumulators held in vector registers over a loop along k, and its write-back.
+
+Also the contraction whose k is short enough to need no blocks: operands are read where they lie, or rhs is packed
+once an item, and tiles at the edges have code of their exact size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from types import TracebackType
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    alloca,
+    branch,
+    emitting,
+    fma,
+    index,
+    load,
+    loop,
+    minimum,
+    prefetch,
+    splat,
+    split_index,
+    store,
+    when,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.contraction import Axis, Contraction
+from stablexla.targets.codegen.match.epilogue import WHOLE, Frame, Place, Scene, Sums
+from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
+from stablexla.targets.llvm.rolled import keep_rolled
+
+# Loads of a factor at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
+Factor = Callable[[Index, Index], Callable[[int], Value]]
+# An epilogue of more operations than this is written once in a loop over the tile's rows, not for every register. Large
+# products count an elementary function for what it becomes (`epilogue_size`); products of short k count it once
+# (`epilogue_length`), for there the loop's constants and the waits for each function cost more than the sums: 64x64x64
+# with tanh takes 2.5 times as long that way (loop-products-64 of benchmarks/).
+INLINE_EPILOGUE = 6
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Size of a register tile: rows, and vectors a row."""
+
+    rows: int
+    vectors: int
+
+
+def unroll_of(extent: int) -> int:
+    """Steps of k written out in a turn of the loop; a divisor of the extent, so that none are left over."""
+    return next(u for u in (4, 3, 2, 1) if extent % u == 0)
+
+
+class OuterSums:
+    """Loops over the outer axes of k, one in the other, that carry sums: `with OuterSums(...) as nest: ...`."""
+
+    def __init__(self, axes: Sequence[Axis], at_a: Index, at_b: Index, inits: Sequence[Value] = ()) -> None:
+        self._axes, self.at_a, self.at_b = axes, index(at_a), index(at_b)
+        self._loops: list[loop] = []
+        self.sums = list(inits)
+        self.results: list[Value] = []
+
+    def __enter__(self) -> OuterSums:
+        for axis in self._axes:
+            nested = loop(0, axis.extent, 1, self.sums)
+            nested.__enter__()
+            self._loops.append(nested)
+            self.at_a, self.at_b = nested.iv * axis.a + self.at_a, nested.iv * axis.b + self.at_b
+            self.sums = nested.args
+        self.results = self.sums
+        return self
+
+    def yields(self, *sums: Value) -> None:
+        """The sums after the innermost body."""
+        self.results = list(sums)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for nested in reversed(self._loops):
+            if kind is None:
+                nested.yields(*self.results)
+            nested.__exit__(kind, error, trace)
+            self.results = nested.results if kind is None else []
+
+
+def accumulate(
+    scene: Scene, tile: Tile, extent: Index, unroll: int, a: Factor, b: Factor, outer: Sequence[Axis] = ()
+) -> list[Value]:
+    """Sums of a tile, row by row, over `extent` steps of k (a multiple of `unroll`) and the outer axes of k."""
+    zeros = [scene.zero] * (tile.rows * tile.vectors)
+    with OuterSums(outer, 0, 0, zeros) as nest:
+        with loop(0, extent, unroll, nest.sums) as k:
+            values = k.args
+            for step in range(unroll):
+                at = k.iv + step
+                values = multiply_add(scene.lanes, tile, a(at, nest.at_a), b(at, nest.at_b), values)
+            k.yields(*values)
+        nest.yields(*k.results)
+    return nest.results
+
+
+def multiply_add(
+    lanes: int, tile: Tile, a: Callable[[int], Value], b: Callable[[int], Value], sums: Sequence[Value]
+) -> list[Value]:
+    """A tile's sums with the products of one step of k added: of rows a(0), a(1) ... and vectors b(0), b(1) ..."""
+    vectors = [b(v) for v in range(tile.vectors)]
+    out = []
+    for r in range(tile.rows):
+        factor = splat(a(r), lanes)
+        out += [fma(factor, vectors[v], sums[r * tile.vectors + v]) for v in range(tile.vectors)]
+    return out
+
+
+def prefetch_tile(scene: Scene, tile: Tile, frame: Frame, at: tuple[Index, Index], rows: Index | None = None) -> None:
+    """Asks for the lines of the result that a tile begins with, or some of its rows, before its sums are made."""
+    if not scene.vectors:
+        return
+    with loop(0, tile.rows if rows is None else rows) as r:
+        row = r.iv + at[0]
+        prefetch(scene.results[0], row * scene.contraction.m.c + frame.c + at[1], write=True)
+
+
+def write_tile(
+    scene: Scene,
+    tile: Tile,
+    values: Sequence[Value],
+    frame: Frame,
+    at: tuple[Index, Index],
+    columns: int,
+    buffer: Value,
+    sums: Sums = WHOLE,
+) -> None:
+    """Writes a tile's sums to the result; of each row the first `columns` elements hold."""
+    if not scene.vectors or scene.contraction.epilogue_length > INLINE_EPILOGUE:
+        spill_tile(scene.lanes, values, buffer)
+        scene.write_block(buffer, tile.vectors * scene.lanes, frame, (tile.rows, columns), at, sums)
+        return
+    rows = [scene.row(frame, index(at[0]) + r) for r in range(tile.rows)]
+    places: list[Place] = [
+        (row, index(at[1]) + v * scene.lanes, min(scene.lanes, columns - v * scene.lanes))
+        for row in rows
+        for v in range(tile.vectors)
+    ]
+    if sums.first is not None:
+        choice = branch(sums.first, [v.type for v in values])
+        with choice.then:
+            choice.yields(*values)
+        with choice.otherwise:
+            before = [scene.load_partial(row, at, scene.lanes, count, sums.offset) for row, at, count in places]
+            choice.yields(*(value + b for value, b in zip(values, before, strict=True)))
+        values = choice.results
+    scene.write_all(values, places, sums)
+
+
+def spill_tile(lanes: int, values: Sequence[Value], buffer: Value) -> None:
+    """Stores a tile's sums row by row into a buffer of its size."""
+    for number, value in enumerate(values):
+        store(value, buffer, number * lanes)
+
+
+# --- contractions with short k -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShortPlan:
+    """How a contraction of short k is cut.
+
+    Attributes:
+        tile: the register tile.
+        row_tiles, columns: row tiles and columns of an item.
+        pack: whether rhs is packed.
+        overlap: whether the last row tile begins so early that it is whole. Some rows are computed twice then, by the
+            same additions; it must not be where the epilogue reads what it overwrites.
+    """
+
+    tile: Tile
+    row_tiles: int
+    columns: int
+    pack: bool
+    overlap: bool = False
+
+    def tiles(self, rows: int) -> int:
+        """Number of row tiles of whole size."""
+        return math.ceil(rows / self.tile.rows) if self.overlap else rows // self.tile.rows
+
+
+def choose_tile(rows: int, columns: int, lanes: int, registers: int, overlap: bool = False) -> Tile:
+    """The register tile that needs the fewest cycles for a product of this size; see `ShortPlan.overlap`."""
+
+    def cycles(tile: Tile) -> float:
+        def one(r: int, v: int) -> float:
+            # Two sums a cycle, at least eight in flight; each row needs a broadcast, each vector of rhs a load.
+            return max(r * v / 2, 4.0, 0.7 * (r + v)) + 0.1 * r + 0.3 * v if r and v else 0.0
+
+        down, rest = divmod(rows, tile.rows)
+        if overlap and rest:
+            down, rest = down + 1, 0
+        across, side = divmod(math.ceil(columns / lanes), tile.vectors)
+        inner = one(tile.rows, tile.vectors) * down * across
+        edges = one(rest, tile.vectors) * across + one(tile.rows, side) * down + one(rest, side)
+        # Code of every size costs compile time; it must bring something.
+        return (inner + edges) * (1 + 0.02 * (bool(rest) + bool(side)))
+
+    most = rows if overlap else 14
+    candidates = [Tile(r, v) for v in (1, 2, 3, 4) for r in range(1, min(14, most) + 1) if r * v + v < registers]
+    return min(candidates, key=lambda tile: (round(cycles(tile), 3), -tile.vectors, tile.rows))
+
+
+def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: ShortPlan) -> Emitted:
+    """Writes a contraction that keeps its sums in registers for all of k."""
+    c = contraction
+    row_blocks = max(1, math.ceil(plan.tiles(c.m.extent) / plan.row_tiles))
+    column_blocks = math.ceil(c.n.extent / plan.columns)
+    function, arguments = kernel.declare()
+    keep_rolled(function)
+    with emitting(function, target):
+        scene = Scene(c, arguments)
+        short = _Short(scene, plan, row_blocks, column_blocks)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            short.item(*split_index(item.iv, [c.batches, column_blocks, row_blocks]))
+    items = c.batches * row_blocks * column_blocks
+    return Emitted(items, grain_of(c, items), in_place=c.in_place)
+
+
+def grain_of(contraction: Contraction, items: int) -> int:
+    """Items that make about 20 microseconds of work."""
+    c = contraction
+    depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+    work = c.batches * c.m.extent * c.n.extent * (depth + 8 + 4 * c.epilogue_size)
+    return max(1, min(items, math.ceil(items * 5e5 / max(1, work))))
+
+
+class _Short:
+    """The code of one item: a block of rows by a block of columns of one product."""
+
+    def __init__(self, scene: Scene, plan: ShortPlan, row_blocks: int, column_blocks: int) -> None:
+        self.scene, self.plan = scene, plan
+        self.c = c = scene.contraction
+        self.row_blocks, self.column_blocks = row_blocks, column_blocks
+        self.width = plan.tile.vectors * scene.lanes
+        self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+        self.unroll = 1 if c.k.extent % 2 else 2
+        spilled = not scene.vectors or c.epilogue_length > INLINE_EPILOGUE
+        self.spill = alloca(plan.tile.rows * self.width if spilled else 1, scene.compute)
+        self.panels = Panels(self.width, self.depth, scene.lanes)
+        if plan.pack:
+            count = math.ceil(min(plan.columns, c.n.extent) / self.width)
+            self.packed = alloca(self.panels.size(count), scene.compute)
+
+    def item(self, batch: Index, column_block: Index, row_block: Index) -> None:
+        frame = self.scene.frame(batch)
+        first = index(column_block) * self.plan.columns
+        columns = minimum(self.plan.columns, index(self.c.n.extent) - first)
+        if self.plan.pack:
+            self._pack(frame, first, columns)
+        whole = columns // self.width
+        if self.c.n.extent >= self.width:
+            with loop(0, whole) as j:
+                self._column(frame, row_block, first, j.iv, self.width)
+        rest = self.c.n.extent % self.width
+        if rest:
+            with _at_last(column_block, self.column_blocks):
+                self._column(frame, row_block, first, whole, rest)
+
+    def _pack(self, frame: Frame, first: Index, columns: Index) -> None:
+        c, scene = self.c, self.scene
+        with OuterSums(self._packed_axes("b"), 0, index(first) * c.n.b + frame.b) as nest:
+            source = Source(
+                *(scene.load_b, scene.inputs[c.b.number], nest.at_b, c.n.b, c.k.b, columns, c.k.extent),
+                whole=c.n.extent % self.width == 0,
+            )
+            pack_panels(self.panels, source, self.packed, nest.at_a * self.width)
+
+    def _packed_axes(self, side: str) -> tuple[Axis, ...]:
+        """The outer axes of k, with steps of packed panels, where they follow one another, on one side.
+
+        For "a" those stand in the place of rhs's, for "b" (the source of packing) in that of lhs's.
+        """
+        c = self.c
+        sizes = [c.k.extent * math.prod(x.extent for x in c.k_outer[n + 1 :]) for n in range(len(c.k_outer))]
+        pairs = zip(c.k_outer, sizes, strict=True)
+        if side == "b":
+            return tuple(Axis(x.extent, size, x.b) for x, size in pairs)
+        return tuple(Axis(x.extent, x.a, size) for x, size in pairs)
+
+    def _column(self, frame: Frame, row_block: Index, first: Index, panel: Index, columns: int) -> None:
+        """All row tiles of a block over one panel of columns."""
+        rows, tiles, extent = self.plan.tile.rows, self.plan.row_tiles, self.c.m.extent
+        whole = self.plan.tiles(extent)
+        start = index(row_block) * tiles
+        if whole:
+            with loop(start, minimum(start + tiles, whole)) as i:
+                row = minimum(i.iv * rows, extent - rows) if self.plan.overlap and extent % rows else i.iv * rows
+                self._tile(frame, row, first, panel, rows, columns)
+        if whole * rows < extent:
+            with _at_last(row_block, self.row_blocks):
+                self._tile(frame, index(whole * rows), first, panel, extent % rows, columns)
+
+    def _tile(self, frame: Frame, row: Index, first: Index, panel: Index, rows: int, columns: int) -> None:
+        scene, c = self.scene, self.c
+        lanes = scene.lanes
+        tile = Tile(rows, math.ceil(columns / lanes))
+        column = index(panel) * self.width + first
+        start_a = index(row) * c.m.a + frame.a
+        start_b = column * c.n.b + frame.b
+        start_packed = index(panel) * self.panels.stride
+
+        def a(k: Index, offset: Index) -> Callable[[int], Value]:
+            at = index(k) * c.k.a + (start_a + offset)
+            return lambda r: scene.load_a(at + r * c.m.a)
+
+        def b_in_place(k: Index, offset: Index) -> Callable[[int], Value]:
+            at = index(k) * c.k.b + (start_b + offset)
+            return lambda v: scene.load_b(at + v * lanes, lanes, min(lanes, columns - v * lanes))
+
+        def b_packed(k: Index, offset: Index) -> Callable[[int], Value]:
+            at = (index(k) + offset) * self.width + start_packed
+            return lambda v: load(self.packed, at + v * lanes, lanes)
+
+        outer = self._packed_axes("a") if self.plan.pack else c.k_outer
+        values = accumulate(scene, tile, c.k.extent, self.unroll, a, b_packed if self.plan.pack else b_in_place, outer)
+        write_tile(scene, tile, values, frame, (row, column), columns, self.spill)
+
+
+def _at_last(block: Index, blocks: int) -> AbstractContextManager[None]:
+    """What is written inside runs in the last block only."""
+    return when(index(block).eq(blocks - 1)) if blocks > 1 else nullcontext()

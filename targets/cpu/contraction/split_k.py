@@ -1,0 +1,41 @@
+"""The last phase of a contraction whose k was cut in parts: their sums are added up, in the order of k."""
+
+from __future__ import annotations
+
+import math
+
+from stablexla.targets.codegen.emission import Value, emitting, index, loop, split_index
+from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.contraction import Contraction
+from stablexla.targets.codegen.match.epilogue import Row, Scene
+
+
+def emit_last_sums(
+    kernel: Kernel, contraction: Contraction, target: CpuTarget, scratch: tuple[tuple[str, int], ...], parts: int
+) -> tuple[str, int, int]:
+    """Writes it for sums that lie in the last scratch buffer, one result after the other; an item is a row."""
+    c = contraction
+    name = kernel.impl_name + "_sum"
+    function, arguments = kernel.declare(scratch, name)
+    with emitting(function, target):
+        scene = Scene(c, arguments, Value(arguments.scratch[-1]))
+        lanes = scene.lanes if scene.vectors else 0
+
+        def add_up(row: Row, column: Value, count: int) -> None:
+            with loop(1, parts, 1, [scene.load_partial(row, column, lanes, count)]) as part:
+                offset = part.iv * math.prod(c.shape)
+                part.yields(part.args[0] + scene.load_partial(row, column, lanes, count, offset))
+            scene.write(part.results[0], row, column, count)
+
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            batch, number = split_index(item.iv, [c.batches, c.m.extent])
+            row = scene.row(scene.frame(batch), number)
+            step = max(1, lanes)
+            whole = c.n.extent // step * step
+            with loop(0, whole, step) as j:
+                add_up(row, j.iv, step)
+            if whole < c.n.extent:
+                add_up(row, index(whole), c.n.extent - whole)
+    grain = max(1, round(4e4 / (c.n.extent * parts)))
+    return name, c.batches * c.m.extent, grain

@@ -1,0 +1,240 @@
+"""The emitter of contractions: which way of computing fits a product's shape."""
+
+from __future__ import annotations
+
+import math
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import bits_of, emitting
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
+from stablexla.targets.codegen.match.epilogue import compute_type
+from stablexla.targets.codegen.sums.blocked import LONGEST
+from stablexla.targets.cpu.contraction.groups import emit_groups
+from stablexla.targets.cpu.contraction.packed import PackedPlan, emit_packed
+from stablexla.targets.cpu.contraction.register_tile import ShortPlan, Tile, choose_tile, emit_short
+from stablexla.targets.cpu.contraction.rows import RowsPlan, emit_rows
+from stablexla.targets.cpu.contraction.skinny import SkinnyPlan, emit_dots, row_groups
+from stablexla.targets.cpu.emitters import emitter
+
+# Steps of k for which sums may stay in registers: a panel of rhs then fits L1.
+SHORT_DEPTH = 512
+# Bytes on an item's stack: all of rhs packed, a block of lhs, or beside that block some columns of rhs.
+RHS_BYTES = 128 << 10
+LHS_BYTES = 176 << 10
+GROUP_BYTES = 64 << 10
+# Packed rhs larger than this would take too much memory: every item packs its own.
+SHARED_BYTES = 256 << 20
+# Panels that an item of the packing phase makes, so many of a matrix that comes from memory: its rows in long pieces.
+PANELS, FAR_PANELS = 8, 48
+# Rows of a product that is bound by reading the other matrix.
+SKINNY_ROWS = 16
+# Such a matrix is read in at most so many parts of k, some for each core, each of about so many bytes at least: what
+# is read side by side is a quarter of that, and runs over several pages.
+MOST_PARTS = 8
+PART_BYTES = 256 << 10
+# Bytes of lhs that an item copies to its stack.
+ROWS_LHS_BYTES = 64 << 10
+# Blocks of k whose sums are added up one after the other.
+MOST_BLOCKS = 128
+# Multiply-adds that are worth an item of their own.
+ITEM_WORK = 500_000
+
+
+@emitter("contraction")
+def emit_contraction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Products of two arrays with elementwise operations after them; None for sums of any other form."""
+    with kernel.func.context, ir.Location.unknown():
+        contraction = match_contraction(kernel)
+        if contraction is None:
+            return None
+        if math.prod(contraction.shape) == 0:
+            return _emit_nothing(kernel, target)
+        grouped = emit_groups(kernel, contraction, target)
+        return _emit(kernel, _Sizes(contraction, target)) if grouped is None else grouped
+
+
+def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
+    function, _ = kernel.declare()
+    with emitting(function, target):
+        pass
+    return Emitted(items=1, grain=1)
+
+
+class _Sizes:
+    """A contraction with the figures that the choice depends on."""
+
+    def __init__(self, contraction: Contraction, target: CpuTarget) -> None:
+        self.contraction = c = contraction
+        self.target = target
+        self.bytes = bits_of(compute_type(c)) // 8
+        self.lanes = max(1, target.vector_bits // 8 // self.bytes)
+        self.m, self.n = c.m.extent, c.n.extent
+        self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
+        # Items wanted, so that threads end at about the same time, but no smaller than is worth the call.
+        work = c.batches * self.m * self.n * max(1, self.depth)
+        wanted = 4 * target.num_threads if target.num_threads > 1 else 1
+        self.items = max(1, min(wanted, work // ITEM_WORK))
+
+
+def _emit(kernel: Kernel, sizes: _Sizes) -> Emitted:
+    skinny = _oriented_for_lines(sizes)
+    if skinny is not None:
+        return emit_dots(kernel, skinny.contraction, skinny.target, _plan_dots(skinny))
+    if _is_rows(sizes):
+        return emit_rows(kernel, sizes.contraction, sizes.target, _plan_rows(sizes))
+    if _is_short(sizes):
+        return emit_short(kernel, sizes.contraction, sizes.target, _plan_short(sizes))
+    return emit_packed(kernel, sizes.contraction, sizes.target, _plan_packed(sizes))
+
+
+# --- few rows ------------------------------------------------------------------------------------------------
+
+
+def _oriented_for_lines(sizes: _Sizes) -> _Sizes | None:
+    """The contraction with the small factor as lhs and the large one as rhs, if that lies along k."""
+    views = [sizes, _Sizes(sizes.contraction.swapped(), sizes.target)]
+    return next((view for view in views if _is_dots(view)), None)
+
+
+def _is_dots(sizes: _Sizes) -> bool:
+    c = sizes.contraction
+    # Adding up lanes costs each sum as much as some steps of k; below that, packing rhs costs less.
+    pays = c.k.extent >= sizes.lanes * (2 + 1.5 * sizes.m)
+    if c.k.b != 1 or not pays or sizes.m > SKINNY_ROWS or sizes.m > sizes.n:
+        return False
+    return c.k.a == 1 or (not c.k_outer and sizes.m * c.k.extent * sizes.bytes <= LHS_BYTES)
+
+
+def _plan_dots(sizes: _Sizes) -> SkinnyPlan:
+    wide = sizes.m == 1 and sizes.n >= sizes.lanes
+    width = sizes.lanes if wide else min(12 // row_groups(sizes.m, 4)[0], 4, sizes.n)
+    blocks = math.ceil(sizes.items / sizes.contraction.batches)
+    # Sums go out in whole vectors, so blocks begin at multiples of them.
+    columns = _balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), sizes.lanes)
+    return SkinnyPlan(columns, width)
+
+
+def _is_rows(sizes: _Sizes) -> bool:
+    c = sizes.contraction
+    along_n = c.n.b == 1 and c.n.c == 1 and sizes.n >= 2 * sizes.lanes
+    large = sizes.n * sizes.depth * sizes.bytes > sizes.target.l2_bytes or sizes.depth > SHORT_DEPTH
+    return along_n and large and sizes.m <= SKINNY_ROWS and not _is_thin(sizes)
+
+
+def _is_thin(sizes: _Sizes) -> bool:
+    """Whether k is so short that sums in registers are done before rhs is worth a copy."""
+    return sizes.depth <= 2 * sizes.lanes and sizes.contraction.n.b == 1
+
+
+def _plan_rows(sizes: _Sizes) -> RowsPlan:
+    """Parts of k follow from the shape alone: the order of additions does not depend on the number of threads."""
+    c = sizes.contraction
+    streams, steps, rows = (4, 1, 2) if sizes.m <= 2 else (4, 2, 4)
+    width = min(4, 12 // row_groups(sizes.m, rows)[0])
+    read = sizes.n * sizes.depth * sizes.bytes
+    parts = max(1, min(MOST_PARTS // c.batches, read // PART_BYTES))
+    if sizes.m > 1:
+        parts = max(parts, math.ceil(sizes.m * c.k.extent * sizes.bytes / ROWS_LHS_BYTES))
+    depth = _balanced(c.k.extent, math.ceil(c.k.extent / parts), streams * steps)
+    parts = math.ceil(c.k.extent / depth)
+    most = max(16 * sizes.lanes, sizes.target.l2_bytes // 8 // (sizes.m * sizes.bytes))
+    blocks = max(math.ceil(sizes.n / most), math.ceil(sizes.items / (parts * c.batches)))
+    columns = _balanced(sizes.n, max(math.ceil(sizes.n / blocks), 32 * sizes.lanes), width * sizes.lanes)
+    return RowsPlan(columns, depth, streams, steps, rows, width)
+
+
+# --- short k -------------------------------------------------------------------------------------------------
+
+
+def _is_short(sizes: _Sizes) -> bool:
+    """Whether a product is small, or one of many whose packed rhs fits the stack."""
+    c = sizes.contraction
+    if sizes.depth > SHORT_DEPTH or _lhs_spans_pages(sizes):
+        return False
+    small = sizes.m * sizes.depth + sizes.depth * sizes.n + sizes.m * sizes.n <= (800 << 10) // sizes.bytes
+    many = c.batches > 1 and sizes.depth * sizes.n * sizes.bytes <= RHS_BYTES
+    return small or many or _is_thin(sizes)
+
+
+def _lhs_spans_pages(sizes: _Sizes) -> bool:
+    """Whether reading lhs in place would touch too many lines: it lies along m, and k is long."""
+    c = sizes.contraction
+    return c.k.a != 1 and sizes.m > 1 and c.k.a * sizes.bytes * sizes.depth > (64 << 10)
+
+
+def _plan_short(sizes: _Sizes) -> ShortPlan:
+    c = sizes.contraction
+    overlap = not c.in_place
+    tile = choose_tile(sizes.m, sizes.n, sizes.lanes, sizes.target.num_vector_registers, overlap)
+    width = tile.vectors * sizes.lanes
+    pack = c.n.b != 1 or _packing_pays(sizes)
+    most = max(width, RHS_BYTES // (max(1, sizes.depth) * sizes.bytes)) if pack else sizes.n
+    columns = _balanced(sizes.n, most, width)
+    blocks = math.ceil(sizes.items / (c.batches * math.ceil(sizes.n / columns)))
+    least = 8 if pack else 1
+    tiles = math.ceil(sizes.m / tile.rows) if overlap else sizes.m // tile.rows
+    return ShortPlan(tile, max(least, math.ceil(tiles / blocks)), columns, pack, overlap)
+
+
+def _packing_pays(sizes: _Sizes) -> bool:
+    """Whether rhs, though along n, is worth a copy: many rows read it, and its own rows lie badly for the caches."""
+    c = sizes.contraction
+    row = c.k.b * sizes.bytes
+    large = sizes.depth * sizes.n * sizes.bytes > (96 << 10)
+    return sizes.m >= 48 and sizes.depth > 16 and (row % 1024 == 0 or large)
+
+
+# --- everything else -----------------------------------------------------------------------------------------
+
+
+def _plan_packed(sizes: _Sizes) -> PackedPlan:
+    """Panels of rhs as deep as a sum may run, a block of lhs in 3/8 of L2; all rows in one block where that is near."""
+    c, target = sizes.contraction, sizes.target
+    tile = Tile(6, 4 if target.num_vector_registers >= 32 else 2)
+    width = tile.vectors * sizes.lanes
+    limit = min(LHS_BYTES, target.l2_bytes * 3 // 8) // sizes.bytes
+    most = LONGEST
+    if sizes.m <= limit // 192:
+        most = min(most, limit // sizes.m)
+    depth = _balanced(c.k.extent, most, sizes.lanes)
+    rows = _balanced(sizes.m, max(tile.rows, limit // depth // tile.rows * tile.rows), tile.rows)
+    row_blocks = math.ceil(sizes.m / rows)
+    parts = _parts_of_k(sizes, row_blocks, depth, width)
+    if c.batches == 1 and row_blocks > 1:
+        # As many for each thread; a block of lhs is packed for all columns at once then.
+        row_blocks = math.ceil(row_blocks / target.num_threads) * target.num_threads
+        rows = _balanced(sizes.m, math.ceil(sizes.m / row_blocks), tile.rows)
+        row_blocks = math.ceil(sizes.m / rows)
+    blocks = math.ceil(sizes.items / (row_blocks * c.batches))
+    # With few columns an item would mostly pack lhs, unless there is no other way to have more than one.
+    least = 8 if row_blocks * c.batches > 1 else 2
+    columns = _balanced(sizes.n, min(2048, max(least * width, math.ceil(sizes.n / blocks))), width)
+    rhs_bytes = math.prod(axis.extent for axis in c.batch if axis.b) * sizes.depth * sizes.n * sizes.bytes
+    # A large rhs comes from memory: long pieces of its rows come fastest, and only a phase of its own can take those.
+    far = c.n.b == 1 and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes
+    alone = (row_blocks == 1 and c.b.number not in c.kernel.constants and not far) or rhs_bytes > SHARED_BYTES
+    panels = FAR_PANELS if far and row_blocks == 1 else PANELS
+    group = max(1, GROUP_BYTES // (depth * sizes.bytes * width)) * width if alone else 0
+    return PackedPlan(tile, depth, rows, columns, group, panels, parts)
+
+
+def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:
+    """Into how many parts a long k is cut: when the result is too small to be shared by threads, and for digits.
+
+    It follows from the shape alone: the order of additions does not depend on the number of threads.
+    """
+    c = sizes.contraction
+    natural = c.batches * row_blocks * math.ceil(sizes.n / (8 * width))
+    blocks = math.ceil(c.k.extent / depth) * math.prod(axis.extent for axis in c.k_outer)
+    wanted = max(min(16 // natural, blocks // 8), math.ceil(blocks / MOST_BLOCKS))
+    # Equal parts; a last part without blocks would leave its sums unmade.
+    return math.ceil(blocks / math.ceil(blocks / wanted)) if wanted > 1 else 1
+
+
+def _balanced(extent: int, block: int, multiple: int) -> int:
+    """The size of equal blocks of at most about `block`, a multiple of `multiple`."""
+    blocks = max(1, math.ceil(extent / block))
+    return max(1, math.ceil(extent / blocks / multiple)) * multiple

@@ -1,0 +1,145 @@
+"""The code of one item of a convolution by channels: packs what its windows lie on, sums tiles, and writes them.
+
+Vectors hold channels that have nothing to do with each other, as in depth-wise convolutions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    alloca,
+    index,
+    loop,
+    store,
+    when,
+)
+from stablexla.targets.codegen.match.epilogue import Scene
+from stablexla.targets.cpu.contraction.register_tile import Tile, write_tile
+from stablexla.targets.cpu.convolution.packing import Factor, Under
+from stablexla.targets.cpu.convolution.place import Cut, Packed, Place, Taps
+from stablexla.targets.cpu.convolution.plan import Plan, Sizes
+from stablexla.targets.cpu.convolution.results import Results
+from stablexla.targets.cpu.convolution.sums import Sums
+from stablexla.targets.cpu.convolution.weights import Weights
+from stablexla.targets.cpu.shared import Shared
+
+
+class Item:
+    """Buffers of an item, and its code."""
+
+    def __init__(
+        self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value, shared: Shared
+    ) -> None:
+        self.sizes, self.plan, self.weights, self.shared = sizes, plan, weights, shared
+        self.scene, self.factor = scenes[0], Factor.of(scenes[0], sizes.units, lhs=True)
+        self.results = Results(sizes, plan, scenes, weights.outputs, weights.width)
+        self.convolved, self.width = sizes.convolved, sizes.width
+        self.lanes, self.phases = sizes.lanes, len(sizes.width.phases)
+        tile = plan.tile
+        # Tiles that reach beyond the last round read elements that are there, and sums nobody asks for have room.
+        self.rounds = plan.rounds if self.phases == 1 else -(-plan.rounds // tile.rows) * tile.rows
+        element, row = plan.columns, self.width.reach(self.rounds)
+        image = sizes.packed(plan.elements, plan.rows, self.rounds)
+        lhs = alloca(plan.images * image + 2 * self.lanes, self.scene.compute)
+        self.lhs = Packed(lhs, element, row, sizes.heights(plan.rows) * row * element, image)
+        self.sums = Sums(self.scene, plan, self.width, self.lhs, weights, packed)
+        self.cut, self.outputs = Cut(sizes, plan, weights.outputs), weights.outputs
+        if plan.staged:
+            self.stage_row = self.rounds * self.phases * plan.columns
+            self.stage_image = plan.rows * self.stage_row
+            self.stage = alloca(plan.images * self.stage_image + self.lanes * plan.columns, self.scene.compute)
+        self.spill = alloca(tile.rows * tile.vectors * self.lanes, self.scene.compute)
+
+    def write(self, coordinates: Sequence[Value]) -> None:
+        """The item's code."""
+        place = self.cut.place(coordinates)
+        self.cut.images(place, self._pack)
+        self.cut.panels(place, lambda panel, columns: self._sum_panel(place, panel, columns))
+        if self.plan.staged:
+            self.cut.images(
+                place,
+                lambda one: self.cut.panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
+            )
+
+    def _pack(self, place: Place) -> None:
+        """The part of lhs under the windows, for each feature of the channels."""
+        c = self.convolved
+        at = place.batch * c.batch.a + place.column * c.group.a
+        under = Under(self.sizes, self.factor, self.lhs, self.plan.channels, c.group.a)
+        with loop(0, self.plan.features) as feature:
+            under.pack(self.shared, place, feature.iv * c.inputs.a + at, feature.iv)
+
+    # Sums.
+
+    def _sum_panel(self, place: Place, panel: Value, columns: int) -> None:
+        """All tiles of the item over one panel of weights."""
+        weights = self.weights.at(place.group, panel, 0)
+
+        def of_image(one: Place) -> None:
+            def tile(at: tuple[Value, Value, Value], taps: Taps, rows: int) -> None:
+                self._tile(one, taps, at, weights, panel, rows, columns)
+
+            with loop(0, place.rows) as row, loop(0, self.phases) as phase:
+                self._tiles_of_row(one, (row.iv, phase.iv), Taps.of(self.width, 0, phase.iv), tile)
+
+        self.cut.images(place, of_image)
+
+    def _tiles_of_row(
+        self,
+        place: Place,
+        at: tuple[Value, Value],
+        taps: Taps,
+        tile: Callable[[tuple[Value, Value, Value], Taps, int], None],
+    ) -> None:
+        rows, all_rounds = self.plan.tile.rows, self.width.rounds
+        # Phases end at different rounds: their last tiles are computed whole.
+        whole = place.rounds if self.phases > 1 else place.rounds // rows * rows
+        with loop(0, whole, rows) as t:
+            tile((*at, t.iv), taps, rows)
+        rest = all_rounds % rows if self.phases == 1 else 0
+        if rest:
+            in_blocks = all_rounds > self.plan.rounds
+            with when((place.round + place.rounds).eq(all_rounds)) if in_blocks else nullcontext():
+                tile((*at, whole), taps, rest)
+
+    def _tile(
+        self,
+        place: Place,
+        taps: Taps,
+        at: tuple[Value, Value, Value],
+        weights: Value,
+        panel: Value,
+        rows: int,
+        columns: int,
+    ) -> None:
+        """One tile: from row, phase and round `at` of the item on, `rows` rounds by `columns` features."""
+        row, phase, round_ = at
+        tile = Tile(rows, math.ceil(columns / self.lanes))
+        stage = index(0)
+        if self.plan.staged:
+            stage = (
+                place.image * self.stage_image
+                + row * self.stage_row
+                + (round_ * self.phases + phase) * self.plan.columns
+            )
+            stage = stage + (panel * self.weights.width - place.column)
+        inits = [self.scene.zero] * (tile.rows * tile.vectors)
+        along = self.phases * self.plan.columns
+        lane = panel * self.weights.width - place.column
+        sums = self.sums.of_tile(place, taps, (row, round_, lane), weights, tile, inits)
+        if self.plan.staged:
+            for number, value in enumerate(sums):
+                r, v = divmod(number, tile.vectors)
+                store(value, self.stage, stage + r * along + v * self.lanes)
+            return
+        frame = self.results.frame(place, row)
+        column = place.group * self.outputs + panel * self.weights.width
+        write_tile(self.scene, tile, sums, frame, (place.round + round_, column), columns, self.spill)
+
+    def _write_panel(self, place: Place, panel: Value, columns: int) -> None:
+        start = place.image * self.stage_image
+        self.results.write_panel(place, panel, columns, self.stage, lambda row: start + row * self.stage_row)

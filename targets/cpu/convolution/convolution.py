@@ -1,0 +1,90 @@
+"""The emitter of convolutions: the part of lhs under an item's windows is packed, then tiles are summed over it.
+
+A tile's rows are pixels, its columns output features, or channels that have nothing to do with each other; any order of
+dimensions is computed by the same loops. Packing and the way into the results make the difference.
+"""
+
+from __future__ import annotations
+
+import math
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import Value, emitting, loop, split_index
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.convolution import match_convolution
+from stablexla.targets.codegen.match.epilogue import Scene
+from stablexla.targets.cpu.contraction.register_tile import grain_of
+from stablexla.targets.cpu.convolution.channels_item import Item
+from stablexla.targets.cpu.convolution.features_item import Pixels
+from stablexla.targets.cpu.convolution.plan import Plan, Sizes, plan_of
+from stablexla.targets.cpu.convolution.weights import Weights, pack_panel
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.cpu.shared import Shared
+
+
+@emitter("convolution")
+def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Convolutions of numbers that fill a byte or more; None for others, and for windows of a size beyond reason."""
+    with kernel.func.context, ir.Location.unknown():
+        convolved = match_convolution(kernel)
+        planned = plan_of(convolved, target) if convolved is not None else None
+        return None if planned is None else _Windows(kernel, target, *planned).emit()
+
+
+class _Windows:
+    """The two functions of a convolution: packing of the weights, and the sums."""
+
+    def __init__(self, kernel: Kernel, target: CpuTarget, sizes: Sizes, plan: Plan) -> None:
+        self.kernel, self.target, self.sizes, self.plan = kernel, target, sizes, plan
+        self.convolved, self.shared = sizes.convolved, Shared(kernel, target)
+        c = self.convolved
+        self.weights = Weights(
+            groups=1 if plan.channels else c.group.extent,
+            outputs=c.contraction.n.extent if plan.channels else c.outputs,
+            width=plan.tile.vectors * self.sizes.lanes,
+            parts=c.inputs.extent // plan.features,
+            features=plan.features,
+            taps=tuple((d.window, d.b) for d in (*c.outer, c.last)),
+            group_stride=c.group.b,
+            output_stride=c.contraction.n.b,
+            input_stride=c.inputs.b,
+            slots=sizes.units.slots(plan.features),
+        )
+
+    def emit(self) -> Emitted:
+        """Writes both."""
+        kernel, contraction, order = self.kernel, self.convolved.contraction, self.plan.items(self.sizes)
+        items = math.prod(order)
+        grain = grain_of(contraction, items)
+        scratch: tuple[tuple[str, int], ...] = ()
+        phases = [(kernel.impl_name, items, grain)]
+        if not self.plan.own_weights:
+            scratch = ((str(self.sizes.units.type), self.weights.items * self.weights.block),)
+            phases.insert(0, self._emit_pack(scratch))
+        function, arguments = kernel.declare(scratch)
+        with emitting(function, self.target):
+            scenes = Scene(contraction, arguments), Scene(contraction.swapped(), arguments)
+            packed = Value(arguments.scratch[0]) if scratch else None
+            item: Item | Pixels
+            if self.plan.channels and packed is not None:
+                item = Item(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
+            else:
+                item = Pixels(self.sizes, self.plan, self.weights, scenes, packed, self.shared)
+            with loop(Value(arguments.lo), Value(arguments.hi)) as number:
+                item.write(split_index(number.iv, order))
+        packs = contraction.packs(phases[0][0]) if scratch else ()
+        return Emitted(items, grain, scratch, contraction.in_place, phases=tuple(phases), packs=packs)
+
+    def _emit_pack(self, scratch: tuple[tuple[str, int], ...]) -> tuple[str, int, int]:
+        """The phase that packs all weights; an item is a panel, for one part of the input features."""
+        name, w = self.kernel.impl_name + "_pack", self.weights
+        function, arguments = self.kernel.declare(scratch, name)
+        with emitting(function, self.target):
+            scene, buffer = Scene(self.convolved.contraction, arguments), Value(arguments.scratch[0])
+            with loop(Value(arguments.lo), Value(arguments.hi)) as number:
+                group, panel, part = split_index(number.iv, [w.groups, w.panels, w.parts])
+                place = (group, panel, part)
+                pack_panel(self.shared, scene, self.sizes.units, w, place, buffer, number.iv * w.block)
+        return name, w.items, max(1, round(2e4 / w.block))

@@ -1,0 +1,279 @@
+"""Packing of the part of lhs that an item's windows lie on, by functions that all convolutions share.
+
+Packed, it is [planes][rows][elements of a row][features], whatever its order in memory, with zeros around it: windows
+then run over it without asking for borders. Stores of whole vectors may run on into what is packed next, or into slack
+at the end of a buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    branch,
+    constant,
+    index,
+    lanes_of,
+    load,
+    load_lanes,
+    loop,
+    maximum,
+    minimum,
+    replay,
+    select,
+    store,
+    transpose_registers,
+    vector_of,
+)
+from stablexla.targets.codegen.match.contraction import Operand
+from stablexla.targets.codegen.match.epilogue import Scene
+from stablexla.targets.cpu.contraction.panels import Load
+from stablexla.targets.cpu.contraction.products import Widen
+from stablexla.targets.cpu.convolution.place import Packed, Place
+from stablexla.targets.cpu.convolution.plan import Sizes
+from stablexla.targets.cpu.convolution.units import Units
+from stablexla.targets.cpu.shared import Shared
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factor in memory, and what it is packed as.
+
+    `widen` makes that of elements which are multiplied in groups.
+    """
+
+    operand: Operand
+    units: Units
+    buffer: Value
+    widen: Widen | None
+
+    @classmethod
+    def of(cls, scene: Scene, units: Units, *, lhs: bool) -> Factor:
+        """One of the two factors of a contraction."""
+        operand = scene.contraction.a if lhs else scene.contraction.b
+        return cls(operand, units, scene.inputs[operand.number], units.widen(lhs=lhs))
+
+    @property
+    def packed(self) -> ir.Type:
+        """The type of packed elements."""
+        return self.units.type
+
+    @property
+    def name(self) -> str:
+        """What tells this conversion from others."""
+        steps = [f"{op.name.split('.')[-1]}_{op.results[0].type}" for op in self.operand.conversion]
+        return "_".join([*steps, self.units.name])
+
+    def loads(self, buffer: Value) -> Load:
+        """Reads elements from `buffer` in the type that they are packed in."""
+
+        def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
+            value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
+            if self.widen is not None:
+                return self.widen(value)
+            for operation in self.operand.conversion:
+                (value,) = replay(operation, [value], lanes)
+            if value.element != self.packed:
+                value = Value(arith.extsi(vector_of(lanes, self.packed), value.ssa))
+            return value
+
+        return read
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of lhs to pack: where they lie, and which of them and of their elements there are.
+
+    Attributes:
+        at: where the first row that is packed has, or would have, its first element that is there.
+        stride: from row to row in memory.
+        count: rows that are packed.
+        inside: the first of them that is there, and the one behind the last.
+        before, elements, after: elements of a packed row before those that are there, these, and behind them.
+        step: from element to element in memory.
+        features: values of an element.
+        width: values that a packed element takes; those beyond its features are zeros.
+        along: from one to the next in memory.
+    """
+
+    at: Index
+    stride: Index
+    count: Index
+    inside: tuple[Index, Index]
+    before: Index
+    elements: Index
+    after: Index
+    step: int
+    features: int
+    width: int
+    along: int
+
+    def kind(self, units: Units) -> str:
+        """How they are read: runs of neighbours, squares of features and elements, or one by one, perhaps padded."""
+        squares = self.step == 1 and units.group == 1
+        kind = "runs" if self.along == 1 or self.features == 1 else "squares" if squares else "elements"
+        return kind if self.width == self.features else f"padded_{kind}"
+
+
+def inside(start: Index, count: Index, step: int, size: int) -> tuple[Value, Value]:
+    """Of `count` places, `step` apart from `start` on, the first that is in [0, size), and the one behind the last."""
+    first = minimum((maximum(index(0) - start, 0) + (step - 1)) // step, count)
+    end = minimum((maximum(index(size) - start, 0) + (step - 1)) // step, count)
+    return first, maximum(first, end)
+
+
+def copy_rows(shared: Shared, factor: Factor, rows: Rows, buffer: Value, to: Index) -> None:
+    """Packs rows to `to` of the buffer, elements beside each other, with zeros for those that are not there."""
+    features: Index = rows.features
+    elements, step, kind = rows.elements, rows.step, rows.kind(factor.units)
+    if kind == "runs" and step == features:  # nothing is padded
+        # Elements that lie side by side are one run.
+        elements, step, features = 1, 0, index(elements) * features
+    numbers: list[Index] = [rows.at, rows.stride, rows.count, *rows.inside]
+    numbers += [index(n) * rows.width for n in (rows.before, rows.after)]
+    numbers += [index(rows.elements) * rows.width, elements, step, features, rows.width, rows.along, to]
+
+    def write(buffers: list[Value], given: list[Value]) -> None:
+        source, out = buffers
+        at, stride, count, first, end, before, after, size, elements, step, features, width, along, to = given
+        read, lanes = factor.loads(source), lanes_of(factor.packed)
+        line = before + size + after
+
+        def copy(at: Value, to: Value) -> None:
+            if kind.endswith("runs"):
+                with loop(0, elements) as i:
+                    _copy_run(read, i.iv * step + at, out, i.iv * width + to, features, lanes)
+            else:
+                whole = index(0)
+                if kind.endswith("squares"):
+                    whole = _copy_squares(read, (at, along), out, (to, width), (elements, features), lanes)
+                with loop(whole, features) as f, loop(0, elements) as i:
+                    store(read(i.iv * step + f.iv * along + at), out, i.iv * width + to + f.iv)
+            if kind.startswith("padded"):
+                with loop(0, elements) as i, loop(features, width) as f:
+                    store(constant(0, out.element), out, i.iv * width + to + f.iv)
+
+        with loop(0, count) as r:
+            start = r.iv * line + to
+            there = branch(r.iv.ge(first) & r.iv.lt(end))
+            with there.then:
+                _fill(out, start, start + before, lanes)
+                copy(r.iv * stride + at, start + before)
+                _fill(out, start + before + size, start + line, lanes)
+            with there.otherwise:
+                _fill(out, start, start + line, lanes)
+
+    shared.call(f"stablexla_copy_{kind}_{factor.name}", [factor.buffer, buffer], numbers, write)
+
+
+def _fill(buffer: Value, start: Value, end: Value, lanes: int) -> None:
+    with loop(start, end, lanes) as at:
+        store(constant(0, vector_of(lanes, buffer.element)), buffer, at.iv)
+
+
+def _copy_run(read: Load, at: Value, buffer: Value, to: Value, count: Value, lanes: int) -> None:
+    """Neighbours that stay neighbours; the last vector begins earlier where it would not be full."""
+    enough = branch(count.ge(lanes))
+    with enough.then, loop(0, count, lanes) as i:
+        place = minimum(i.iv, count - lanes)
+        store(read(at + place, lanes), buffer, to + place)
+    with enough.otherwise, loop(0, count) as i:
+        store(read(at + i.iv), buffer, to + i.iv)
+
+
+def _copy_squares(
+    read: Load,
+    source: tuple[Value, Value],
+    buffer: Value,
+    target: tuple[Value, Value],
+    size: tuple[Value, Value],
+    lanes: int,
+) -> Value:
+    """Features lie far apart, and elements side by side: squares are transposed in registers.
+
+    The last square begins earlier where elements are left over. Answers how many features are done.
+    """
+    (at, along), (to, width), (elements, features) = source, target, size
+    done = branch(elements.ge(lanes), [index(0).ssa.type])
+    with done.then:
+        whole = features // lanes * lanes
+        with loop(0, whole, lanes) as f, loop(0, elements, lanes) as i:
+            first = minimum(i.iv, elements - lanes)
+            lines = [read((f.iv + r) * along + at + first, lanes) for r in range(lanes)]
+            for r, value in enumerate(transpose_registers(lines)):
+                store(value, buffer, (first + r) * width + to + f.iv)
+        done.yields(whole)
+    with done.otherwise:
+        done.yields(index(0))
+    return done.results[0]
+
+
+# --- the part of lhs under an item's windows ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Under:
+    """What an item packs of lhs.
+
+    Attributes:
+        packed: where to.
+        features: neighbours that lie side by side for each element, features or channels.
+        along: from one of them to the next in memory.
+    """
+
+    sizes: Sizes
+    factor: Factor
+    packed: Packed
+    features: int
+    along: int
+
+    def pack(self, shared: Shared, place: Place, at: Value, plane: Index = 0) -> None:
+        """Packs what the windows of `place` see, from address `at` in lhs on, as the plane of that number."""
+
+        def planes(number: int, at: Value, to: Value, there: Value | None) -> None:
+            if number == len(place.planes):
+                copy_rows(shared, self.factor, self._rows(place, at, there), self.packed.buffer, self._at(place, to))
+                return
+            taps = place.planes[number][1]
+            d = taps.spatial
+            with loop(0, taps.count) as tap:
+                position = taps.start + tap.iv * d.tap_stride
+                ok = position.ge(0) & position.lt(d.size)
+                planes(number + 1, at + position * d.a, to * d.taps + tap.iv, ok if there is None else there & ok)
+
+        planes(0, at, index(plane), None)
+
+    def _at(self, place: Place, plane: Value) -> Value:
+        return plane * self.packed.plane + place.image * self.packed.image
+
+    def _rows(self, place: Place, at: Value, there: Value | None) -> Rows:
+        d, w = place.height, self.sizes.width
+        start = place.round * w.stride + w.first
+        first, end = inside(start, self.packed.row, w.step, w.size)
+        count, low, high, stride = index(1), index(0), index(1), 0
+        if d is not None:
+            spatial = d.spatial
+            rounds = maximum(place.rows - 1, 0) * spatial.stride
+            count = (rounds + maximum(d.count - 1, 0) * spatial.tap_stride) // spatial.step + 1
+            low, high = inside(d.start, count, spatial.step, spatial.size)
+            at, stride = at + d.start * spatial.a, spatial.step * spatial.a
+        if there is not None:
+            high = select(there, high, low)
+        return Rows(
+            at=at + (start + first * w.step) * w.a,
+            stride=stride,
+            count=count,
+            inside=(low, high),
+            before=first,
+            elements=end - first,
+            after=index(self.packed.row) - end,
+            step=w.step * w.a,
+            features=self.features,
+            width=self.packed.element,
+            along=self.along,
+        )

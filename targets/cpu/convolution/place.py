@@ -1,0 +1,139 @@
+"""Where an item of a convolution lies: its coordinates, and what of lhs and of the window its outputs meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from stablexla.targets.codegen.emission import Index, Value, index, known, loop, minimum, select, when
+from stablexla.targets.codegen.match.convolution import Spatial
+from stablexla.targets.cpu.convolution.plan import Plan, Sizes
+
+
+def lookup(values: Sequence[int], at: Index) -> Value:
+    """values[at]."""
+    place = known(at)
+    if place is not None:
+        return index(values[place])
+    found = index(values[0])
+    for position, value in enumerate(values[1:], start=1):
+        if value != values[0]:
+            found = select(index(at).eq(position), index(value), found)
+    return found
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Elements of the window along one dimension that an output meets: how many, the first, and where in lhs."""
+
+    spatial: Spatial
+    count: Value
+    first: Value
+    start: Value
+
+    @classmethod
+    def of(cls, d: Spatial, round_: Index, phase: Index) -> Taps:
+        """Those of the output `round_` * phases + `phase`."""
+        count, first, offset = (
+            lookup([getattr(p, name) for p in d.phases], phase) for name in ("count", "first", "offset")
+        )
+        return cls(d, count, first, index(round_) * d.stride + offset)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an item lies.
+
+    Attributes:
+        batch, group: coordinates; of an item of several images that of one of them.
+        image: the number of that image in the item.
+        planes: coordinates along the spatial dimensions but the last two, and what they meet.
+        height: what the first of the item's rows meets, if there are rows.
+        phase, row, rows: phase and first round of the item's rows, and their number.
+        round, rounds: first round along the last dimension, and their number.
+        column: first output feature, in its group.
+    """
+
+    batch: Value
+    image: Value
+    group: Value
+    planes: tuple[tuple[Value, Taps], ...]
+    height: Taps | None
+    phase: Value
+    row: Value
+    rows: Value
+    round: Value
+    rounds: Value
+    column: Value
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An item's part of lhs as it is packed: [features of channels][planes][rows][elements of a row][features].
+
+    Attributes:
+        buffer: where it lies.
+        element: values that lie side by side for an element: features, or channels that have nothing in common.
+        row: elements of a row.
+        plane: values of a plane.
+        image: values of all of an image.
+    """
+
+    buffer: Value
+    element: int
+    row: int
+    plane: int
+    image: int
+
+    @property
+    def line(self) -> int:
+        """Values of a row."""
+        return self.row * self.element
+
+
+class Cut:
+    """How the work is cut into items: where one lies, and loops over its images and panels."""
+
+    def __init__(self, sizes: Sizes, plan: Plan, outputs: int) -> None:
+        self.sizes, self.plan, self.outputs = sizes, plan, outputs
+        self.width, self.panel = sizes.width, plan.tile.vectors * sizes.lanes
+
+    def place(self, coordinates: Sequence[Value]) -> Place:
+        """The item at coordinates in the order of `Plan.items`."""
+        batch, group, *planes, phase, row_block, round_block, column_block = coordinates
+        d, plan = self.sizes.height, self.plan
+        met = []
+        for o, plane in zip(planes, self.sizes.planes, strict=True):
+            count = len(plane.phases)
+            met.append((o, Taps.of(plane, o // count, o % count)))
+        row, rows, height = index(0), index(1), None
+        if d is not None:
+            row = row_block * plan.rows
+            last = lookup([-(-(d.outputs - p) // len(d.phases)) for p in range(len(d.phases))], phase)
+            rows = minimum(last - row, plan.rows) if d.rounds > plan.rows or len(d.phases) > 1 else index(plan.rows)
+            height = Taps.of(d, row, phase)
+        round_ = round_block * plan.rounds
+        all_rounds = self.width.rounds
+        rounds = minimum(index(all_rounds) - round_, plan.rounds) if all_rounds > plan.rounds else index(all_rounds)
+        column = column_block * plan.columns
+        return Place(batch * plan.images, index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column)
+
+    def images(self, place: Place, each: Callable[[Place], None]) -> None:
+        """Calls `each` for the images of the item, in a loop."""
+        with loop(0, self.plan.images) as image:
+            each(replace(place, batch=place.batch + image.iv, image=image.iv))
+
+    def panels(self, place: Place, each: Callable[[Value, int], None]) -> None:
+        """Calls `each` with the number of a panel in its group and its columns, in loops over the item's panels."""
+        width, outputs, plan = self.panel, self.outputs, self.plan
+        columns = minimum(index(outputs) - place.column, plan.columns) if outputs > plan.columns else index(outputs)
+        first = place.column // width
+        if outputs >= width:
+            with loop(0, columns // width) as panel:
+                each(first + panel.iv, width)
+        if outputs % width:
+            if outputs > plan.columns:
+                with when((place.column + columns).eq(outputs)):
+                    each(index(outputs // width), outputs % width)
+            else:
+                each(index(outputs // width), outputs % width)

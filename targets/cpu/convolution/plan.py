@@ -1,0 +1,305 @@
+"""How a convolution is cut: register tile, blocks of the result that are an item, features summed at a time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from stablexla.targets.codegen.emission import bits_of
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.convolution import Convolved, Spatial
+from stablexla.targets.codegen.match.epilogue import writes_vectors
+from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, Tile
+from stablexla.targets.cpu.convolution.tiles import pixel_tile
+from stablexla.targets.cpu.convolution.units import Units, units_of
+
+# Bytes on an item's stack: the part of lhs that its windows lie on, and sums that are not in the result yet.
+LHS_BYTES = 160 << 10
+MOST_LHS_BYTES = 1 << 20
+STAGE_BYTES = 96 << 10
+# Outputs of an item along its last two dimensions: their addresses are in a table.
+MOST_PIXELS = 8 << 10
+# Bytes of a panel of packed weights that are read again for each tile.
+PANEL_BYTES = 160 << 10
+# Multiply-adds that are worth an item of their own, and into how many items anything larger is cut.
+ITEM_WORK = 500_000
+MOST_ITEMS = 16
+# Whole images are items if there are so many for each.
+LEAST_ITEMS = 8
+# Channels of an item: whole cache lines, and not too many for whole rows of an image.
+CHANNELS = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a convolution is cut.
+
+    Attributes:
+        tile: the register tile: neighbours along the last spatial dimension, and vectors of output features.
+        features: input features whose products are added up in registers.
+        rows: rounds of the last but one spatial dimension in an item.
+        rounds: rounds of the last one.
+        columns: output features, a multiple of the tile's.
+        staged: whether sums go to a buffer of the item first, because they are not done, or lie in another order.
+        own_weights: whether an item packs its weights, since no other needs them; else all are packed before.
+        images: images of an item: they share what was read of the weights.
+        channels: groups of an item, if they have one output feature each: a vector then holds several of them.
+    """
+
+    tile: Tile
+    features: int
+    rows: int
+    rounds: int
+    columns: int
+    staged: bool
+    own_weights: bool = False
+    channels: int = 0
+    images: int = 1
+
+    @property
+    def elements(self) -> int:
+        """Elements that are packed for each place in lhs, of channels."""
+        return self.columns * self.features
+
+    def items(self, sizes: Sizes) -> list[int]:
+        """Numbers of items along batch, groups, planes, phases and blocks of rows, blocks of rounds, of columns."""
+        c, height = sizes.convolved, sizes.height
+        return [
+            c.batch.extent // self.images,
+            1 if self.channels else c.group.extent,
+            *(d.outputs for d in sizes.planes),
+            len(height.phases) if height else 1,
+            math.ceil(height.rounds / self.rows) if height else 1,
+            math.ceil(c.last.rounds / self.rounds),
+            math.ceil(c.outputs * (c.group.extent if self.channels else 1) / self.columns),
+        ]
+
+
+class Sizes:
+    """The figures that a plan is made from, and the shapes of its buffers."""
+
+    def __init__(self, convolved: Convolved, target: CpuTarget, units: Units) -> None:
+        self.convolved, self.target, self.units = convolved, target, units
+        self.width = convolved.last
+        *planes, height = convolved.outer or (None,)
+        self.height: Spatial | None = height
+        self.planes = tuple(d for d in planes if d is not None)
+        self.plane_taps = math.prod(d.taps for d in self.planes)
+        self.bytes, self.sum_bytes = units.bytes, bits_of(units.sums) // 8
+        self.lanes = max(1, target.vector_bits // 8 // self.sum_bytes)
+        self.weight_bytes = convolved.window * convolved.inputs.extent * convolved.outputs * self.bytes
+
+    @property
+    def all_rows(self) -> int:
+        """Rounds of the last but one spatial dimension."""
+        return 1 if self.height is None else self.height.rounds
+
+    @property
+    def others(self) -> int:
+        """Items that there are for each block of rows."""
+        c = self.convolved
+        phases = 1 if self.height is None else len(self.height.phases)
+        return c.batch.extent * c.group.extent * math.prod(d.outputs for d in self.planes) * phases
+
+    def heights(self, rows: int) -> int:
+        """Rows of lhs that `rows` rounds of a phase need."""
+        d = self.height
+        return 1 if d is None else ((rows - 1) * d.stride + (d.taps - 1) * d.tap_stride) // d.step + 1
+
+    def packed(self, features: int, rows: int, rounds: int) -> int:
+        """Elements of the part of lhs that an item packs."""
+        return self.plane_taps * self.heights(rows) * self.width.reach(rounds) * self.units.slots(features)
+
+
+def reads_in_place(sizes: Sizes, features: int) -> bool:
+    """Whether lhs can be read where it lies: as it is multiplied, features side by side, nothing beside it."""
+    convolved, units = sizes.convolved, sizes.units
+    as_it_is = units.stays(convolved.contraction.a) and units.slots(features) == features
+    beside = convolved.inputs.a == 1 or features == 1
+    return as_it_is and beside and all(_stays(d) for d in (*convolved.outer, convolved.last))
+
+
+def _stays(d: Spatial) -> bool:
+    """Whether the windows of all rounds lie in lhs."""
+    phases = [p for p in d.phases if p.count]
+    last = max((p.offset + (p.count - 1) * d.tap_stride for p in phases), default=0)
+    return all(p.offset >= 0 for p in phases) and (d.rounds - 1) * d.stride + last < d.size
+
+
+def plan_of(convolved: Convolved, target: CpuTarget) -> tuple[Sizes, Plan] | None:
+    """The plan, and the sizes that it was made from; None where an item would need too much memory."""
+    units = units_of(convolved.contraction, convolved.inputs.extent, target)
+    sizes = Sizes(convolved, target, replace(units, product=None))
+    plan = _plan_of_channels(sizes) if convolved.outputs == 1 else None
+    if plan is None:
+        sizes = Sizes(convolved, target, units)
+        plan = _plan_of_features(sizes)
+    return None if plan is None else (sizes, plan)
+
+
+def _plan_of_features(sizes: Sizes) -> Plan | None:
+    """Broadcast elements of lhs by vectors of weights."""
+    c, target = sizes.convolved, sizes.target
+    tile = pixel_tile(c.outputs, sizes.lanes, target.num_vector_registers)
+    panel = tile.vectors * sizes.lanes
+    features = _part(sizes, PANEL_BYTES // (c.taps * panel * sizes.bytes))
+    rounds = _rounds(sizes, tile, features)
+    while sizes.packed(features, 1, rounds) * sizes.bytes > LHS_BYTES:
+        smaller = _part(sizes, features - 1)
+        if smaller >= features:
+            break
+        features = smaller
+    if sizes.packed(features, 1, rounds) * sizes.bytes > MOST_LHS_BYTES:
+        return None
+    staged = features < c.inputs.extent or len(c.last.phases) > 1 or not writes_vectors(c.contraction)
+    whole = Plan(tile, features, sizes.all_rows, rounds, panel, staged, own_weights=True)
+    panels = -(-c.outputs // panel)
+    whole = replace(whole, columns=max(1, panels // MOST_ITEMS) * panel)
+    if _fits_whole(sizes, whole):
+        return whole
+    columns = _rounded_up(c.outputs, panel)
+    if staged:
+        most = STAGE_BYTES // (rounds * len(sizes.width.phases) * sizes.sum_bytes)
+        columns = _balanced(columns, max(panel, most), panel)
+    rows = _most_rows(sizes, replace(whole, columns=columns))
+    if sizes.weight_bytes > target.l2_bytes // 2:
+        # Some of the weights stay in the cache of the thread that uses them for all its rows.
+        wanted = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(sizes.all_rows / rows)))
+        columns = min(columns, max(2, math.ceil(panels / wanted)) * panel)
+    blocks = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(c.outputs / columns)))
+    plan = Plan(tile, features, _in_blocks(sizes.all_rows, rows, blocks), rounds, columns, staged)
+    return _with_images(sizes, plan) if rows >= sizes.all_rows and rounds >= c.last.rounds else plan
+
+
+def _plan_of_channels(sizes: Sizes) -> Plan | None:
+    """Vectors of channels that have nothing to do with each other, as in depth-wise convolutions."""
+    c = sizes.convolved
+    channels = c.group.extent
+    if 2 * channels < sizes.lanes or c.inputs.extent > 8:
+        return None
+    tile = Tile(_rows_of_channels(sizes), 1)
+    # Blocks are equal, so that the number of channels in one is known: those of all are a multiple of whole vectors.
+    blocks = [n for n in range(sizes.lanes, channels, sizes.lanes) if channels % n == 0]
+    fitting = [n for n in [*blocks, channels] if n <= CHANNELS] or [channels]
+    columns = _rounded_up(fitting[-1], sizes.lanes)
+    rounds = _rounds(sizes, tile, columns * c.inputs.extent)
+    plan = Plan(tile, c.inputs.extent, 1, rounds, columns, _is_staged(c, c.inputs.extent), channels=fitting[-1])
+    if sizes.packed(plan.elements, 1, rounds) * sizes.bytes > MOST_LHS_BYTES:
+        return None
+    others = sizes.others // channels * math.ceil(channels / columns)
+    rows = _in_blocks(sizes.all_rows, _most_rows(sizes, plan), math.ceil(_wanted(sizes) / others))
+    return replace(plan, rows=rows)
+
+
+def _rows_of_channels(sizes: Sizes) -> int:
+    """Rows of a tile: their sums, and all elements of lhs that a row of the window meets, stay in registers.
+
+    What does not fit is loaded for one element of the window and stored for the next: 14 rows took 1.4 times as long.
+    """
+    width = sizes.width
+    most = max(4, (sizes.target.num_vector_registers - width.taps) // 2)
+    return math.ceil(width.rounds / math.ceil(width.rounds / most))
+
+
+def _is_staged(convolved: Convolved, features: int) -> bool:
+    c = convolved.contraction
+    in_parts = features < convolved.inputs.extent
+    return in_parts or len(convolved.last.phases) > 1 or c.n.c != 1 or c.epilogue_size > INLINE_EPILOGUE
+
+
+def _with_images(sizes: Sizes, plan: Plan) -> Plan:
+    """Several images in an item, if they are small beside the weights, and there are enough of them."""
+    c = sizes.convolved
+    if sizes.weight_bytes <= sizes.target.l2_bytes // 2 or math.prod(d.outputs for d in sizes.planes) > 1:
+        return plan
+    panel = plan.tile.vectors * sizes.lanes
+    panels, wanted = -(-c.outputs // panel), _wanted(sizes)
+    image = sizes.packed(plan.features, sizes.all_rows, plan.rounds) * sizes.bytes
+    for images in range(c.batch.extent, 1, -1):
+        others = sizes.others // c.batch.extent * (c.batch.extent // images)
+        columns = max(1, panels * others // wanted) * panel
+        sums = sizes.all_rows * plan.rounds * len(sizes.width.phases) * columns * sizes.sum_bytes if plan.staged else 0
+        fits = images * image <= LHS_BYTES and images * sums <= STAGE_BYTES
+        if c.batch.extent % images == 0 and fits and others * -(-panels * panel // columns) >= min(wanted, LEAST_ITEMS):
+            return replace(plan, rows=sizes.all_rows, columns=min(columns, plan.columns), images=images)
+    return plan
+
+
+def _fits_whole(sizes: Sizes, plan: Plan) -> bool:
+    """Whether items can be whole images, each with some output features: then none needs the weights of another."""
+    c = sizes.convolved
+    one_image = c.batch.extent * math.prod(d.outputs for d in sizes.planes) == 1 and plan.rounds >= c.last.rounds
+    if not one_image or (sizes.height is not None and len(sizes.height.phases) > 1):
+        return False
+    large = sizes.weight_bytes > sizes.target.l2_bytes // 2
+    panel = c.window * plan.features * plan.tile.vectors * sizes.lanes * sizes.bytes
+    # An image that is read where it lies needs no room, only to be near for the next panel.
+    pixels = plan.rows * plan.rounds
+    near = reads_in_place(sizes, plan.features) and pixels * plan.features * sizes.bytes <= sizes.target.l2_bytes
+    has_room = (near and pixels <= MOST_PIXELS) or plan.rows == _most_rows(sizes, plan)
+    fits = has_room and panel <= 2 * PANEL_BYTES
+    return large and fits and c.group.extent * math.ceil(c.outputs / plan.columns) >= LEAST_ITEMS
+
+
+def _rounds(sizes: Sizes, tile: Tile, features: int) -> int:
+    """Rounds of the last dimension in an item: all if a row of lhs and its sums have room, else equal blocks."""
+    width = sizes.width
+    whole = width.rounds if len(width.phases) == 1 else _rounded_up(width.rounds, tile.rows)
+    unit = math.lcm(tile.rows, sizes.lanes)
+    rounds, blocks = whole, 1
+    sums = len(width.phases) * tile.vectors * sizes.lanes * sizes.sum_bytes
+
+    def fits() -> bool:
+        bytes_ = sizes.packed(features, 1, rounds) * sizes.bytes
+        return bytes_ <= LHS_BYTES and rounds * sums <= STAGE_BYTES and rounds <= MOST_PIXELS
+
+    while not fits() and rounds > unit:
+        blocks += 1
+        rounds = min(rounds, _rounded_up(math.ceil(whole / blocks), unit))
+    return rounds
+
+
+def _most_rows(sizes: Sizes, plan: Plan) -> int:
+    """How many rows have room."""
+    rows = sizes.all_rows
+    features = plan.elements if plan.channels else plan.features
+    while rows > 1 and sizes.packed(features, rows, plan.rounds) * sizes.bytes > LHS_BYTES:
+        rows -= 1
+    rows = max(1, min(rows, MOST_PIXELS // plan.rounds))
+    if plan.staged:
+        row = plan.rounds * len(sizes.width.phases) * plan.columns * sizes.sum_bytes
+        rows = max(1, min(rows, STAGE_BYTES // row))
+    return rows
+
+
+def _wanted(sizes: Sizes) -> int:
+    """Items that are wanted, so that threads end at about the same time, but no smaller than is worth the call.
+
+    It follows from the shape alone: which sums are made together does not depend on the number of threads.
+    """
+    c = sizes.convolved
+    work = c.contraction.batches * c.last.outputs * c.group.extent * c.outputs * c.inputs.extent * c.taps
+    return max(1, min(MOST_ITEMS, work // ITEM_WORK))
+
+
+def _in_blocks(extent: int, most: int, wanted: int) -> int:
+    """The size of equal blocks of at most `most`, at least `wanted` of them where that is possible."""
+    blocks = max(math.ceil(extent / most), min(extent, wanted))
+    return math.ceil(extent / blocks)
+
+
+def _part(sizes: Sizes, most: int) -> int:
+    """The largest divisor of the input features that is at most `most` and cuts no group; all where there is none."""
+    extent, group = sizes.convolved.inputs.extent, sizes.units.group
+    whole = (d for d in range(max(1, min(extent, most)), 0, -1) if extent % d == 0 and d % group == 0)
+    return next(whole, extent)
+
+
+def _rounded_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _balanced(extent: int, block: int, multiple: int) -> int:
+    """The size of equal blocks of at most about `block`, a multiple of `multiple`."""
+    blocks = max(1, math.ceil(extent / block))
+    return max(1, math.ceil(extent / blocks / multiple)) * multiple

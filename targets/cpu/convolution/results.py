@@ -1,0 +1,63 @@
+"""How the sums of an item of a convolution come into the results: from a stage, panel by panel of output features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stablexla.targets.codegen.emission import Value, alloca, index, load, loop, minimum, store, transpose_registers
+from stablexla.targets.codegen.match.epilogue import Frame, Scene
+from stablexla.targets.cpu.convolution.place import Place
+from stablexla.targets.cpu.convolution.plan import Plan, Sizes
+
+
+class Results:
+    """Where a convolution's sums go, and the code that brings them there.
+
+    `scenes` write along output features, and along the neighbours of a row.
+    """
+
+    def __init__(self, sizes: Sizes, plan: Plan, scenes: tuple[Scene, Scene], outputs: int, width: int) -> None:
+        self._sizes, self._plan, self._outputs, self._width = sizes, plan, outputs, width
+        self._scene, self._across = scenes
+        if plan.staged:
+            self._square = alloca(sizes.lanes * sizes.lanes, self._scene.compute)
+
+    def frame(self, place: Place, row: Value) -> Frame:
+        """A row of the result."""
+        coordinates = [place.batch, *(o for o, _ in place.planes)]
+        if place.height is not None:
+            coordinates.append((place.row + row) * len(place.height.spatial.phases) + place.phase)
+        at = index(0)
+        for axis, x in zip(self._sizes.convolved.contraction.batch, coordinates, strict=True):
+            at = at + x * axis.c
+        return Frame(index(0), index(0), at, tuple(coordinates))
+
+    def write_panel(
+        self, place: Place, panel: Value, columns: int, stage: Value, line: Callable[[Value], Value]
+    ) -> None:
+        """Brings the sums of a panel from the stage, where `line(row)` begins a row, into the results."""
+        plan, d = self._plan, self._sizes.width
+        phases = len(d.phases)
+        first, count = place.round * phases, index(d.outputs)
+        if d.rounds > plan.rounds:
+            count = minimum(index(d.outputs) - first, plan.rounds * phases)
+        column = place.group * self._outputs + panel * self._width
+        inner = panel * self._width - place.column
+        with loop(0, place.rows) as row:
+            frame, base = self.frame(place, row.iv), line(row.iv) + inner
+            if self._scene.vectors or not self._across.vectors:
+                self._scene.write_block(stage, plan.columns, frame, (count, columns), (first, column), base=base)
+            else:
+                self._write_across(stage, frame, base, (count, columns), (first, column))
+
+    def _write_across(
+        self, stage: Value, frame: Frame, base: Value, size: tuple[Value, int], at: tuple[Value, Value]
+    ) -> None:
+        """Features lie far apart in the result, and neighbours of a row side by side: squares are transposed."""
+        lanes, along = self._sizes.lanes, self._plan.columns
+        with loop(0, size[0], lanes) as i, loop(0, size[1], lanes) as j:
+            lines = [load(stage, (i.iv + r) * along + j.iv + base, lanes) for r in range(lanes)]
+            for r, value in enumerate(transpose_registers(lines)):
+                store(value, self._square, r * lanes)
+            rows, columns = minimum(index(size[1]) - j.iv, lanes), minimum(size[0] - i.iv, lanes)
+            self._across.write_block(self._square, lanes, frame, (rows, columns), (at[1] + j.iv, at[0] + i.iv))

@@ -1,0 +1,204 @@
+"""The weights of a convolution: how they are packed, and the functions for it, which all convolutions share.
+
+A panel has some output features for each element of the window and each input feature, one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stablexla.targets.codegen.emission import Index, Value, index, lanes_of, loop, minimum, store, transpose_registers
+from stablexla.targets.codegen.match.epilogue import Scene
+from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
+from stablexla.targets.cpu.contraction.units import Matrix, Place
+from stablexla.targets.cpu.contraction.units import pack_panels as pack_groups
+from stablexla.targets.cpu.convolution.packing import Factor
+from stablexla.targets.cpu.convolution.units import Units
+from stablexla.targets.cpu.shared import Shared
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights as they lie in memory, and how they are packed.
+
+    Attributes:
+        groups, outputs: groups, and output features of one.
+        width: output features of a panel.
+        parts, features: parts that the input features are cut in, and the size of one.
+        slots: elements that the features of a part take when they are packed.
+        taps: extent and stride of each dimension of the window.
+        group_stride, output_stride, input_stride: strides of the others.
+    """
+
+    groups: int
+    outputs: int
+    width: int
+    parts: int
+    features: int
+    taps: tuple[tuple[int, int], ...]
+    group_stride: int
+    output_stride: int
+    input_stride: int
+    slots: int
+
+    @property
+    def window(self) -> int:
+        """Elements of the window."""
+        return math.prod(extent for extent, _ in self.taps)
+
+    @property
+    def panels(self) -> int:
+        """Panels of a group."""
+        return -(-self.outputs // self.width)
+
+    @property
+    def block(self) -> int:
+        """Elements of one item."""
+        return self.window * self.slots * self.width
+
+    @property
+    def items(self) -> int:
+        """Number of items."""
+        return self.groups * self.panels * self.parts
+
+    def at(self, group: Index, panel: Index, part: Index) -> Value:
+        """Where an item begins in the packed weights."""
+        return ((index(group) * self.panels + panel) * self.parts + part) * self.block
+
+
+def pack_panel(
+    shared: Shared,
+    scene: Scene,
+    units: Units,
+    weights: Weights,
+    place: tuple[Index, Index, Index],
+    buffer: Value,
+    to: Index,
+) -> None:
+    """Packs a panel of output features of a group, for one part of the input features."""
+    w = weights
+    group, panel, part = (index(x) for x in place)
+    columns = minimum(index(w.outputs) - panel * w.width, w.width) if w.outputs % w.width else index(w.width)
+    start = group * w.group_stride + panel * (w.width * w.output_stride) + part * (w.features * w.input_stride)
+    made = Panel(start, columns, w.width, w.features, w.slots, w.taps, w.output_stride, w.input_stride)
+    copy_panel(shared, Factor.of(scene, units, lhs=False), made, buffer, to)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of weights to pack, as [window][input features][width].
+
+    Attributes:
+        at: where it begins in memory.
+        columns: its output features, at most `width`.
+        features: input features.
+        slots: elements that they take when they are packed.
+        taps: extent and stride of each dimension of the window.
+        along_outputs, along_inputs: strides.
+    """
+
+    at: Index
+    columns: Index
+    width: int
+    features: int
+    slots: int
+    taps: tuple[tuple[int, int], ...]
+    along_outputs: int
+    along_inputs: int
+
+    @property
+    def nest(self) -> list[tuple[int, int]]:
+        """The window's dimensions with those put together that follow one another in memory."""
+        made: list[tuple[int, int]] = []
+        for extent, stride in (t for t in self.taps if t[0] > 1):
+            if made and made[-1][1] == extent * stride:
+                made[-1] = (made[-1][0] * extent, stride)
+            else:
+                made.append((extent, stride))
+        return made
+
+
+def copy_panel(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: Index) -> None:
+    """Packs a panel to `to` of the buffer."""
+    p, nest, features, slots = panel, panel.nest, panel.features, panel.slots
+    lines = features * (nest[0][0] if nest else 1)
+    dense = len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // features
+    if dense and p.along_outputs != 1 and lines >= lanes_of(factor.packed) and factor.units.group == 1:
+        _copy_window_lines(shared, factor, panel, buffer, to)
+        return
+    if len(nest) == 1 and nest[0][1] == features * p.along_inputs and slots == features:
+        slots = features = features * nest[0][0]
+        nest = []
+    inner = nest.pop() if nest else (1, 0)
+    kind = "lines" if p.along_outputs == 1 else "squares" if p.along_inputs == 1 else "elements"
+
+    def write(buffers: list[Value], given: list[Value]) -> None:
+        source, out = buffers
+        at, columns, features, slots, taps, stride, along_outputs, along_inputs, to = given
+        along = 1 if kind == "lines" else along_outputs, 1 if kind == "squares" else along_inputs
+        with loop(0, taps) as tap:
+            matrix = _Matrix(source, tap.iv * stride + at, along, (columns, features))
+            _pack_matrix(factor, matrix, p.width, out, tap.iv * slots * p.width + to, slots)
+
+    name = f"stablexla_pack_{kind}_{p.width}_{factor.name}"
+
+    def each(dimensions: Sequence[tuple[int, int]], at: Index, to: Index, size: int) -> None:
+        if not dimensions:
+            numbers = [at, p.columns, features, slots, *inner, p.along_outputs, p.along_inputs, to]
+            shared.call(name, [factor.buffer, buffer], numbers, write)
+            return
+        (extent, stride), *rest = dimensions
+        size //= extent
+        with loop(0, extent) as x:
+            each(rest, x.iv * stride + at, x.iv * (size * slots * p.width) + to, size)
+
+    size = inner[0]
+    for extent, _ in nest:
+        size *= extent
+    each(nest, p.at, to, size)
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Weights of one element of the window: where they begin, and strides and counts of columns and of features."""
+
+    buffer: Value
+    at: Index
+    along: tuple[Index, Index]
+    count: tuple[Index, Index]
+
+
+def _pack_matrix(factor: Factor, m: _Matrix, width: int, buffer: Value, to: Index, slots: Value) -> None:
+    lanes, group = lanes_of(factor.units.sums), factor.units.group
+    if factor.widen is None:
+        place = Source(factor.loads(m.buffer), m.buffer, m.at, *m.along, *m.count)
+        pack_panels(Panels(width, 0, lanes), place, buffer, to)
+        return
+    matrix = Matrix(m.buffer, factor.widen, m.at, m.along[1], m.along[0], m.count[1], m.count[0])
+    pack_groups(matrix, Place(buffer, to, group, width, 1), width, 0, lanes, slots // group)
+
+
+def _copy_window_lines(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: Index) -> None:
+    """The weights of an output feature lie side by side, features outside and the window inside, as PyTorch has them.
+
+    Squares are transposed in registers; the last one begins earlier and does some elements again. Lines beyond the last
+    output feature repeat it: their sums are not used.
+    """
+    width = panel.width
+
+    def write(buffers: list[Value], given: list[Value]) -> None:
+        source, out = buffers
+        at, columns, features, window, along, to = given
+        read, lanes, count = factor.loads(source), lanes_of(factor.packed), features * window
+        with loop(0, width, lanes) as first, loop(0, count, lanes) as block:
+            starts = [minimum(first.iv + r, columns - 1) * along + at for r in range(lanes)]
+            line = minimum(block.iv, count - lanes)
+            for r, value in enumerate(transpose_registers([read(start + line, lanes) for start in starts])):
+                feature, tap = (line + r) // window, (line + r) % window
+                store(value, out, (tap * features + feature) * width + to + first.iv)
+
+    nest = panel.nest
+    numbers = [panel.at, panel.columns, panel.features, nest[0][0] if nest else 1, panel.along_outputs, to]
+    shared.call(f"stablexla_pack_window_{width}_{factor.name}", [factor.buffer, buffer], numbers, write)

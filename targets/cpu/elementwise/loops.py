@@ -1,0 +1,246 @@
+"""Kernels of elementwise operations: every result element is computed from operand elements, in vectors.
+
+The innermost loop runs along the last dimension; work items are the outer loops' indices, or blocks of the innermost
+loop where that is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count as counting
+from math import lcm, prod
+
+from stablexla.lowering.math import EXPANSIONS
+from stablexla.targets.codegen.emission import Value, alloca, bits_of, emitting, load, loop, prefetch, store
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.loop_nest import Load, Nest, Store, analyse, regroup
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.scope import Scope, lanes_for, weight, widest_lanes
+from stablexla.targets.codegen.sweeps import Items, Part, duration, grain_of, sweep, unrolled
+from stablexla.targets.cpu.emitters import emitter
+
+# Elements of a block of a long innermost loop; a multiple of all lanes and unrollings.
+BLOCK = 8192
+# A cycle of repeating operands may be this many vectors, and the code for one turn of it this many instructions.
+MOST_CYCLE, MOST_INSTRUCTIONS = 16, 200
+# Streams at least this long are prefetched for bodies of at least this many instructions.
+STREAM_BYTES, HEAVY = 1 << 20, 8
+# Bodies of so many instructions on 16-bit numbers are chains, an operation and its rounding after the other, and the
+# processor's window holds one and a half turns: each operation is done on two registers (gelu of bf16: 39 to 22 ms of
+# 16M numbers). f32 bodies are wider than deep, and lose by it.
+LONG = 24
+# Functions whose instructions wait for each other more than for a free unit. Two registers of them at a time take less
+# on AVX2: 16M sines 7.5 to 6.4 ms, tanh 5.9 to 5.7, exp 4.0 to 3.8; but erf 4.8 to 5.3, log 5.6 to 6.0.
+WAITING = frozenset(("math.cos", "math.exp", "math.sin", "math.tanh"))
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """Operands that repeat every `extent` elements, such as a few channels: `period` is that times whole vectors."""
+
+    extent: int
+    period: int
+    loads: tuple[Load, ...]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How the loops of a nest are written."""
+
+    nest: Nest
+    lanes: int
+    unroll: int
+    items: Items
+    nontemporal: frozenset[int]
+    prefetched: tuple[Load, ...]
+    block: int = BLOCK
+    cycle: Cycle | None = None
+
+    @property
+    def extent(self) -> int:
+        """Turns of the innermost loop."""
+        return self.nest.extents[-1]
+
+    @property
+    def inner(self) -> int:
+        """Number of the innermost loop."""
+        return len(self.nest.extents) - 1
+
+
+@emitter("loop", "row", "reduce", "general")
+def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Takes every kernel whose operations are all elementwise over one set of loops."""
+    nest = analyse(kernel)
+    if nest is None or not _is_elementwise(nest):
+        return None
+    plan = _plan(nest, target)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        if plan.items.count and plan.extent:
+            _write(plan, arguments, target)
+    items = plan.items.count if plan.extent else 0
+    cost = duration(_cost(nest), plan.extent, _bytes(nest) * plan.extent, target) / plan.items.blocks
+    return Emitted(items=items, grain=grain_of(cost, items), in_place=in_place(kernel, nest))
+
+
+def _is_elementwise(nest: Nest) -> bool:
+    everything = frozenset(range(len(nest.extents)))
+    return not nest.folds and all(place.domain == everything for place in nest.stores)
+
+
+def _cost(nest: Nest) -> int:
+    return sum(weight(node.block) for node in nest.maps)
+
+
+def _bytes(nest: Nest) -> int:
+    """Bytes moved for each turn of the innermost loop."""
+    inner = len(nest.extents) - 1
+    places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
+    return sum(bits_of(place.element) // 8 for place in places if place.strides[inner])
+
+
+def _plan(nest: Nest, target: CpuTarget) -> _Plan:
+    cycle = _cycle(nest, target)
+    lanes = lanes_for(nest, target) if cycle is None else widest_lanes(nest, target)
+    *outer, extent = nest.extents
+    one = lanes == widest_lanes(nest, target)
+    if cycle is None and one and extent % (2 * lanes) == 0 and (_is_long(nest) or _waits(nest, target)):
+        lanes *= 2
+    unroll = unrolled(_cost(nest), extent // lanes if lanes else 1)
+    # The processor itself fetches ahead of short bodies; behind long ones it falls back.
+    heavy = _cost(nest) >= HEAVY
+    block = BLOCK
+    if cycle is not None:
+        unroll, block = cycle.period // lanes, max(1, BLOCK // cycle.period) * cycle.period
+    blocks = -(-extent // block) if extent >= 2 * block else 1
+    items = Items(tuple(range(len(outer))), tuple(outer), blocks)
+    nontemporal = frozenset(p.result for p in nest.stores if lanes and _past_the_caches(p, nest, lanes, target))
+    prefetched = tuple(node for node in nest.loads if _is_stream(node, nest)) if lanes and heavy else ()
+    return _Plan(nest, lanes, unroll, items, nontemporal, prefetched, block, cycle)
+
+
+def _is_long(nest: Nest) -> bool:
+    """Whether 16-bit numbers go through a long chain of operations."""
+    places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
+    return _cost(nest) >= LONG and all(bits_of(place.element) == 16 for place in places)
+
+
+def _waits(nest: Nest, target: CpuTarget) -> bool:
+    """Whether 32-bit numbers go through a function of which two registers at a time are better."""
+    places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
+    functions = {op.operation.name for node in nest.maps for op in node.block.operations} & EXPANSIONS.keys()
+    narrow = all(bits_of(place.element) == 32 for place in places) and target.vector_bits == 256
+    return narrow and len(functions) == 1 and functions <= WAITING
+
+
+def _cycle(nest: Nest, target: CpuTarget) -> Cycle | None:
+    """Makes the two innermost loops one, if the inner one is short and operands at most repeat along the other."""
+    if len(nest.extents) < 2 or nest.extents[-1] < 2:
+        return None
+    outer, inner = len(nest.extents) - 2, len(nest.extents) - 1
+    extent, total = nest.extents[inner], nest.extents[inner] * nest.extents[outer]
+    repeated = [node for node in nest.loads if not node.strides[outer] and node.deps == {inner}]
+    running = [node for node in nest.loads if node not in repeated]
+    strides = [node.strides for node in running] + [place.strides for place in nest.stores]
+    in_line = all(s[outer] == s[inner] * extent for s in strides)
+    counted = any(d in (outer, inner) for node in nest.maps for d in node.indices.values())
+    lanes = widest_lanes(nest, target)
+    vectors = lcm(extent, lanes) // lanes
+    vectors *= max(1, unrolled(_cost(nest), 4) // vectors)
+    period = vectors * lanes
+    if not in_line or counted or extent > 16 * lanes or total < 4 * period:
+        return None
+    if vectors > MOST_CYCLE or vectors * _cost(nest) > MOST_INSTRUCTIONS:
+        return None
+    regroup(nest, [[d] for d in range(outer)] + [[outer, inner]])
+    return Cycle(extent, period, tuple(repeated))
+
+
+def _past_the_caches(place: Store, nest: Nest, lanes: int, target: CpuTarget) -> bool:
+    """Whether a result is big, and every whole vector of it aligned and as wide as a register."""
+    size = bits_of(place.element) // 8
+    register = target.vector_bits // 8
+    width = lanes * size
+    aligned = all(stride * size % width == 0 for stride in place.strides[:-1])
+    whole = width in (register, 2 * register) and width <= 64
+    return aligned and whole and prod(nest.extents) * size >= target.nontemporal_bytes
+
+
+def _is_stream(node: Load, nest: Nest) -> bool:
+    size = bits_of(node.element) // 8
+    return node.strides[-1] == 1 and prod(nest.extents[d] for d in node.deps) * size >= STREAM_BYTES
+
+
+def in_place(kernel: Kernel, nest: Nest) -> tuple[tuple[int, int], ...]:
+    """Results that may overwrite an input: those whose every element replaces the one read at the same place."""
+    pairs = []
+    for place in nest.stores:
+        for number, value in enumerate(kernel.inputs):
+            reads = [node for node in nest.loads if node.buffer == number]
+            same = all(node.strides == place.strides and node.stays for node in reads)
+            if reads and same and value.type == kernel.results[place.result].type:
+                pairs.append((place.result, number))
+    return tuple(pairs)
+
+
+# --- writing ------------------------------------------------------------------------------------------------
+
+
+def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
+    top = Scope(arguments)
+    lo, hi = Value(arguments.lo), Value(arguments.hi)
+    tables = _tables(plan, top)
+    if not plan.items.dims and plan.items.blocks > 1:
+        # One long loop: the items of a call are one piece of it.
+        piece = Part(lo * plan.block, hi * plan.block, hi.eq(plan.items.blocks))
+        _write_row(plan, top, target, tables, piece)
+        return
+    with loop(lo, hi) as item:
+        at, block = plan.items.split(item.iv)
+        part = None
+        if plan.items.blocks > 1:
+            start = block * plan.block
+            part = Part(start, start + plan.block, block.eq(plan.items.blocks - 1))
+        _write_row(plan, top.inside(at), target, tables, part)
+
+
+def _tables(plan: _Plan, top: Scope) -> dict[Load, Value]:
+    """A whole cycle of each operand that repeats."""
+    if plan.cycle is None:
+        return {}
+    tables = {node: alloca(plan.cycle.period, node.element) for node in plan.cycle.loads}
+    with loop(0, plan.cycle.period) as turn:
+        for node, table in tables.items():
+            here = top.inside({plan.inner: turn.iv % plan.cycle.extent})
+            store(here.value((node, 0)), table, turn.iv)
+    return tables
+
+
+def _write_row(plan: _Plan, row: Scope, target: CpuTarget, tables: dict[Load, Value], part: Part | None) -> None:
+    """The innermost loop."""
+    nest, inner = plan.nest, plan.inner
+    row.prepare([place.ref for place in nest.stores], frozenset((inner,)), plan.lanes)
+    for place in nest.stores:
+        row.address(place)
+    vector = counting()  # vectors are written in order, first those of a turn, then those that are left
+
+    def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
+        here = row.inside({inner: at}, lane=inner, lanes=plan.lanes, count=count)
+        number = next(vector) % plan.unroll
+        for node, table in tables.items():
+            here.put(node, [load(table, number * plan.lanes, plan.lanes)])
+        if count is None:
+            _prefetch(plan, here, target)
+        values = [here.value(place.ref) for place in nest.stores]
+        for place, value in zip(nest.stores, values, strict=True):
+            here.store(place, value, place.result in plan.nontemporal)
+        return []
+
+    sweep(plan.extent, plan.lanes, step, [[]] * plan.unroll, part)
+
+
+def _prefetch(plan: _Plan, here: Scope, target: CpuTarget) -> None:
+    for node in plan.prefetched:
+        size = bits_of(node.element) // 8
+        prefetch(Value(here.arguments.inputs[node.buffer]), here.address(node) + target.prefetch_bytes // size)

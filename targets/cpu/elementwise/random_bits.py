@@ -1,0 +1,122 @@
+"""Kernels of random numbers: a key from the native runtime, and arrays of blocks' words, many blocks side by side."""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import arith, func, memref, vector
+
+from stablexla.lowering.kernels.random.blocks import resized
+from stablexla.lowering.rules.random import RANDOM_BITS, RANDOM_KEY, Layout, words_of
+from stablexla.targets.codegen.emission import (
+    Value,
+    bitcast,
+    branch,
+    emitting,
+    index,
+    loop,
+    minimum,
+    splat,
+    steps,
+    store,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.host.foreign_load import RANDOM_KEY as NEXT_KEY
+from stablexla.targets.host.symbols import declare
+
+# Blocks of a work item, and the smallest number of items worth a thread.
+BLOCKS, GRAIN = 1024, 4
+# The rounds of a Threefry block wait for each other: with two registers side by side 16M words take 9.1 ms, with one
+# 11.8. A round of Philox has two products in each half of a register.
+REGISTERS = {"THREE_FRY": 2, "PHILOX": 1}
+
+
+@emitter(RANDOM_KEY, only=True)
+def emit_random_key(kernel: Kernel, target: CpuTarget) -> Emitted:
+    """The next key of the running program."""
+    made, arguments = kernel.declare()
+    i64 = ir.IntegerType.get_signless(64)
+    with ir.InsertionPoint(made.entry_block), kernel.func.location:
+        callee = declare(kernel.func.operation, NEXT_KEY, [], [i64])
+        key = func.CallOp([i64], callee, []).results[0]
+        memref.store(key, arguments.results[0], [arith.constant(ir.IndexType.get(), 0)])
+        func.ReturnOp([])
+    return Emitted(items=1, grain=1)
+
+
+@emitter(RANDOM_BITS)
+def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """As many blocks at once as registers have words of 32 bits; their words are stored one beside the other."""
+    layout = Layout(*kernel.config["layout"])
+    across = layout.blocks if layout.inner == 1 else layout.inner
+    lanes = REGISTERS[kernel.config["algorithm"]] * target.vector_bits // 32
+    pieces = -(-across // BLOCKS)
+    rows = layout.blocks // across
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        writer = _Writer(kernel, arguments, layout, lanes)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            row, piece = (item.iv, index(0)) if pieces == 1 else (item.iv // pieces, item.iv % pieces)
+            first = piece * BLOCKS
+            with loop(first, minimum(first + BLOCKS, across), lanes) as turn:
+                writer.write(row, turn.iv, across)
+    return Emitted(items=rows * pieces, grain=GRAIN)
+
+
+class _Writer:
+    """Makes some blocks and stores their words.
+
+    With nothing after the dimension that the words lie along, blocks and words are numbered through; otherwise each
+    row of blocks has a row of the result for each word.
+    """
+
+    def __init__(self, kernel: Kernel, arguments: KernelArguments, layout: Layout, lanes: int) -> None:
+        self._config = kernel.config
+        self._layout = layout
+        self._lanes = lanes
+        self._result = Value(arguments.results[0])
+        self._state = [splat(Value(number), lanes).ssa for number in arguments.inputs]
+        self._i64 = ir.VectorType.get([lanes], ir.IntegerType.get_signless(64))
+        self._counts = Value(arith.index_cast(self._i64, steps(lanes).ssa))
+
+    def write(self, row: Value, at: Value, across: int) -> None:
+        """Blocks from place `at` of a row on, which has `across` of them."""
+        number = row * across + at
+        start = Value(arith.index_cast(self._i64.element_type, number.ssa))
+        blocks = (splat(start, self._lanes) + self._counts).ssa
+        words = words_of(self._config["algorithm"], self._state, blocks, self._config["bits"])
+        if self._layout.inner == 1:
+            size = self._layout.outer * self._layout.length
+            self._put(_interleaved(words), at * self._layout.words, size)
+            return
+        for which, word in enumerate(words):
+            start = (row * self._layout.words + which) * across
+            self._put(word, start + at, start + across)
+
+    def _put(self, words: ir.Value, at: Value, end: Value | int) -> None:
+        """Stores the words, but none of those from `end` on."""
+        value = self._stored(words)
+        sides = branch((at + value.lanes).le(end))
+        with sides.then:
+            store(value, self._result, at)
+        with sides.otherwise, loop(at, end) as rest:
+            lane = (rest.iv - at).ssa
+            element = vector.extract(value.ssa, [lane], [ir.ShapedType.get_dynamic_size()])
+            store(Value(element), self._result, rest.iv)
+
+    def _stored(self, words: ir.Value) -> Value:
+        element = self._result.element
+        bits: int = self._config["bits"]
+        value = Value(resized(words, max(8, bits)))
+        if bits < 8:
+            return value & ((1 << bits) - 1)
+        return bitcast(value, element) if isinstance(element, ir.FloatType) else value
+
+
+def _interleaved(words: list[ir.Value]) -> ir.Value:
+    """The first words of all blocks' first lanes, and so on: all of a block side by side."""
+    while len(words) > 1:
+        half = len(words) // 2
+        words = [vector.interleave(a, b) for a, b in zip(words[:half], words[half:], strict=True)]
+    return words[0]

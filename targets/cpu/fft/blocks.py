@@ -1,0 +1,206 @@
+"""Transforms with one line in each lane: of short lines side by side in memory, and along dimensions but the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import log2
+
+from stablexla.lowering.kernels.fft.plan import Axis, Bluestein, Direct, RealLine
+from stablexla.targets.codegen.emission import Value, branch, extract, index, loop, minimum, transpose_registers
+from stablexla.targets.codegen.sizes import element_bytes
+from stablexla.targets.cpu.fft import sweeps as fft_sweeps
+from stablexla.targets.cpu.fft.columns import Columns
+from stablexla.targets.cpu.fft.numbers import Array, Cells, Complex, collected
+from stablexla.targets.cpu.fft.work import Phase, Program, Scene
+
+# An array of a scene, from a number on that is counted in elements of the array.
+ArrayAt = Callable[[Scene, Value], Array]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Short lines, of `length` elements each, of an array."""
+
+    at: ArrayAt
+    length: int
+
+
+# ---- lines side by side ----------------------------------------------------------------------------------------------
+
+
+def add_short_lines(
+    program: Program, plan: Direct | RealLine, kind: str, count: int, source: Rows, target: Rows
+) -> None:
+    """Puts `count` lines into the program, as many at once as a vector has lanes."""
+    lanes = program.lanes
+    inner = plan.inner if isinstance(plan, RealLine) else plan
+    assert isinstance(inner, Direct)
+    cells = 2 * lanes * (max(source.length, target.length, inner.n) + 1)
+    passes = 2 * lanes * inner.n
+    blocks = -(-count // lanes)
+
+    def write(scene: Scene, memory: list[Value], block: Value) -> None:
+        rows = [minimum(block * lanes + lane, count - 1) for lane in range(lanes)]
+        a, b, p, q = (Cells(m, index(0), lanes) for m in memory)
+        _gather([source.at(scene, row * source.length) for row in rows], source.length, a)
+        each = fft_sweeps.across(scene.tables, scene.part, lanes)
+        one = fft_sweeps.AcrossLines(scene.tables, scene.part, lanes)
+        if kind == "IRFFT":
+            assert isinstance(plan, RealLine)
+            (fft_sweeps.mirror if plan.fine is None else fft_sweeps.part_halves)(each, plan, a, b, one)
+            a, b = b, a
+        columns = Columns(inner, lanes, 1, (p, q), scene.tables, scene.part, scene.sign)
+        columns.run(lambda row, _: a.load(row), lambda row, _, value: b.store(value, row))
+        if isinstance(plan, RealLine) and kind == "RFFT" and plan.fine is not None:
+            fft_sweeps.join_halves(each, plan, b, a, one)
+            a, b = b, a
+        _scatter(b, [target.at(scene, row * target.length) for row in rows], target.length)
+
+    time = lanes * inner.n * (4 + log2(inner.n)) * element_bytes(program.part) / program.target.vector_bits * 4
+    program.phases.append(Phase(blocks, (cells, cells, passes, passes), write, time))
+
+
+def _gather(rows: Sequence[Array], length: int, cells: Cells) -> None:
+    """The numbers of one line in each lane."""
+    lanes = len(rows)
+    whole = length // lanes * lanes
+    with loop(0, whole, lanes) as turn:
+        loaded = [row.load(turn.iv, lanes) for row in rows]
+        res, ims = (transpose_registers(v) for v in ([z.re for z in loaded], [z.im for z in loaded]))
+        for i, (re, im) in enumerate(zip(res, ims, strict=True)):
+            cells.store(Complex(re, im), turn.iv + i)
+    with loop(whole, length) as turn:
+        cells.store(collected([row.load(turn.iv, 0) for row in rows]), turn.iv)
+
+
+def _scatter(cells: Cells, rows: Sequence[Array], length: int) -> None:
+    """The inverse of `_gather`."""
+    lanes = len(rows)
+    whole = length // lanes * lanes
+    with loop(0, whole, lanes) as turn:
+        loaded = [cells.load(turn.iv + i) for i in range(lanes)]
+        res, ims = (transpose_registers(v) for v in ([z.re for z in loaded], [z.im for z in loaded]))
+        for row, re, im in zip(rows, res, ims, strict=True):
+            row.store(Complex(re, im), turn.iv)
+    with loop(whole, length) as turn:
+        value = cells.load(turn.iv)
+        for lane, row in enumerate(rows):
+            row.store(Complex(extract(value.re, lane), extract(value.im, lane)), turn.iv)
+
+
+# ---- dimensions but the last -----------------------------------------------------------------------------------------
+
+
+def add_columns(program: Program, axis: Axis, source: ArrayAt, target: ArrayAt) -> None:
+    """Puts the transform of a dimension with others after it into the program; source and target may be one array."""
+    _Dimension(program, axis, source, target).add()
+
+
+@dataclass(frozen=True)
+class _Dimension:
+    program: Program
+    axis: Axis
+    source: ArrayAt
+    target: ArrayAt
+
+    @property
+    def vectors(self) -> int:
+        """Vectors in a tile; a transform too long for the caches takes one."""
+        return 1 if isinstance(self.axis.plan, Bluestein) or self.axis.inner < 2 * self.program.lanes else 2
+
+    def add(self) -> None:
+        plan, lanes = self.axis.plan, self.program.lanes
+        assert isinstance(plan, Direct | Bluestein)
+        inner = plan if isinstance(plan, Direct) else plan.inner
+        tile = 2 * lanes * self.vectors * inner.n
+        memory = (tile,) * (2 if isinstance(plan, Direct) else 4)
+        step = self.vectors * lanes
+        blocks = -(-self.axis.inner // step)
+        length = step * inner.n * (4 + log2(inner.n))
+        time = length * element_bytes(self.program.part) / self.program.target.vector_bits * 2
+
+        def write(scene: Scene, memory: list[Value], unit: Value) -> None:
+            outer, block = unit // blocks, unit % blocks
+            first = outer * (plan.n * self.axis.inner)
+            if self.axis.inner % step == 0:
+                self._whole_tile(scene, memory, first, block * step)
+            elif self.axis.inner < step:
+                self._rest(scene, memory, first)
+            else:
+                sides = branch(block.lt(blocks - 1))
+                with sides.then:
+                    self._whole_tile(scene, memory, first, block * step)
+                with sides.otherwise:
+                    self._rest(scene, memory, first)
+
+        self.program.phases.append(Phase(self.axis.outer * blocks, memory, write, time))
+
+    def _whole_tile(self, scene: Scene, memory: list[Value], first: Value, column: Value) -> None:
+        lanes, inner = self.program.lanes, self.axis.inner
+        given, made = (array(scene, first + column) for array in (self.source, self.target))
+        self._transform(
+            scene,
+            memory,
+            self.vectors,
+            lambda row, v: given.load(row * inner + v * lanes, lanes),
+            lambda row, v, value: made.store(value, row * inner + v * lanes),
+        )
+
+    def _rest(self, scene: Scene, memory: list[Value], first: Value) -> None:
+        """The columns after the last whole tile: the last one stands in all lanes that are left over."""
+        lanes, inner = self.program.lanes, self.axis.inner
+        start = inner // (self.vectors * lanes) * (self.vectors * lanes)
+        given, made = (array(scene, first) for array in (self.source, self.target))
+
+        def columns(v: int) -> list[int]:
+            return [min(start + v * lanes + lane, inner - 1) for lane in range(lanes)]
+
+        def read(row: Value, v: int) -> Complex:
+            places = columns(v)
+            values = {place: given.load(row * inner + place, 0) for place in dict.fromkeys(places)}
+            return collected([values[place] for place in places])
+
+        def store(row: Value, v: int, value: Complex) -> None:
+            for place, lane in {place: lane for lane, place in enumerate(columns(v))}.items():
+                made.store(Complex(extract(value.re, lane), extract(value.im, lane)), row * inner + place)
+
+        self._transform(scene, memory, -(-(inner - start) // lanes), read, store)
+
+    def _transform(
+        self,
+        scene: Scene,
+        memory: list[Value],
+        vectors: int,
+        read: Callable[[Value, int], Complex],
+        store: Callable[[Value, int, Complex], None],
+    ) -> None:
+        plan, lanes = self.axis.plan, self.program.lanes
+        a, b, *rest = (Cells(m, index(0), lanes) for m in memory)
+        if isinstance(plan, Direct):
+            Columns(plan, lanes, vectors, (a, b), scene.tables, scene.part, scene.sign).run(read, store)
+            return
+        assert isinstance(plan, Bluestein)
+        assert isinstance(plan.inner, Direct)
+        c, d = rest
+        columns = Columns(plan.inner, lanes, 1, (a, b), scene.tables, scene.part, scene.sign)
+        each = fft_sweeps.across(scene.tables, scene.part, lanes)
+        fft_sweeps.chirp(each, plan, _Rows(read, store), c)
+        columns.run(lambda row, _: c.load(row), lambda row, _, value: d.store(value, row))
+        fft_sweeps.convolve(each, plan, d, c)
+        columns.run(lambda row, _: c.load(row), lambda row, _, value: d.store(value, row))
+        fft_sweeps.unchirp(each, plan, d, _Rows(read, store))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a tile of one vector as an array."""
+
+    read: Callable[[Value, int], Complex]
+    write: Callable[[Value, int, Complex], None]
+
+    def load(self, at: Value | int, lanes: int) -> Complex:
+        return self.read(index(at), 0)
+
+    def store(self, value: Complex, at: Value | int) -> None:
+        self.write(index(at), 0, value)

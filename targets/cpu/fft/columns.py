@@ -1,0 +1,151 @@
+"""A row of passes over columns side by side: one transform in each lane of a few vectors, in cells of two buffers.
+
+Between the passes numbers lie in an order that needs no rearranging at the end (Stockham's): see `fft_plan.Pass`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.lowering.kernels.fft.plan import Direct, Pass
+from stablexla.lowering.kernels.fft.tables import Table
+from stablexla.targets.codegen.emission import Value, alloca, index, loop, select
+from stablexla.targets.cpu.fft.butterflies import LARGEST_UNROLLED, butterfly
+from stablexla.targets.cpu.fft.numbers import Cells, Complex, Planes, broadcast, zeros
+
+Load = Callable[[Value, int], Complex]
+Store = Callable[[Value, int, Complex], None]
+Tables = Mapping[Table, Planes]
+Read = Callable[[int | Value], Complex]
+Write = Callable[[int | Value, Complex], None]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Transforms of `lanes` times `vectors` columns.
+
+    Attributes:
+        buffers: two of n * vectors cells.
+        part: type of the parts of a number.
+    """
+
+    plan: Direct
+    lanes: int
+    vectors: int
+    buffers: tuple[Cells, Cells]
+    tables: Tables
+    part: ir.Type
+    sign: int
+
+    def run(self, read: Load, write: Store) -> None:
+        """Reads row by row with `read(row, vector)` and writes with `write(row, vector, value)`."""
+        passes = self.plan.passes
+        if not passes:
+            for v in range(self.vectors):
+                write(index(0), v, read(index(0), v))
+        for number, step in enumerate(passes):
+            source = None if number == 0 else self.buffers[(number - 1) % 2]
+            target = None if number == len(passes) - 1 else self.buffers[number % 2]
+            if source is not None and target is not None:
+                self._inner(step, source, target)
+            else:
+                self._outer(step, self._reader(source) or read, self._writer(target) or write)
+
+    def _reader(self, cells: Cells | None) -> Load | None:
+        return None if cells is None else lambda row, v: cells.load(row * self.vectors + v)
+
+    def _writer(self, cells: Cells | None) -> Store | None:
+        return None if cells is None else lambda row, v, value: cells.store(value, row * self.vectors + v)
+
+    def _outer(self, step: Pass, read: Load, write: Store) -> None:
+        """The first pass, the last one, or both: row by row."""
+        with loop(0, step.done) as turn:
+            k = turn.iv
+            factors = self._factors(step, k)
+            with loop(0, step.rest) as across:
+                q = across.iv
+                for v in range(self.vectors):
+                    self._one(step, k, factors, *_at(step, k, q, v, read, write))
+
+    def _inner(self, step: Pass, source: Cells, target: Cells) -> None:
+        """A pass between the buffers: cell by cell."""
+        width = step.rest * self.vectors
+        with loop(0, step.done) as turn:
+            k = turn.iv
+            factors = self._factors(step, k)
+            first = k * (step.radix * width)
+            with loop(0, width) as across:
+                q = across.iv
+                self._one(
+                    step,
+                    k,
+                    factors,
+                    lambda t: source.load(first + q + t * width),
+                    lambda j, value: target.store(value, k * width + q + j * (step.done * width)),
+                )
+
+    def _factors(self, step: Pass, k: Value) -> list[Complex]:
+        """The roots of unity that the inputs of a pass but the first are multiplied by; none in the first pass."""
+        if step.twiddles is None or step.radix > LARGEST_UNROLLED:
+            return []
+        table = self.tables[step.twiddles]
+        return [broadcast(table, k * step.radix + t, self.lanes) for t in range(1, step.radix)]
+
+    def _one(self, step: Pass, k: Value, factors: list[Complex], read: Read, write: Write) -> None:
+        if step.radix > LARGEST_UNROLLED:
+            self._with_loops(step, k, read, write)
+            return
+        x = [read(t) for t in range(step.radix)]
+        x[1:] = [z * f for z, f in zip(x[1:], factors, strict=True)] if factors else x[1:]
+        for j, value in enumerate(butterfly(x, self.sign)):
+            write(j, value)
+
+    # ---- large primes ------------------------------------------------------------------------------------------------
+
+    def _with_loops(self, step: Pass, k: Value, read: Read, write: Write) -> None:
+        """As `butterfly` of an odd number, with sums and differences of the inputs in memory."""
+        n, half = step.radix, step.radix // 2
+        memory = alloca(4 * half * self.lanes, self.part)
+        sums, differences = (Cells(memory, index(i * half), self.lanes) for i in (0, 1))
+
+        def factored(t: Value) -> Complex:
+            if step.twiddles is None:
+                return read(t)
+            return read(t) * broadcast(self.tables[step.twiddles], k * n + t, self.lanes)
+
+        first = read(0)
+        with loop(0, half, 1, [first.re, first.im]) as pairs:
+            a, b = factored(pairs.iv + 1), factored(n - 1 - pairs.iv)
+            sums.store(a + b, pairs.iv)
+            differences.store((a - b).times_i(1), pairs.iv)
+            total = Complex(*pairs.args) + a + b
+            pairs.yields(total.re, total.im)
+        write(0, Complex(*pairs.results))
+        with loop(1, half + 1) as outputs:
+            j, zero = outputs.iv, zeros(self.part, self.lanes)
+            with loop(0, half, 1, [first.re, first.im, zero.re, zero.im, index(0)]) as terms:
+                angle = terms.args[4] + j
+                angle = select(angle.ge(n), angle - n, angle)
+                root = broadcast(self.tables[step.roots], angle, self.lanes)
+                even = Complex(*terms.args[:2]).plus(root.re, sums.load(terms.iv))
+                odd = Complex(*terms.args[2:4]).plus(root.im, differences.load(terms.iv))
+                terms.yields(even.re, even.im, odd.re, odd.im, angle)
+            even, odd = Complex(*terms.results[:2]), Complex(*terms.results[2:4])
+            write(j, even + odd)
+            write(n - j, even - odd)
+
+
+def _at(step: Pass, k: Value, q: Value, v: int, read: Load, write: Store) -> tuple[Read, Write]:
+    """Reading and writing vector v of what a pass makes of [k, ..., q]."""
+
+    def read_one(t: int | Value) -> Complex:
+        return read((k * step.radix + t) * step.rest + q, v)
+
+    def write_one(j: int | Value, value: Complex) -> None:
+        row = k + (j * step.done if isinstance(j, Value) else index(j * step.done))
+        write(row * step.rest + q, v, value)
+
+    return read_one, write_one

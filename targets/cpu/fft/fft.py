@@ -1,0 +1,110 @@
+"""The emitter of Fourier transforms: which way each dimension goes, and where its numbers lie before and after."""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+
+from stablexla.lowering.kernels.fft.plan import Axis, Direct, RealLine, Transform, plan_transform
+from stablexla.targets.codegen.emission import Value
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.cpu.fft.blocks import ArrayAt, Rows, add_columns, add_short_lines
+from stablexla.targets.cpu.fft.lines import Lines, Place
+from stablexla.targets.cpu.fft.numbers import Array, Interleaved, Reals
+from stablexla.targets.cpu.fft.work import Program, Scene
+
+
+@emitter("fft")
+def emit_fft(kernel: Kernel, target: CpuTarget) -> Emitted:
+    """Writes one phase or more for each dimension."""
+    config = kernel.config
+    plan = plan_transform(config["fft_type"], config["shape"], config["fft_length"])
+    # Numbers are computed in the type of the tables, which are always there but for a transform of length 1.
+    tables = kernel.inputs[1:]
+    with kernel.func.context:
+        part = tables[0].type.element_type if tables else ir.F64Type.get()
+        program = Program(target, part)
+        _Writer(program, plan, config["shape"]).add_axes()
+        return program.emit(kernel, plan)
+
+
+class _Writer:
+    """Puts the dimensions into the program, one after the other."""
+
+    def __init__(self, program: Program, plan: Transform, shape: tuple[int, ...]) -> None:
+        self.program, self.plan = program, plan
+        several = plan.kind == "IRFFT" and len(plan.axes) > 1
+        size = 2
+        for extent in shape:
+            size *= extent
+        # The real result has no room for the half spectrum that is left when the other dimensions are done.
+        self.between = program.buffer(size) if several else None
+
+    def add_axes(self) -> None:
+        last = len(self.plan.axes) - 1
+        for number, axis in enumerate(self.plan.axes):
+            source = self._source if number == 0 else self._middle
+            target = self._result(self.plan.scale) if number == last else self._middle
+            if isinstance(axis.plan, RealLine) or axis.inner == 1:
+                self._add_lines(axis, source, target)
+            else:
+                add_columns(self.program, axis, source, target)
+
+    # ---- arrays of complex numbers -----------------------------------------------------------------------------------
+
+    @staticmethod
+    def _source(scene: Scene, at: Value) -> Array:
+        return Interleaved(scene.source, at, scene.part)
+
+    def _middle(self, scene: Scene, at: Value) -> Array:
+        """What is between two dimensions."""
+        return Interleaved(scene.result if self.between is None else scene.scratch[self.between], at, scene.part)
+
+    @staticmethod
+    def _result(scale: float) -> ArrayAt:
+        return lambda scene, at: Interleaved(scene.result, at, scene.part, scale)
+
+    # ---- lines -------------------------------------------------------------------------------------------------------
+
+    def _add_lines(self, axis: Axis, source: ArrayAt, target: ArrayAt) -> None:
+        plan, kind, scale = axis.plan, self.plan.kind, self.plan.scale
+        before = after = axis.plan.n
+        if isinstance(plan, RealLine):
+            kept, odd = plan.n // 2 + 1, plan.n % 2
+            real_length = plan.n if odd else plan.n // 2  # two real numbers count as a complex one
+            if kind == "RFFT":
+                before, after = real_length, kept
+                source = _reals_of_source if odd else source
+            else:
+                before, after = kept, real_length
+                target = _reals_of_result(scale) if odd else target
+        inner = plan.inner if isinstance(plan, RealLine) else plan
+        if isinstance(inner, Direct):
+            assert isinstance(plan, Direct | RealLine)
+            kind = kind if isinstance(plan, RealLine) else "FFT"
+            add_short_lines(self.program, plan, kind, axis.outer, Rows(source, before), Rows(target, after))
+            return
+
+        def given(place: Place) -> Array:
+            return source(place.scene, place.row * before)
+
+        def made(place: Place) -> Array:
+            return target(place.scene, place.row * after)
+
+        lines = Lines(self.program, axis.outer, given, made)
+        if not isinstance(plan, RealLine):
+            stages = lines.complex_line(plan, given, made)
+        elif kind == "RFFT":
+            stages = lines.from_real(plan, given, made)
+        else:
+            stages = lines.to_real(plan, given, made)
+        lines.add(stages, inner.n)
+
+
+def _reals_of_source(scene: Scene, at: Value) -> Array:
+    return Reals(scene.source, at, scene.part)
+
+
+def _reals_of_result(scale: float) -> ArrayAt:
+    return lambda scene, at: Reals(scene.result, at, scene.part, scale)

@@ -1,0 +1,215 @@
+"""Complex numbers as pairs of vectors, and the arrays that Fourier transforms read and write.
+
+Arrays hold the parts of neighbouring numbers side by side (as the program's do), or in two planes (as tables do), or in
+cells: a vector of real parts and then one of imaginary parts, for as many transforms as there are lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    constant,
+    fma,
+    index,
+    insert,
+    load,
+    shuffle,
+    splat,
+    store,
+    vector_of,
+)
+
+
+@dataclass(frozen=True)
+class Complex:
+    """The parts of a complex number, or of one in each lane."""
+
+    re: Value
+    im: Value
+
+    def __add__(self, other: Complex) -> Complex:
+        return Complex(self.re + other.re, self.im + other.im)
+
+    def __sub__(self, other: Complex) -> Complex:
+        return Complex(self.re - other.re, self.im - other.im)
+
+    def __mul__(self, other: Complex) -> Complex:
+        re = fma(self.re, other.re, -(self.im * other.im))
+        return Complex(re, fma(self.re, other.im, self.im * other.re))
+
+    def conjugate(self) -> Complex:
+        return Complex(self.re, -self.im)
+
+    def times_i(self, sign: int) -> Complex:
+        """The product with i, or with -i."""
+        return Complex(-self.im, self.re) if sign > 0 else Complex(self.im, -self.re)
+
+    def scaled(self, factor: float) -> Complex:
+        return self if factor == 1.0 else Complex(self.re * factor, self.im * factor)
+
+    def plus(self, factor: Value, other: Complex) -> Complex:
+        """self + factor * other, for a real factor."""
+        return Complex(fma(factor, other.re, self.re), fma(factor, other.im, self.im))
+
+    def reversed(self) -> Complex:
+        """The lanes the other way round."""
+        if not self.re.lanes:
+            return self
+        order = list(range(self.re.lanes))[::-1]
+        return Complex(shuffle(self.re, self.re, order), shuffle(self.im, self.im, order))
+
+
+class Array(Protocol):
+    """What a line of complex numbers is read from or written to."""
+
+    def load(self, at: Index, lanes: int) -> Complex:
+        """The `lanes` numbers from `at` on; for 0 lanes one number."""
+
+    def store(self, value: Complex, at: Index) -> None:
+        """Writes the numbers of all lanes from `at` on."""
+
+
+@dataclass(frozen=True)
+class Interleaved:
+    """Numbers in the order of the program's arrays, from number `base` of a buffer on.
+
+    Attributes:
+        part: the type that is computed in, which may be wider than that of the buffer.
+        scale: multiplies what is stored.
+    """
+
+    parts: Value
+    base: Value
+    part: ir.Type
+    scale: float = 1.0
+
+    def load(self, at: Index, lanes: int) -> Complex:
+        place = (self.base + index(at)) * 2
+        if not lanes:
+            return Complex(*(widened(load(self.parts, place + i), self.part) for i in (0, 1)))
+        low, high = load(self.parts, place, lanes), load(self.parts, place + lanes, lanes)
+        even = list(range(0, 2 * lanes, 2))
+        parts = (shuffle(low, high, even), shuffle(low, high, [lane + 1 for lane in even]))
+        return Complex(*(widened(v, self.part) for v in parts))
+
+    def store(self, value: Complex, at: Index) -> None:
+        place, value = (self.base + index(at)) * 2, value.scaled(self.scale)
+        value = Complex(*(narrowed(v, self.parts.element) for v in (value.re, value.im)))
+        lanes = value.re.lanes
+        if not lanes:
+            store(value.re, self.parts, place)
+            store(value.im, self.parts, place + 1)
+            return
+        order = [lane for i in range(lanes) for lane in (i, i + lanes)]
+        store(shuffle(value.re, value.im, order[:lanes]), self.parts, place)
+        store(shuffle(value.re, value.im, order[lanes:]), self.parts, place + lanes)
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Real parts from `base` of a buffer on, imaginary parts `apart` elements later."""
+
+    buffer: Value
+    base: Value
+    apart: int
+
+    def load(self, at: Index, lanes: int) -> Complex:
+        place = self.base + index(at)
+        return Complex(load(self.buffer, place, lanes), load(self.buffer, place + self.apart, lanes))
+
+    def store(self, value: Complex, at: Index) -> None:
+        place = self.base + index(at)
+        store(value.re, self.buffer, place)
+        store(value.im, self.buffer, place + self.apart)
+
+
+@dataclass(frozen=True)
+class Reals:
+    """Real numbers: their imaginary parts are read as zero and not written."""
+
+    buffer: Value
+    base: Value
+    part: ir.Type
+    scale: float = 1.0
+
+    def load(self, at: Index, lanes: int) -> Complex:
+        re = widened(load(self.buffer, self.base + index(at), lanes), self.part)
+        return Complex(re, constant(0.0, re.type))
+
+    def store(self, value: Complex, at: Index) -> None:
+        re = value.re if self.scale == 1.0 else value.re * self.scale
+        store(narrowed(re, self.buffer.element), self.buffer, self.base + index(at))
+
+
+@dataclass(frozen=True)
+class ConjugateProduct:
+    """An array that is written through a product with a table, of which it gets the conjugate."""
+
+    array: Array
+    table: Planes
+
+    def load(self, at: Index, lanes: int) -> Complex:
+        return self.array.load(at, lanes)
+
+    def store(self, value: Complex, at: Index) -> None:
+        self.array.store((value * self.table.load(at, value.re.lanes)).conjugate(), at)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One number for each lane at each place, from cell `base` of a buffer on."""
+
+    buffer: Value
+    base: Value
+    width: int
+
+    def load(self, at: Index, lanes: int = 0) -> Complex:
+        place = (self.base + index(at)) * (2 * self.width)
+        return Complex(load(self.buffer, place, self.width), load(self.buffer, place + self.width, self.width))
+
+    def store(self, value: Complex, at: Index) -> None:
+        place = (self.base + index(at)) * (2 * self.width)
+        store(value.re, self.buffer, place)
+        store(value.im, self.buffer, place + self.width)
+
+
+def broadcast(array: Array, at: Index, lanes: int) -> Complex:
+    """One number in all lanes."""
+    value = array.load(at, 0)
+    return Complex(splat(value.re, lanes), splat(value.im, lanes))
+
+
+def collected(values: Sequence[Complex]) -> Complex:
+    """Single numbers as lanes."""
+    made = zeros(values[0].re.type, len(values))
+    for lane, value in enumerate(values):
+        made = Complex(insert(value.re, made.re, lane), insert(value.im, made.im, lane))
+    return made
+
+
+def zeros(part: ir.Type, lanes: int) -> Complex:
+    """Zero in all lanes."""
+    zero = constant(0.0, vector_of(lanes, part))
+    return Complex(zero, zero)
+
+
+def widened(value: Value, part: ir.Type) -> Value:
+    """The value, or each of its lanes, in the type that is computed in."""
+    if value.element == part:
+        return value
+    return Value(arith.extf(vector_of(value.lanes, part), value.ssa))
+
+
+def narrowed(value: Value, part: ir.Type) -> Value:
+    """The inverse of `widened`."""
+    if value.element == part:
+        return value
+    return Value(arith.truncf(vector_of(value.lanes, part), value.ssa))

@@ -1,0 +1,142 @@
+"""The work of a Fourier transform, cut into phases of independent units, and the memory that a unit has for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import mlir.ir as ir
+
+from stablexla.lowering.kernels.fft.plan import Transform
+from stablexla.lowering.kernels.fft.tables import Table
+from stablexla.targets.codegen.emission import Value, alloca, emitting, index, loop
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sizes import element_bytes
+from stablexla.targets.codegen.sweeps import grain_of
+from stablexla.targets.codegen.views import as_parts
+from stablexla.targets.cpu.fft.columns import Tables
+from stablexla.targets.cpu.fft.numbers import Planes
+
+# A unit's own memory up to this size is on the stack of its thread; more of it is in the arena, for some units at once.
+STACK_BYTES = 1 << 19
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A function that is being written: its buffers, as parts of numbers, and its tables."""
+
+    source: Value
+    result: Value
+    scratch: list[Value]
+    tables: Tables
+    part: ir.Type
+    lanes: int
+    sign: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Units that do not depend on each other.
+
+    Attributes:
+        memory: how many parts each of a unit's own buffers has.
+        write: writes the code of a unit, given its buffers.
+        nanoseconds: about how long one takes.
+    """
+
+    units: int
+    memory: tuple[int, ...]
+    write: Callable[[Scene, list[Value], Value], None]
+    nanoseconds: float
+
+
+@dataclass
+class Program:
+    """Phases one after another, and the buffers that go from one to another."""
+
+    target: CpuTarget
+    part: ir.Type
+    phases: list[Phase] = field(default_factory=list)
+    scratch: list[int] = field(default_factory=list)
+
+    @property
+    def lanes(self) -> int:
+        """Numbers in one vector."""
+        return max(2, self.target.vector_bits // (8 * element_bytes(self.part)))
+
+    def buffer(self, parts: int) -> int:
+        """A buffer of all phases. Returns its number."""
+        self.scratch.append(parts)
+        return len(self.scratch) - 1
+
+    def fits_stack(self, parts: int) -> bool:
+        """Whether a unit may have this much for itself, without a thought."""
+        return parts * element_bytes(self.part) <= STACK_BYTES
+
+    def emit(self, kernel: Kernel, plan: Transform) -> Emitted:
+        """Writes a function for each phase."""
+        groups = [self._groups(phase) for phase in self.phases]
+        slab = max((g * sum(p.memory) for g, p in zip(groups, self.phases, strict=True) if g), default=0)
+        scratch = tuple((str(self.part), n) for n in (*self.scratch, slab) if n)
+        rows = []
+        for number, (phase, group) in enumerate(zip(self.phases, groups, strict=True)):
+            last = number == len(self.phases) - 1
+            name = kernel.impl_name if last else f"{kernel.impl_name}_{number}"
+            function, arguments = kernel.declare(scratch, name)
+            with emitting(function, self.target):
+                self._write(phase, group, arguments, plan)
+            items = group or phase.units
+            rows.append((name, items, grain_of(phase.nanoseconds * phase.units / items, items)))
+        # The first phase reads all of what a unit needs, or of everything, before anything of it is overwritten.
+        in_place = ((0, 0),) if plan.kind in ("FFT", "IFFT") else ()
+        return Emitted(rows[-1][1], rows[-1][2], scratch, in_place=in_place, phases=tuple(rows))
+
+    def _groups(self, phase: Phase) -> int:
+        """Into how many groups the units are put, each with memory of the arena; 0 when the stack is enough."""
+        return 0 if self.fits_stack(sum(phase.memory)) else min(phase.units, 2 * self.target.num_threads)
+
+    def _write(self, phase: Phase, groups: int, arguments: KernelArguments, plan: Transform) -> None:
+        scene = self._scene(arguments, plan)
+        lo, hi = Value(arguments.lo), Value(arguments.hi)
+        if not groups:
+            memory = [alloca(n, self.part) for n in phase.memory]
+            with loop(lo, hi) as turn:
+                phase.write(scene, memory, turn.iv)
+            return
+        with loop(lo, hi) as turn:
+            slab, at = Value(arguments.scratch[-1]), turn.iv * sum(phase.memory)
+            memory = []
+            for n in phase.memory:
+                memory.append(_part_of(slab, at, n))
+                at = at + n
+            first, last = ((turn.iv + i) * phase.units // groups for i in (0, 1))
+            with loop(first, last) as unit:
+                phase.write(scene, memory, unit.iv)
+
+    def _scene(self, arguments: KernelArguments, plan: Transform) -> Scene:
+        tables: dict[Table, Planes] = {}
+        for table, buffer in zip(plan.tables, arguments.inputs[1:], strict=True):
+            tables[table] = Planes(Value(buffer), index(0), table.size)
+        scratch = [Value(b) for b in arguments.scratch[: len(self.scratch)]]
+        source, result = as_parts(arguments.inputs[0]), as_parts(arguments.results[0])
+        sign = 1 if plan.kind in ("IFFT", "IRFFT") else -1
+        return Scene(source, result, scratch, tables, self.part, self.lanes, sign)
+
+
+def _part_of(buffer: Value, at: Value, size: int) -> Value:
+    """`size` elements of a buffer, from `at` on, as a buffer of its own."""
+    layout = ir.Attribute.parse("strided<[1], offset: ?>")
+    shifted = ir.MemRefType.get([size], buffer.element, layout)
+    made = ir.Operation.create(
+        "memref.reinterpret_cast",
+        results=[shifted],
+        operands=[buffer.ssa, at.ssa],
+        attributes={
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0, 0]),
+            "static_offsets": ir.DenseI64ArrayAttr.get([-(2**63)]),
+            "static_sizes": ir.DenseI64ArrayAttr.get([size]),
+            "static_strides": ir.DenseI64ArrayAttr.get([1]),
+        },
+    )
+    return Value(made.result)

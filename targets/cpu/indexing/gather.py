@@ -1,0 +1,170 @@
+"""Gathers of rows: slices whose elements lie side by side, copied in vectors, past the caches where the result is big.
+
+Rows are asked for some rows ahead, as nothing but the indices could tell where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import mlir.ir as ir
+
+from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.lowering.rules.shape import as_index, held_within
+from stablexla.lowering.support.storage import from_storage
+from stablexla.targets.codegen.emission import (
+    Value,
+    emitting,
+    index,
+    load,
+    load_lanes,
+    loop,
+    minimum,
+    prefetch,
+    split_index,
+    store,
+    store_lanes,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sizes import bytes_of, element_bytes
+from stablexla.targets.codegen.sweeps import duration, grain_of, sweep, unrolled
+from stablexla.targets.cpu.emitters import emitter
+
+LINE = 64
+# Shorter rows are no more than a few loads and stores, which LLVM finds in the general path's loops.
+LEAST_ROW = LINE // 2
+# How many rows ahead to ask for one, and how many of its lines; the processor fetches on from there.
+AHEAD, MOST_LINES = 12, 8
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop: its turns, and how many elements one turn moves on in the indices, the operand and the result."""
+
+    extent: int
+    index_step: int
+    operand_step: int
+    result_step: int
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The loops of a gather of rows.
+
+    Attributes:
+        vectors: loops over the index vectors; their turns are the work items.
+        slices: loops over a slice, the last one over a row.
+        starts: of each number of a vector how far it lies behind the first, the highest start (-1: it is known to lie
+            inside), and how many elements of the operand it counts.
+        size: bytes of an element.
+        lines: how many lines of a row to ask for ahead.
+    """
+
+    vectors: list[Axis]
+    slices: list[Axis]
+    starts: list[tuple[int, int, int]]
+    index_type: ElementType
+    size: int
+    lanes: int
+    lines: int
+    nontemporal: bool
+
+
+@emitter("gather")
+def emit_gather(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Takes slices with at least half a cache line of neighbouring elements."""
+    plan = _plan(kernel, target)
+    if plan is None:
+        return None
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        _write(plan, arguments)
+    items = prod(axis.extent for axis in plan.vectors)
+    elements = prod(axis.extent for axis in plan.slices)
+    return Emitted(items=items, grain=grain_of(duration(1, elements, 2 * elements * plan.size, target), items))
+
+
+def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
+    operand, indices = (v.type for v in kernel.inputs)
+    axes = [Axis(*row) for row in kernel.config["axes"]]
+    count = max((i + 1 for i, axis in enumerate(axes) if axis.index_step), default=0)
+    vectors, slices = axes[:count], axes[count:]
+    is_array = isinstance(indices, ir.RankedTensorType) and not isinstance(operand.element_type, ir.ComplexType)
+    size, register = element_bytes(operand.element_type), target.vector_bits // 8
+    if not is_array or not vectors or not slices:
+        return None
+    row = slices[-1]
+    if (row.operand_step, row.result_step) != (1, 1) or row.extent * size < LEAST_ROW:
+        return None
+    aligned = all(step * size % register == 0 for step in (row.extent, *(axis.result_step for axis in axes[:-1])))
+    far = len(vectors) == 1 and bytes_of(operand) > target.l2_bytes
+    return _Plan(
+        vectors,
+        slices,
+        list(kernel.config["starts"]),
+        BY_NAME[kernel.config["index_type"]],
+        size,
+        register // size,
+        min(MOST_LINES, -(-row.extent * size // LINE)) if far else 0,
+        aligned and bytes_of(kernel.results[0].type) >= target.nontemporal_bytes,
+    )
+
+
+def _write(plan: _Plan, arguments: KernelArguments) -> None:
+    operand, indices = (Value(v) for v in arguments.inputs)
+    result = Value(arguments.results[0])
+    extents = [axis.extent for axis in plan.vectors]
+    with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        at = split_index(item.iv, extents)
+        vector, read, written = (
+            _place(at, steps)
+            for steps in (
+                [axis.index_step for axis in plan.vectors],
+                [axis.operand_step for axis in plan.vectors],
+                [axis.result_step for axis in plan.vectors],
+            )
+        )
+        if plan.lines:
+            (axis,) = plan.vectors
+            later = minimum(item.iv + AHEAD, axis.extent - 1)
+            there = _first_element(plan, indices, later * axis.index_step) + later * axis.operand_step
+            for line in range(plan.lines):
+                prefetch(operand, there + line * (LINE // plan.size))
+        _copy(plan, plan.slices, operand, read + _first_element(plan, indices, vector), result, written)
+
+
+def _place(at: Sequence[Value], steps: Sequence[int]) -> Value:
+    return sum((i * step for i, step in zip(at, steps, strict=True)), index(0))
+
+
+def _first_element(plan: _Plan, indices: Value, vector: Value) -> Value:
+    """The operand's element at which the slice of a vector begins."""
+    found = index(0)
+    for offset, highest, step in plan.starts:
+        start = from_storage(load(indices, vector + offset).ssa, plan.index_type)
+        if highest >= 0:
+            start = held_within(start, plan.index_type, highest)
+        found = found + Value(as_index(start, plan.index_type)) * step
+    return found
+
+
+def _copy(plan: _Plan, axes: Sequence[Axis], operand: Value, read: Value, result: Value, written: Value) -> None:
+    """The loops over a slice."""
+    axis, *rest = axes
+    if rest:
+        with loop(0, axis.extent) as turn:
+            there, here = read + turn.iv * axis.operand_step, written + turn.iv * axis.result_step
+            _copy(plan, rest, operand, there, result, here)
+        return
+
+    def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
+        if count is None:
+            store(load(operand, read + at, plan.lanes), result, written + at, plan.nontemporal)
+        else:
+            store_lanes(load_lanes(operand, read + at, plan.lanes, count), result, written + at, count)
+        return []
+
+    sweep(axis.extent, plan.lanes, step, [[]] * unrolled(1, axis.extent // plan.lanes))

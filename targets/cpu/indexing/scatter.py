@@ -1,0 +1,400 @@
+"""Scatters: windows of updates combined into an array, each element with its updates in their order.
+
+A thread takes a range of the places at which windows may begin. It lists the updates that begin there, a block of them
+at a time and without a branch, and then combines these: so no element is shared, and the result is that of one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd, prod
+
+import mlir.ir as ir
+from mlir.dialects import arith, math, vector
+
+from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.lowering.rules.shape import as_index
+from stablexla.lowering.support.operations import defining, walk
+from stablexla.lowering.support.storage import from_storage
+from stablexla.targets.codegen.emission import (
+    Value,
+    alloca,
+    bits_of,
+    cast_index,
+    constant,
+    emitting,
+    index,
+    load,
+    loop,
+    minimum,
+    outside_constant,
+    prefetch,
+    replay,
+    splat,
+    store,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sizes import bytes_of, element_bytes
+from stablexla.targets.codegen.sweeps import WORTHWHILE_NS, sweep, unrolled
+from stablexla.targets.cpu.emitters import emitter
+
+LINE = 64
+# Updates listed at a time: the list is 8 KiB, and stays in the nearest cache beside the rows.
+BLOCK = 2048
+# From so many windows on, they are listed in vectors: 0.2 ns for each where one by one takes 1.3 (measured on Zen 3).
+MANY = 256
+# Windows whose place and updates are asked for ahead, at least, and how many lines of each.
+LEAST_AHEAD, MOST_LINES = 2, 4
+# What looking at an index, and combining an element by itself, take; measured on Zen 3, operands in the caches.
+LOOK_NS, ELEMENT_NS = 0.5, 1.5
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop over a window: its turns, and how many elements one turn moves on in the operand and the updates."""
+
+    extent: int
+    operand_step: int
+    update_step: int
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The loops of a scatter.
+
+    Attributes:
+        count: how many windows there are.
+        index_step, update_step: elements between the vectors of two windows, and between their updates.
+        operand_step: elements by which a window lies behind the one before besides; not 0 where windows are batched.
+        starts: of each number of a vector how far it lies behind the first, its limit, and the elements of the operand
+            that it counts.
+        unit, places: windows begin at multiples of `unit`, of which there are `places`.
+        unique: no two windows begin at one place, so that threads share the windows instead of the places.
+        window: its loops.
+        lanes: of vectors along the last of them; 0 goes element by element.
+        lines: how many lines of a window's place and of its updates to ask for ahead.
+        ahead: by how many windows.
+        stored: what each element becomes, in the function on tensors.
+        updates: that function's updates.
+    """
+
+    count: int
+    index_step: int
+    operand_step: int
+    update_step: int
+    starts: list[tuple[int, int, int]]
+    index_type: ElementType
+    unit: int
+    places: int
+    unique: bool
+    window: list[Axis]
+    lanes: int
+    lines: tuple[int, int]
+    ahead: int
+    stored: ir.Value
+    updates: ir.Value
+
+    @property
+    def across(self) -> bool:
+        """Whether the neighbours of a window's elements belong to other windows: then windows are the inner loop."""
+        return bool(self.window) and self.window[-1].operand_step != 1
+
+
+@emitter("scatter")
+def emit_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Takes scatters into one array whose windows are inside or outside as a whole, at evenly spaced updates."""
+    plan = _plan(kernel, target)
+    if plan is None:
+        return None
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        _Writer(plan, arguments).write()
+    items = plan.count if plan.unique else plan.places
+    elements = prod(axis.extent for axis in plan.window)
+    each = LOOK_NS + ELEMENT_NS * (1 + elements / max(1, plan.lanes))
+    parts = min(target.num_threads, max(1, int(each * plan.count / WORTHWHILE_NS)))
+    return Emitted(items=items, grain=-(-items // parts), updates=((0, 0),))
+
+
+def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
+    config = kernel.config
+    stored = _stored(kernel)
+    if stored is None or not config or not isinstance(kernel.inputs[1].type, ir.RankedTensorType):
+        return None
+    if any(number >= 0 for number in config["moved"]):
+        return None
+    operand = kernel.inputs[0].type
+    window, starts = [Axis(*row) for row in config["window"]], [tuple(row) for row in config["starts"]]
+    (count, index_step, operand_step, update_step), *others = config["outer"] or ((1, 0, 0, 0),)
+    if others or count >= 1 << 31 or not starts:
+        return None
+    unit = reduce(gcd, (step for _, _, step in starts), operand_step)
+    last = sum((extent - 1) * step for _, extent, step in starts) + (count - 1) * operand_step
+    lanes = target.vector_bits // _widest(stored)
+    along = bool(window) and (window[-1].operand_step, window[-1].update_step) == (1, 1)
+    row = window[-1].extent * element_bytes(operand.element_type) if along else 0
+    lines = min(MOST_LINES, -(-row // LINE))
+    return _Plan(
+        count=count,
+        index_step=index_step,
+        operand_step=operand_step,
+        update_step=update_step,
+        starts=starts,
+        index_type=BY_NAME[config["index_type"]],
+        unit=unit,
+        places=1 + last // unit,
+        unique=config["unique"],
+        window=window,
+        lanes=lanes if along and window[-1].extent > 1 else 0,
+        lines=(lines * _is_far(operand, target), lines * _is_far(kernel.inputs[2].type, target)),
+        ahead=max(LEAST_AHEAD, target.prefetch_bytes // max(1, row)),
+        stored=stored,
+        updates=kernel.inputs[2],
+    )
+
+
+def _is_far(type_: ir.Type, target: CpuTarget) -> bool:
+    return isinstance(type_, ir.RankedTensorType) and bytes_of(type_) > target.l2_bytes
+
+
+def _stored(kernel: Kernel) -> ir.Value | None:
+    """What each element of the one result becomes, if it is made by arithmetic from what is there and what is given."""
+    inserts = [op for op in walk(kernel.func.operation) if op.name == "tensor.insert"]
+    if len(kernel.results) != 1 or len(inserts) != 1:
+        return None
+    stored = inserts[0].operands[0]
+    return stored if _is_arithmetic(stored) else None
+
+
+def _is_arithmetic(value: ir.Value) -> bool:
+    maker = defining(value)
+    if isinstance(value.type, ir.ComplexType):
+        return False
+    if maker is None:
+        return bool(value.owner.owner.operation.name == "func.func")
+    if maker.name == "tensor.extract":
+        return True
+    return maker.name.split(".")[0] in ("arith", "math") and all(_is_arithmetic(v) for v in maker.operands)
+
+
+def _widest(value: ir.Value) -> int:
+    """Bits of the widest element computed with."""
+    maker = defining(value)
+    inner = [] if maker is None or maker.name == "tensor.extract" else [_widest(v) for v in maker.operands]
+    return max([8, bits_of(value.type), *inner])
+
+
+# --- listing --------------------------------------------------------------------------------------------------------
+
+# Vectors are listed by halves: for each set of lanes the table has their numbers, and 16 of them are one cache line.
+HALF = 4
+
+
+class Listing:
+    """A list of the windows that begin at [low, low + size)."""
+
+    def __init__(self, listed: Value, low: Value, size: Value) -> None:
+        self._listed, self._low, self._size = listed, low, size
+
+    def one_by_one(self, belongs: Callable[[Value, Value, Value], Value], lo: Value, hi: Value, found: Value) -> Value:
+        """Appends those of [lo, hi) to a list of `found`, and returns how many there are then. A window is written
+        behind the list in any case, and counted if it belongs there: branches would be mispredicted."""
+        with loop(lo, hi, 1, [found]) as turn:
+            (found,) = turn.args
+            store(cast_index(turn.iv, self._listed.element), self._listed, found)
+            belongs_here = arith.extui(self._listed.element, belongs(turn.iv, self._low, self._size).ssa)
+            turn.yields(found + Value(arith.index_castui(found.type, belongs_here)))
+        return turn.results[0]
+
+    def in_vectors(self, indices: Value, type_: ElementType, lo: Value, hi: Value) -> tuple[Value, Value]:
+        """Lists those of [lo, hi) whose one index is the place. Returns how many there are, and where it stopped."""
+        wide = ir.IntegerType.get_signless(max(32, type_.bits))
+        low, size = (splat(cast_index(v, wide), 2 * HALF) for v in (self._low, self._size))
+        table = _table_of_lanes()
+        stop = hi - (hi - lo) % (2 * HALF)
+        with loop(lo, stop, 2 * HALF, [index(0)]) as turn:
+            (found,) = turn.args
+            bits = _bits_of_lanes(_below(_widened(load(indices, turn.iv, 2 * HALF), type_, wide) - low, size))
+            for half in range(2):
+                lanes = Value(arith.shrui(bits.ssa, constant(HALF * half, bits.type).ssa)) & ((1 << HALF) - 1)
+                numbers = load(table, cast_index(lanes, found.type) * HALF, HALF)
+                window = splat(cast_index(turn.iv + HALF * half, self._listed.element), HALF)
+                store(Value(arith.extui(window.type, numbers.ssa)) + window, self._listed, found)
+                found = found + cast_index(Value(math.ctpop(lanes.ssa)), found.type)
+            turn.yields(found)
+        return turn.results[0], stop
+
+
+def _table_of_lanes() -> Value:
+    """For each set of HALF lanes their numbers, in bytes."""
+    byte = ir.IntegerType.get_signless(8)
+    rows = [[lane for lane in range(HALF) if lanes >> lane & 1] for lanes in range(1 << HALF)]
+    numbers = [n for row in rows for n in (*row, *[0] * (HALF - len(row)))]
+    table = alloca(len(numbers), byte)
+    values = [ir.IntegerAttr.get(byte, n) for n in numbers]
+    type_ = ir.VectorType.get([len(numbers)], byte)
+    store(Value(arith.ConstantOp(type_, ir.DenseElementsAttr.get(values, type_)).result), table, 0)
+    return table
+
+
+def _bits_of_lanes(lanes: Value) -> Value:
+    """The lanes of a mask as the bits of an i32."""
+    packed = ir.IntegerType.get_signless(lanes.lanes)
+    bits = vector.extract(vector.bitcast(ir.VectorType.get([1], packed), lanes.ssa), [], [0])
+    return Value(arith.extui(ir.IntegerType.get_signless(32), bits))
+
+
+def _widened(numbers: Value, type_: ElementType, wide: ir.Type) -> Value:
+    """Integers in at least 32 bits."""
+    if bits_of(numbers.type) == bits_of(wide):
+        return numbers
+    extend = arith.extui if type_.is_unsigned else arith.extsi
+    return Value(extend(ir.VectorType.get([numbers.lanes], wide), from_storage(numbers.ssa, type_)))
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+class _Writer:
+    """Writes the loops of a kernel."""
+
+    def __init__(self, plan: _Plan, arguments: KernelArguments) -> None:
+        self._plan, self._arguments = plan, arguments
+        self._result = Value(arguments.results[0])
+        self._indices = Value(arguments.inputs[1])
+        self._updates = Value(arguments.inputs[2])
+        self._given = isinstance(arguments.inputs[2].type, ir.MemRefType)
+
+    def write(self) -> None:
+        """Lists the windows of each block that belong to [lo, hi), and combines them."""
+        plan, lo, hi = self._plan, Value(self._arguments.lo), Value(self._arguments.hi)
+        first, last = (lo, hi) if plan.unique else (index(0), index(plan.count))
+        low, size = (index(0), index(plan.places)) if plan.unique else (lo, hi - lo)
+        listed = alloca(min(BLOCK, plan.count) + HALF, ir.IntegerType.get_signless(32))
+        listing = Listing(listed, low, size)
+        one = (plan.index_step, len(plan.starts), plan.operand_step) == (1, 1, 0)
+        in_vectors = one and plan.places < 1 << 31 and plan.count >= MANY
+        with loop(first, last, BLOCK) as block:
+            end, found, at = minimum(block.iv + BLOCK, last), index(0), block.iv
+            if in_vectors:
+                found, at = listing.in_vectors(self._indices, plan.index_type, at, end)
+            found = listing.one_by_one(self._begins_within, at, end, found)
+            self._combine_listed(listed, found)
+
+    # --- where windows begin ----------------------------------------------------------------------------------------
+
+    def _start(self, vector: Value, offset: int) -> Value:
+        """A number of a vector, as an index; what lies outside is no small positive one."""
+        stored = load(self._indices, vector + offset)
+        return Value(as_index(from_storage(stored.ssa, self._plan.index_type), self._plan.index_type))
+
+    def _place(self, window: Value) -> Value:
+        """The place at which a window begins, in units."""
+        vector = window * self._plan.index_step
+        parts = [self._start(vector, offset) * (step // self._plan.unit) for offset, _, step in self._plan.starts]
+        if self._plan.operand_step:
+            parts.append(window * (self._plan.operand_step // self._plan.unit))
+        return sum(parts[1:], parts[0])
+
+    def _begins_within(self, window: Value, low: Value, size: Value) -> Value:
+        """Whether it begins at one of the places [low, low + size), and inside of the operand."""
+        inside = _below(self._place(window) - low, size)
+        if len(self._plan.starts) > 1 or self._plan.operand_step:
+            vector = window * self._plan.index_step
+            for offset, extent, _ in self._plan.starts:
+                inside = inside & _below(self._start(vector, offset), index(extent))
+        return inside
+
+    # --- combining --------------------------------------------------------------------------------------------------
+
+    def _combine_listed(self, listed: Value, count: Value) -> None:
+        if self._plan.across:
+            self._over_window(
+                self._plan.window, index(0), index(0), lambda at, given: self._each(listed, count, at, given)
+            )
+        else:
+            self._each(listed, count, index(0), index(0))
+
+    def _each(self, listed: Value, count: Value, at: Value, given: Value) -> None:
+        """All listed windows: their elements at a place in the window, or all of them."""
+
+        def window_of(turn: Value) -> Value:
+            return cast_index(load(listed, turn), index(0).type)
+
+        with loop(0, count) as turn:
+            window = window_of(turn.iv)
+            if any(self._plan.lines):
+                self._ask_for(window_of(minimum(turn.iv + self._plan.ahead, count - 1)))
+            at = at + self._place(window) * self._plan.unit
+            given = given + window * self._plan.update_step
+            if self._plan.across:
+                self._combine(at, given, 0)
+            else:
+                *outer, row = self._plan.window or [Axis(1, 1, 1)]
+                self._over_window(outer, at, given, lambda at, given: self._row(row, at, given))
+
+    def _ask_for(self, window: Value) -> None:
+        """The first lines of a window's place and of its updates."""
+        places, updates = self._plan.lines
+        there = self._place(window) * self._plan.unit if places else index(0)
+        for line in range(places):
+            prefetch(self._result, there + line * (LINE * 8 // bits_of(self._result.element)), write=True)
+        for line in range(updates):
+            step = LINE * 8 // bits_of(self._updates.element)
+            prefetch(self._updates, window * self._plan.update_step + line * step)
+
+    def _over_window(self, axes: Sequence[Axis], at: Value, given: Value, turn: Callable[[Value, Value], None]) -> None:
+        if not axes:
+            turn(at, given)
+            return
+        axis, *rest = axes
+        with loop(0, axis.extent) as each:
+            there, here = at + each.iv * axis.operand_step, given + each.iv * axis.update_step
+            self._over_window(rest, there, here, turn)
+
+    def _row(self, axis: Axis, at: Value, given: Value) -> None:
+        """The last loop of a window; what is left of whole vectors in halves, quarters ... of one."""
+        lanes = self._plan.lanes
+        whole = axis.extent // lanes * lanes if lanes else axis.extent
+
+        def step(turn: Value, _: int | None, totals: list[Value]) -> list[Value]:
+            self._combine(at + turn * axis.operand_step, given + turn * axis.update_step, lanes)
+            return totals
+
+        sweep(whole, lanes, step, [[]] * unrolled(1, whole // lanes if lanes else 1))
+        while whole < axis.extent:
+            lanes //= 2
+            if axis.extent - whole >= lanes:
+                self._combine(at + whole, given + whole, lanes if lanes > 1 else 0)
+                whole += lanes
+
+    def _combine(self, at: Value, given: Value, lanes: int) -> None:
+        """So many elements: the value of what is there and what is given."""
+        made: dict[ir.Value, Value] = {}
+        store(self._value(self._plan.stored, at, given, lanes, made), self._result, at)
+
+    def _value(self, value: ir.Value, at: Value, given: Value, lanes: int, made: dict[ir.Value, Value]) -> Value:
+        """A value of the function on tensors, for these elements."""
+        if value not in made:
+            made[value] = splat(self._make(value, at, given, lanes, made), lanes)
+        return made[value]
+
+    def _make(self, value: ir.Value, at: Value, given: Value, lanes: int, made: dict[ir.Value, Value]) -> Value:
+        maker = defining(value)
+        if maker is None:
+            return Value(self._arguments.inputs[ir.BlockArgument(value).arg_number])
+        if maker.name == "arith.constant":
+            return outside_constant(value)
+        if maker.name == "tensor.extract":
+            source = maker.operands[0]
+            is_given = self._given and source == self._plan.updates
+            return load(self._updates, given, lanes) if is_given else load(self._result, at, lanes)
+        return replay(maker, [self._value(v, at, given, lanes, made) for v in maker.operands], lanes)[0]
+
+
+def _below(number: Value, limit: Value) -> Value:
+    """0 <= number < limit."""
+    return Value(arith.cmpi(arith.CmpIPredicate.ult, number.ssa, limit.ssa))

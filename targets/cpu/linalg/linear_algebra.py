@@ -1,0 +1,155 @@
+"""The emitters of cholesky and triangular_solve: many small matrices in the lanes of vectors, larger ones by LAPACK.
+
+LAPACK takes columns where arrays here have rows: it sees each matrix transposed, so triangles and sides are exchanged
+instead of moving elements. One small matrix is left to the general path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import Value, alloca, branch, constant, emitting, loop, store
+from stablexla.targets.codegen.emission import load as load_from
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sweeps import grain_of
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.cpu.linalg.lanes import emit_cholesky_in_lanes, emit_solve_in_lanes
+from stablexla.targets.host.fortran import (
+    FortranFunction,
+    address_at,
+    address_of_letter,
+    address_of_number,
+    address_of_one,
+    one_thread_each,
+)
+from stablexla.targets.host.lapack import LETTERS
+
+# Multiplications that LAPACK does in a nanosecond, roughly, and what one call of it costs.
+RATE, CALL_NS = 4.0, 500.0
+# Problems of fewer multiplications are done before LAPACK is called.
+WORTH_A_CALL = 2000
+
+
+@emitter("cholesky")
+def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """One item is one matrix, or as many as there are lanes."""
+    batch, n, _ = kernel.results[0].type.shape
+    work = n * n * n / 3
+    if not batch * n:
+        return None
+    in_lanes = emit_cholesky_in_lanes(kernel, target)
+    if in_lanes is not None or work < WORTH_A_CALL:
+        return in_lanes
+    potrf = FortranFunction(kernel, _letter_of(kernel) + "potrf", arguments=5)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        given, made = Value(arguments.inputs[0]), Value(arguments.results[0])
+        triangle = _Triangle(n, kernel.config["lower"])
+        info = alloca(1, ir.IntegerType.get_signless(32))
+        size, letter = address_of_number(n), address_of_letter("U" if triangle.lower else "L")
+        with one_thread_each(kernel, batch > 1), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            first = item.iv * (n * n)
+            triangle.copy(given, made, first)
+            potrf.call([letter, size, address_at(made, first), size, address_at(info)])
+            triangle.check(made, first)
+    return Emitted(batch, grain_of(CALL_NS + work / RATE, batch), in_place=((0, 0),))
+
+
+@emitter("triangular_solve")
+def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """One item is one system with all its right-hand sides, or as many as there are lanes."""
+    batch, rows, columns = kernel.results[0].type.shape
+    n, config = kernel.inputs[0].type.shape[-1], kernel.config
+    work = n * rows * columns / 2
+    if not batch * rows * columns:
+        return None
+    in_lanes = emit_solve_in_lanes(kernel, target)
+    if in_lanes is not None or work < WORTH_A_CALL:
+        return in_lanes
+    trsm = FortranFunction(kernel, _letter_of(kernel) + "trsm", arguments=11)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        words = {
+            "side": "R" if config["left_side"] else "L",
+            "triangle": "U" if config["lower"] else "L",
+            "transposed": {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}[config["transpose_a"]],
+            "diagonal": "U" if config["unit_diagonal"] else "N",
+        }
+        letters = [address_of_letter(word) for word in words.values()]
+        one = address_of_one(kernel.results[0].type.element_type)
+        numbers = [address_of_number(columns), address_of_number(rows), one]
+        sizes = [address_of_number(n), address_of_number(columns)]
+        with one_thread_each(kernel, batch > 1), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            matrix, made = _solve_in_result(arguments, item.iv, n, rows * columns)
+            trsm.call([*letters, *numbers, matrix, sizes[0], made, sizes[1]])
+    return Emitted(batch, grain_of(CALL_NS + work / RATE, batch), in_place=((0, 1),))
+
+
+def _letter_of(kernel: Kernel) -> str:
+    return LETTERS[str(kernel.results[0].type.element_type)]
+
+
+def _solve_in_result(arguments: KernelArguments, item: Value, n: int, size: int) -> tuple[ir.Value, ir.Value]:
+    """Copies the right-hand sides to where the solutions go. Returns the addresses of the matrix and of these."""
+    a, b, made = (Value(v) for v in (*arguments.inputs, *arguments.results))
+    first = item * size
+    with loop(first, first + size) as turn:
+        store(load_from(b, turn.iv), made, turn.iv)
+    return address_at(a, item * (n * n)), address_at(made, first)
+
+
+# ---- triangles -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Triangle:
+    """One triangle of matrices of size n, the diagonal with it."""
+
+    n: int
+    lower: bool
+
+    def copy(self, given: Value, made: Value, first: Value) -> None:
+        """Copies the triangle and puts zeros into the rest."""
+        with loop(0, self.n) as rows:
+            row = first + rows.iv * self.n
+            inside, outside = (
+                ((row, row + rows.iv + 1), (row + rows.iv + 1, row + self.n))
+                if self.lower
+                else ((row + rows.iv, row + self.n), (row, row + rows.iv))
+            )
+            with loop(*inside) as turn:
+                store(load_from(given, turn.iv), made, turn.iv)
+            self._fill(made, *outside, 0.0)
+
+    def check(self, made: Value, first: Value) -> None:
+        """Makes a matrix NaN whose diagonal has become anything but positive: it was not positive definite."""
+        true = constant(1, ir.IntegerType.get_signless(1))
+        with loop(0, self.n, 1, [true]) as turn:
+            value = load_from(made, first + turn.iv * (self.n + 1))
+            turn.yields(turn.args[0] & _real_part(value).gt(0.0))
+        sides = branch(turn.results[0])
+        with sides.then:
+            pass
+        with sides.otherwise:
+            self._fill(made, first, first + self.n * self.n, float("nan"))
+
+    def _fill(self, made: Value, low: Value, high: Value, number: float) -> None:
+        with loop(low, high) as turn:
+            store(_constant(number, made.element), made, turn.iv)
+
+
+def _real_part(value: Value) -> Value:
+    if not isinstance(value.type, ir.ComplexType):
+        return value
+    return Value(ir.Operation.create("complex.re", results=[value.type.element_type], operands=[value.ssa]).result)
+
+
+def _constant(number: float, element: ir.Type) -> Value:
+    """A number, with the imaginary part 0 if it is complex."""
+    if not isinstance(element, ir.ComplexType):
+        return constant(number, element)
+    parts = [constant(x, element.element_type).ssa for x in (number, 0.0)]
+    return Value(ir.Operation.create("complex.create", results=[element], operands=parts).result)

@@ -1,0 +1,364 @@
+"""The emitter of kernels that put arrays together: the result is written line by line, past the caches where it is big.
+
+A line is made of segments that lie side by side: elements of boxes, the background between them, or woven boxes whose
+elements take turns. Work items are blocks of lines, or parts of a long one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    bits_of,
+    branch,
+    emitting,
+    index,
+    known,
+    loop,
+    maximum,
+    minimum,
+    shuffle,
+    splat,
+    split_index,
+    store,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.loop_nest import Ref
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.scope import Scope, weight, widest_lanes
+from stablexla.targets.codegen.sweeps import duration, grain_of
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.cpu.movement.boxes import Assembly, Box, assembly_of
+
+# Bytes of a block of lines; longer lines are cut into parts of so many elements.
+BLOCK_BYTES, PART = 32 << 10, 16 << 10
+# Heavier bodies than this are written once for each place of a line that needs its own code.
+HEAVY = 24
+
+
+@emitter("general")
+def emit_assembly(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Takes insertions into nothing, into one number, or of one block into an array."""
+    whole = assembly_of(kernel)
+    if whole is None or any(_segments(whole, band) is None for band in _bands(whole)):
+        return None
+    writer = _Writer(whole, target)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        writer.write(arguments)
+    items = prod(writer.extents)
+    cost = 1 + sum(weight(node.block) for box in whole.boxes for node in box.nest.maps)
+    elements = max(1, writer.elements // max(1, items))
+    time = duration(cost, elements, 2 * elements * writer.size, target)
+    updates = ((0, whole.base),) if whole.base is not None else ()
+    return Emitted(items, grain_of(time, items), updates=updates)
+
+
+# --- segments of a line ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Elements [start, stop) of a line: of one box, of the background (no boxes), or of boxes that take turns.
+
+    `first` is the place in the box of the first element.
+    """
+
+    start: int
+    stop: int
+    boxes: tuple[Box | None, ...]
+    first: int = 0
+
+    @property
+    def weight(self) -> int:
+        """About how many instructions a vector takes."""
+        return sum(weight(node.block) for box in self.boxes if box is not None for node in box.nest.maps)
+
+
+def _bands(whole: Assembly) -> list[list[Box]]:
+    """The boxes by the lines that they lie on."""
+    bands: dict[object, list[Box]] = {}
+    for box in whole.boxes:
+        bands.setdefault(box.rows(), []).append(box)
+    return list(bands.values())
+
+
+def _segments(whole: Assembly, band: Sequence[Box]) -> list[_Segment] | None:
+    """What a line of a band is made of, from its beginning on; None for steps that no code is here for."""
+    if whole.base is not None:
+        if len(band) > 1 or band[0].steps[-1] != 1:
+            return None
+        return [_Segment(0, band[0].sizes[-1], (band[0],))]
+    line, at, segments = whole.shape[-1], 0, []
+    apart = max(box.steps[-1] for box in band)
+    if apart > 1:
+        pieces = _woven(band, apart, whole.background is not None)
+    else:
+        pieces = [_Segment(_first(box), box.ends(len(box.sizes) - 1), (box,)) for box in band]
+    if pieces is None:
+        return None
+    for piece in sorted(pieces, key=lambda s: s.start):
+        if piece.start > at:
+            segments.append(_Segment(at, piece.start, ()))
+        segments.append(piece)
+        at = piece.stop
+    if at < line:
+        segments.append(_Segment(at, line, ()))
+    return segments
+
+
+def _first(box: Box) -> int:
+    start = box.starts[-1]
+    assert isinstance(start, int)
+    return start
+
+
+def _woven(band: Sequence[Box], apart: int, filled: bool) -> list[_Segment] | None:
+    """Boxes that take turns, one element each, and what is left of the longer ones."""
+    first = min(_first(box) for box in band)
+    slots: list[Box | None] = [None] * apart
+    for box in band:
+        slot = _first(box) - first
+        if slot >= apart or apart > 4 or (box.steps[-1] != apart and box.sizes[-1] > 1):
+            return None
+        slots[slot] = box
+    if None in slots and not filled:
+        return None
+    turns = min(box.sizes[-1] for box in band)
+    if None in slots:  # behind the last element of a box there may be nothing
+        turns -= 1
+    most = max(box.sizes[-1] for box in band)
+    if most > turns + 1 or turns < 1:
+        return None
+    segments = [_Segment(first, first + turns * apart, tuple(slots))]
+    for slot, one in enumerate(slots):
+        if one is not None and one.sizes[-1] > turns:
+            at = first + turns * apart + slot
+            segments.append(_Segment(at, at + 1, (one,), turns))
+    return segments
+
+
+_Band = tuple[list[Box], list[_Segment]]
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+class _Writer:
+    """Writes the lines of the work items."""
+
+    def __init__(self, whole: Assembly, target: CpuTarget) -> None:
+        self.whole, self.target = whole, target
+        self.size = bits_of(whole.element) // 8
+        self.bands = [(band, _segments(whole, band) or []) for band in _bands(whole)]
+        rows = whole.boxes[0].sizes[:-1] if whole.base is not None else whole.shape[:-1]
+        self.line = whole.boxes[0].sizes[-1] if whole.base is not None else whole.shape[-1]
+        self.elements = prod(rows) * self.line
+        self.strides = [prod(whole.shape[d + 1 :]) for d in range(len(whole.shape))]
+        self.outer: list[int] = rows[:-1]
+        self.last: int = rows[-1] if rows else 1
+        self.has_rows = bool(rows)
+        self.block = max(1, min(self.last, BLOCK_BYTES // max(1, self.line * self.size)))
+        self.parts = -(-self.line // PART) if self.line >= 2 * PART else 1
+        self.extents = [*self.outer, -(-self.last // self.block), self.parts]
+        self.nontemporal = whole.base is None and prod(whole.shape) * self.size >= target.nontemporal_bytes
+
+    def write(self, arguments: KernelArguments) -> None:
+        """All items."""
+        self.result = Value(arguments.results[0])
+        top = Scope(arguments)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            *outer, block, part = split_index(item.iv, self.extents)
+            low, high = index(0), index(self.line)
+            if self.parts > 1:
+                low = part * PART
+                high = minimum(low + PART, self.line)
+            first = block * self.block
+            with loop(first, minimum(first + self.block, self.last)) as row:
+                at = [*outer, row.iv] if self.has_rows else []
+                self._row(top, at, low, high)
+
+    def _row(self, top: Scope, at: list[Value], low: Value, high: Value) -> None:
+        """The line at `at`, of which [low, high) is to be written."""
+        if self.whole.base is not None:
+            self._line(top, at, self.bands[0], low, high)
+            return
+        self._choose(top, at, list(self.bands), low, high)
+
+    def _choose(self, top: Scope, at: list[Value], bands: list[_Band], low: Value, high: Value) -> None:
+        if not bands:
+            if self.whole.background is not None:
+                self._line(top, at, ([], [_Segment(0, self.line, ())]), low, high)
+            return
+        first, *rest = bands
+        condition = self._lies_on(first[0][0], at)
+        if condition is None:
+            self._line(top, at, first, low, high)
+            return
+        side = branch(condition)
+        with side.then:
+            self._line(top, at, first, low, high)
+        with side.otherwise:
+            self._choose(top, at, rest, low, high)
+
+    def _lies_on(self, box: Box, at: list[Value]) -> Value | None:
+        """Whether a line crosses a box; None when every line does."""
+        found: Value | None = None
+        for d, place in enumerate(at):
+            start, size, step = box.starts[d], box.sizes[d], box.steps[d]
+            assert isinstance(start, int)
+            if (start, size, step) == (0, self.whole.shape[d], 1):
+                continue
+            conditions = []
+            if start:
+                conditions.append(place.ge(start))
+            if box.ends(d) < self.whole.shape[d]:
+                conditions.append(place.lt(box.ends(d)))
+            if step > 1 and size > 1:
+                conditions.append(((place - start) % step).eq(0))
+            for each in conditions:
+                found = each if found is None else found & each
+        return found
+
+    def _line(self, top: Scope, at: list[Value], band: _Band, low: Value, high: Value) -> None:
+        boxes, segments = band
+        rows = {id(box): top.inside(self._inside(box, at)) for box in boxes}
+        start = index(0)
+        for d, place in enumerate(at):
+            if self.whole.base is not None:
+                place = self._start(top, boxes[0], d) + place * boxes[0].steps[d]
+            start = start + place * self.strides[d]
+        if self.whole.base is not None:
+            start = start + self._start(top, boxes[0], len(at))
+        for segment in segments:
+            self._segment(top, rows, segment, start, low, high)
+
+    def _start(self, top: Scope, box: Box, d: int) -> Value:
+        start = box.starts[d]
+        return index(start) if isinstance(start, int) else top.argument(start.arg_number)
+
+    def _inside(self, box: Box, at: list[Value]) -> dict[int, Index]:
+        """Where the box's loops stand for a line."""
+        if self.whole.base is not None:
+            return dict(enumerate(at))
+        places: dict[int, Index] = {}
+        for d, place in enumerate(at):
+            start = box.starts[d]
+            assert isinstance(start, int)
+            places[d] = index(0) if box.sizes[d] == 1 else (place - start) // box.steps[d]
+        return places
+
+    def _segment(
+        self, top: Scope, rows: dict[int, Scope], segment: _Segment, line: Value, low: Value, high: Value
+    ) -> None:
+        """The part of a segment that lies in [low, high) of its line."""
+        apart = max(1, len(segment.boxes))
+        count = (segment.stop - segment.start) // apart
+        begin, end = index(0), index(count)
+        if self.parts > 1:
+            begin = maximum(low - segment.start, 0)
+            end = minimum(maximum(high - segment.start, 0), segment.stop - segment.start)
+            if apart > 1:
+                begin, end = (begin + (apart - 1)) // apart, (end + (apart - 1)) // apart
+        lanes = min([self._lanes(), *(widest_lanes(box.nest, self.target) for box in segment.boxes if box is not None)])
+        while lanes > count:
+            lanes //= 2
+        inner = len(self.whole.shape) - 1
+        sources: list[tuple[Scope, Ref]] = []
+        for box in segment.boxes or (None,):
+            if box is None:
+                assert self.whole.background is not None
+                sources.append((top, self.whole.background))
+            else:
+                rows[id(box)].prepare([box.ref], frozenset((inner,)), lanes)
+                sources.append((rows[id(box)], box.ref))
+        place = line + segment.start
+
+        def put(at: Value, width: int, nontemporal: bool) -> None:
+            values = []
+            for row, ref in sources:
+                here = row.inside({inner: at + segment.first}, lane=inner, lanes=width)
+                values.append(splat(here.value(ref), width))
+            for number, value in enumerate(_in_turns(values)):
+                store(value, self.result, place + at * apart + number * max(1, width), nontemporal)
+
+        if lanes <= 1:
+            with loop(begin, end) as turn:
+                put(turn.iv, 0, False)
+            return
+        past = self.nontemporal and apart == 1 and lanes == self._lanes() and segment.weight <= HEAVY
+        lines_aligned = all(stride % lanes == 0 for stride in self.strides[:-1]) and self.parts == 1
+        straight = lines_aligned and segment.start % lanes == 0 and count % lanes == 0
+        straight = straight or (apart > 1 and self.nontemporal and count % lanes == 0 and lines_aligned)
+        _cover(begin, end, lanes, put, place if past else None, straight=straight and (past or self.nontemporal))
+
+    def _lanes(self) -> int:
+        return max(1, int(self.target.vector_bits // bits_of(self.whole.element)))
+
+
+def _in_turns(values: list[Value]) -> list[Value]:
+    """As many vectors as are given, with one element of each after the other; scalars stay as they are."""
+    if len(values) == 1 or not values[0].lanes:
+        return values
+    lanes, count = values[0].lanes, len(values)
+    if count == 4:
+        a, b, c, d = values
+        even, odd = _in_turns([a, c]), _in_turns([b, d])
+        return [v for pair in zip(even, odd, strict=True) for v in _in_turns(list(pair))]
+    made = []
+    for number in range(count):
+        wanted = [divmod(number * lanes + lane, count) for lane in range(lanes)]
+        two = shuffle(values[0], values[1], [turn + lanes * (which == 1) for turn, which in wanted])
+        if count == 3:
+            two = shuffle(two, values[2], [lanes + t if which == 2 else here for here, (t, which) in enumerate(wanted)])
+        made.append(two)
+    return made
+
+
+def _cover(
+    begin: Value,
+    end: Value,
+    lanes: int,
+    put: Callable[[Value, int, bool], None],
+    place: Value | None,
+    *,
+    straight: bool,
+) -> None:
+    """Does `put` for all of [begin, end) in vectors; the last one repeats a part of the one before.
+
+    Args:
+        place: the address of element 0, where whole vectors are to be stored past the caches.
+        straight: all vectors are whole and aligned.
+    """
+    length = end - begin
+    if straight:
+        with loop(begin, end, lanes) as turn:
+            put(turn.iv, lanes, True)
+        return
+    if known(length) is None:
+        side = branch(length.ge(lanes))
+        with side.then:
+            _vectors(begin, end, lanes, put, place)
+        with side.otherwise, loop(begin, end) as turn:
+            put(turn.iv, 0, False)
+        return
+    _vectors(begin, end, lanes, put, place)
+
+
+def _vectors(
+    begin: Value, end: Value, lanes: int, put: Callable[[Value, int, bool], None], place: Value | None
+) -> None:
+    if place is None:
+        with loop(begin, end, lanes) as turn:
+            put(minimum(turn.iv, end - lanes), lanes, False)
+        return
+    # Lines that do not begin at a whole vector: one as it comes, then whole ones, then the last one as it comes.
+    put(begin, lanes, False)
+    first = begin + (index(lanes) - (place + begin) % lanes) % lanes
+    with loop(first, end - (lanes - 1), lanes) as turn:
+        put(turn.iv, lanes, True)
+    put(end - lanes, lanes, False)

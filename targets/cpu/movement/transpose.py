@@ -1,0 +1,417 @@
+"""The emitter of transposes: kernels that only move elements to other places, perhaps through an elementwise body.
+
+Dimensions that stay neighbours become one. Then either whole lines move, or squares are transposed in registers and
+collected in a buffer until a result's lines are complete.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    address,
+    alloca,
+    bits_of,
+    can_clone,
+    clone_body,
+    constant,
+    emitting,
+    index,
+    load,
+    load_lanes,
+    loop,
+    maximum,
+    minimum,
+    outside_constant,
+    prefetch,
+    split_index,
+    store,
+    store_lanes,
+    transpose_registers,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.views import as_words
+from stablexla.targets.cpu.emitters import emitter
+
+# A block: how many of the operand's lines, bytes of each, and bytes in all when it is thinner than that.
+BLOCK_LINES = 128
+BLOCK_BYTES = 256
+THIN_BYTES = 16 << 10
+# Lines up to this size that follow one another are moved whole, half as many of them, so that reading is one stream.
+# 32 times 3136 lines of 192 elements of 32 bits took 5.3 ms instead of 8.6, 8 times 3136 of 128 took 0.63 for 1.13.
+WHOLE_BYTES = 1 << 10
+# Bytes moved by one item, and what is worth another thread (about 20 microseconds).
+ITEM_BYTES = 32 << 10
+GRAIN_BYTES = 256 << 10
+# Lines at multiples of so many bytes lie in one set of the nearest cache: 32 KiB of 8 ways, as most have had for long.
+WAY_BYTES = 4 << 10
+# A result's lines begin at multiples of this many bytes when its buffer does.
+LINE = 64
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop: its extent, and how far, in elements, a turn moves in the operand and in the result."""
+
+    extent: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a kernel does: elements of input `number` go along `axes` (in the result's order) through `body`."""
+
+    number: int
+    axes: tuple[Axis, ...]
+    operation: ir.Operation
+
+    @property
+    def body(self) -> ir.Block | None:
+        """The elementwise body; None for a plain copy."""
+        if self.operation.name == "linalg.transpose":
+            return None
+        block: ir.Block = self.operation.regions[0].blocks[0]
+        return block if len(block.operations) > 1 else None
+
+
+@emitter("transpose")
+def emit_transpose(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Permutations of dimensions of one array; None for anything else."""
+    with kernel.func.context, ir.Location.unknown():
+        move = match_move(kernel)
+        if move is None:
+            return None
+        if any(axis.extent == 0 for axis in move.axes):
+            return _emit_nothing(kernel, target)
+        if move.axes[-1].source == 1:
+            return _emit_lines(kernel, move, target)
+        return _emit_squares(kernel, move, target)
+
+
+# --- what the kernel does ------------------------------------------------------------------------------------
+
+
+def match_move(kernel: Kernel) -> Move | None:
+    """The permutation that `kernel` is, or None."""
+    ops = [op for op in kernel.ops if op.name not in ("arith.constant", "tensor.empty")]
+    if len(ops) != 1 or list(ops[0].results) != kernel.results or len(kernel.results) != 1:
+        return None
+    op = ops[0]
+    arrays = [v for v in list(op.operands)[:-1] if isinstance(v.type, ir.RankedTensorType)]
+    if len(arrays) != 1 or arrays[0] not in kernel.inputs:
+        return None
+    strides = _source_strides(op, list(op.operands).index(arrays[0]), arrays[0].type.shape)
+    if strides is None:
+        return None
+    shape = list(kernel.results[0].type.shape)
+    return Move(kernel.inputs.index(arrays[0]), _merged(shape, strides), op)
+
+
+def _source_strides(op: ir.Operation, position: int, shape: list[int]) -> list[int] | None:
+    """How far a step along each dimension of the result moves in the operand."""
+    own = _row_major(shape)
+    if op.name == "linalg.transpose":
+        return [own[d] for d in ir.DenseI64ArrayAttr(op.attributes["permutation"])]
+    if op.name != "linalg.generic" or not _is_elementwise(op):
+        return None
+    map_ = ir.AffineMapAttr(op.attributes["indexing_maps"][position]).value
+    if not map_.is_permutation:
+        return None
+    strides = [0] * len(own)
+    for expression, step in zip(map_.results, own, strict=True):
+        strides[ir.AffineDimExpr(expression).position] = step
+    return strides
+
+
+def _is_elementwise(op: ir.Operation) -> bool:
+    """All loops parallel, the result in order and only written, a body that vectors take."""
+    out = ir.AffineMapAttr(list(op.attributes["indexing_maps"])[-1]).value
+    block = op.regions[0].blocks[0]
+    written = not any(True for _ in list(block.arguments)[-1].uses)
+    in_order = len(op.results) == 1 and out == ir.AffineMap.get_identity(out.n_dims)
+    parallel = not any("reduction" in str(kind) for kind in op.attributes["iterator_types"])
+    return written and in_order and parallel and can_clone(block, lanes=False)
+
+
+def _row_major(shape: list[int]) -> list[int]:
+    return [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+
+
+def _merged(shape: list[int], strides: list[int]) -> tuple[Axis, ...]:
+    """The loops of more than one turn, neighbours joined that are neighbours in both arrays."""
+    axes: list[Axis] = []
+    for extent, source, target in zip(shape, strides, _row_major(shape), strict=True):
+        if extent == 1:
+            continue
+        if axes and axes[-1].source == source * extent:
+            axes[-1] = Axis(axes[-1].extent * extent, source, target)
+        else:
+            axes.append(Axis(extent, source, target))
+    return tuple(axes) or (Axis(1, 1, 1),)
+
+
+# --- code ----------------------------------------------------------------------------------------------------
+
+
+class _Mover:
+    """Loads, the body, and stores, inside the function being written."""
+
+    def __init__(self, kernel: Kernel, move: Move, arguments: KernelArguments, nontemporal: bool) -> None:
+        # Complex numbers that only move do so as words.
+        self.source, self.result = (
+            (Value if move.body else as_words)(buffer)
+            for buffer in (arguments.inputs[move.number], arguments.results[0])
+        )
+        self._move = move
+        self._inputs = dict(zip(kernel.inputs, map(Value, arguments.inputs), strict=True))
+        self.nontemporal = nontemporal
+
+    def compute(self, value: Value) -> Value:
+        """The body on what was loaded."""
+        if self._move.body is None:
+            return value
+        operands = list(self._move.operation.operands)[:-1]
+        given = [value if isinstance(v.type, ir.RankedTensorType) else self._scalar(v) for v in operands]
+        given.append(constant(0, self.result.element))  # the result's old element, never read
+        return clone_body(self._move.body, given, value.lanes)[0]
+
+    def _scalar(self, value: ir.Value) -> Value:
+        return self._inputs[value] if value in self._inputs else outside_constant(value)
+
+    def put(self, value: Value, at: Index, count: int) -> None:
+        """Stores `count` lanes of a finished value in the result."""
+        if self.nontemporal and count == value.lanes:
+            store(value, self.result, at, nontemporal=True)
+        else:
+            store_lanes(value, self.result, at, count)
+
+
+def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
+    function, _ = kernel.declare()
+    with emitting(function, target):
+        pass
+    return Emitted(items=1, grain=1)
+
+
+def _lanes(kernel: Kernel, move: Move, target: CpuTarget) -> int:
+    """Lanes of the vectors used, so that a square of them fits the registers; 0 for elements without vectors."""
+    types = [kernel.inputs[move.number].type.element_type, kernel.results[0].type.element_type]
+    scalar_body = move.body is not None and not can_clone(move.body)
+    bits = max(bits_of(t) for t in types)
+    if scalar_body or bits > 64 or (move.body and any(isinstance(t, ir.ComplexType) for t in types)):
+        return 0
+    # Squares of narrow elements take half a register: they need many rows.
+    return {8: 16, 16: 8}.get(bits, max(1, target.vector_bits // bits))
+
+
+def _goes_past_caches(kernel: Kernel, line: int, lanes: int, target: CpuTarget) -> bool:
+    """Whether the result is large, and its lines of `line` elements begin where nontemporal stores may."""
+    type_ = kernel.results[0].type
+    width = bits_of(type_.element_type) // 8
+    large = math.prod(type_.shape) * width >= target.nontemporal_bytes
+    return large and line * width % LINE == 0 and lanes * width >= 16
+
+
+def _emit_lines(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
+    """Whole lines move: an item is a block of the innermost loop over lines."""
+    lanes = _lanes(kernel, move, target)
+    *outer, line = move.axes
+    if not outer:  # everything stays where it is: blocks of one long line
+        return _emit_copy(kernel, move, lanes, target)
+    *rest, last = outer
+    width = bits_of(kernel.results[0].type.element_type) // 8
+    block = max(1, min(last.extent, ITEM_BYTES // (line.extent * width)))
+    blocks = math.ceil(last.extent / block)
+    extents = [*(axis.extent for axis in rest), blocks]
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        mover = _Mover(kernel, move, arguments, _goes_past_caches(kernel, line.extent, lanes, target))
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            *places, number = split_index(item.iv, extents)
+            source, to = _start(rest, places)
+            first = number * block
+            with loop(first, minimum(first + block, last.extent)) as i:
+                _copy_line(mover, i.iv * last.source + source, i.iv * last.target + to, line.extent, lanes)
+    return Emitted(math.prod(extents), _grain(block * line.extent * width))
+
+
+def _emit_copy(kernel: Kernel, move: Move, lanes: int, target: CpuTarget) -> Emitted:
+    width = bits_of(kernel.results[0].type.element_type) // 8
+    size = move.axes[-1].extent
+    block = min(size, ITEM_BYTES // width)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        mover = _Mover(kernel, move, arguments, False)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            # The last block ends with the array and repeats a part of the one before.
+            at = minimum(item.iv * block, size - block)
+            _copy_line(mover, at, at, block, lanes)
+    return Emitted(math.ceil(size / block), _grain(block * width))
+
+
+def _start(axes: list[Axis], places: list[Value]) -> tuple[Value, Value]:
+    """Where a place of the outer loops begins in the operand and in the result."""
+    source, target = index(0), index(0)
+    for axis, place in zip(axes, places, strict=True):
+        source, target = place * axis.source + source, place * axis.target + target
+    return source, target
+
+
+def _copy_line(mover: _Mover, source: Value, to: Value, count: int, lanes: int) -> None:
+    """Neighbours to neighbours; the last vector repeats a part of the one before, if there is one."""
+    step = max(1, lanes)
+    if count < step:
+        mover.put(mover.compute(load_lanes(mover.source, source, lanes, count)), to, count)
+        return
+    with loop(0, count // step * step, step) as i:
+        mover.put(mover.compute(load(mover.source, source + i.iv, lanes)), to + i.iv, step)
+    if count % step:
+        at = count - step
+        store(mover.compute(load(mover.source, source + at, lanes)), mover.result, to + at)
+
+
+def _grain(bytes_of_item: int) -> int:
+    return max(1, GRAIN_BYTES // max(1, bytes_of_item))
+
+
+# --- squares -------------------------------------------------------------------------------------------------
+
+
+def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
+    """Lines of the operand become columns of the result: an item is a block of both."""
+    lanes = _lanes(kernel, move, target)
+    *others, across = move.axes
+    along = next(axis for axis in others if axis.source == 1)
+    outer = [axis for axis in others if axis is not along]
+    width = bits_of(kernel.results[0].type.element_type) // 8
+    large = math.prod(axis.extent for axis in move.axes) * width > target.l2_bytes // 2
+    rows, columns = _block_shape(across.extent, along.extent, lanes, width, large)
+    if large and along.extent > columns and across.source == along.extent and along.extent * width <= WHOLE_BYTES:
+        rows, columns = _block(across.extent, max(lanes, BLOCK_LINES // 2), lanes), along.extent
+    buffered = large and min(rows, columns) > lanes > 0
+    line = LINE // width
+    # Blocks of the operand's lines begin with cache lines, wherever its buffer does: 5.6 ms instead of 6.1 for
+    # 4096x4096 elements of 32 bits that lie as numpy's large arrays do, 16 bytes off.
+    fitted = buffered and columns % line == 0 and all(a.source % line == 0 for a in move.axes if a is not along)
+    spare = line - 1 if fitted and columns < along.extent else 0
+    extents = [*(a.extent for a in outer), math.ceil((along.extent + spare) / columns), math.ceil(across.extent / rows)]
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        mover = _Mover(kernel, move, arguments, _goes_past_caches(kernel, across.extent, lanes, target))
+        squares = _Squares(mover, along, across, (rows, columns), lanes, buffered)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            *places, j, i = split_index(item.iv, extents)
+            source, to = _start(outer, places)
+            # The last block ends with the array and repeats a part of the one before.
+            row, column = minimum(i * rows, across.extent - rows), j * columns
+            if spare:
+                column = maximum(column - (address(mover.source) // width) % line, 0)
+            squares.block(source, to, row, minimum(column, along.extent - columns))
+    return Emitted(math.prod(extents), _grain(2 * rows * columns * width))
+
+
+def _block_shape(rows: int, columns: int, lanes: int, width: int, large: bool) -> tuple[int, int]:
+    """Lines of the operand and elements of each that an item moves."""
+    tall, wide = BLOCK_LINES if large else BLOCK_LINES // 2, BLOCK_BYTES // width
+    thin = min(rows, columns)
+    if thin <= max(1, lanes):
+        tall = wide = THIN_BYTES // (width * thin)
+    return _block(rows, max(lanes, tall), lanes), _block(columns, max(lanes, wide), lanes)
+
+
+def _block(extent: int, most: int, lanes: int) -> int:
+    """The size of equal blocks, whole vectors if there is more than one of them."""
+    if extent <= most:
+        return extent
+    step = max(1, lanes)
+    return math.ceil(extent / math.ceil(extent / most) / step) * step
+
+
+class _Squares:
+    """Moves a block of (rows, columns): lines of the operand, and elements of each."""
+
+    def __init__(
+        self, mover: _Mover, along: Axis, across: Axis, block: tuple[int, int], lanes: int, buffered: bool
+    ) -> None:
+        self.mover, self.along, self.across = mover, along, across
+        self.rows, self.columns = block
+        self.lanes, self.buffered = lanes, buffered
+        # The result's lines are shorter than a vector and follow one another: what a store writes too much,
+        # the next one repairs.
+        self.overlapping = self.rows < lanes and along.target == self.rows
+        if self.buffered:
+            self.stride = math.ceil(self.rows / lanes) * lanes
+            self.buffer = alloca(self.columns * self.stride + lanes, mover.source.element)
+
+    def block(self, source: Value, to: Value, row: Value, column: Value) -> None:
+        source = row * self.across.source + column + source
+        to = column * self.along.target + row + to
+        if not self.lanes:
+            self._elements(source, to)
+            return
+        abreast = self._abreast()
+        with loop(0, self.rows, self.lanes) as i:
+            r = _clamped(i.iv, self.rows, self.lanes)
+            with loop(0, self.columns, self.lanes * abreast) as j:
+                c = _clamped(j.iv, self.columns, self.lanes)
+                for number in range(abreast):
+                    at = c + number * self.lanes
+                    self._square(source + r * self.across.source + at, to, r, at, first=number == 0)
+        if self.buffered:
+            with loop(0, self.columns) as line:
+                self._write_line(line.iv * self.stride, line.iv * self.along.target + to)
+
+    def _abreast(self) -> int:
+        """How many squares are moved before those below them.
+
+        Where the operand's lines have such a distance that they drive each other out of the nearest cache, all of the
+        same cache lines: for 4096x4096 elements of 32 bits that took 5.86 ms instead of 6.37. Half as large elements
+        were slower for it, and so were lines of other distances.
+        """
+        width = bits_of(self.mover.source.type) // 8
+        together = width >= 4 and self.across.source * width % WAY_BYTES == 0
+        whole = LINE // width
+        return whole // self.lanes if self.buffered and together and self.columns % whole == 0 else 1
+
+    def _square(self, source: Value, to: Value, row: Value, column: Value, first: bool) -> None:
+        """Loads as many lines as there are lanes, turns them, and stores columns."""
+        lanes = self.lanes
+        rows, columns = min(lanes, self.rows), min(lanes, self.columns)
+        zero = constant(0, ir.VectorType.get([lanes], self.mover.source.element))
+        places = [source + r * self.across.source for r in range(rows)]
+        lines = [load_lanes(self.mover.source, at, lanes, columns) for at in places]
+        turned = transpose_registers([*lines, *[zero] * (lanes - rows)])[:columns]
+        if self.buffered:
+            # The parts read of each line are too short for the hardware to see the next ones coming.
+            for at in places if first and bits_of(self.mover.source.type) > 8 else ():
+                prefetch(self.mover.source, at + lanes * self.across.source)
+            for c, value in enumerate(turned):
+                store(value, self.buffer, (column + c) * self.stride + row)
+            return
+        for c, value in enumerate(turned):
+            at = (column + c) * self.along.target + row + to
+            whole = self.overlapping and (c + 1) * rows + lanes <= columns * rows
+            store_lanes(self.mover.compute(value), self.mover.result, at, lanes if whole else rows)
+
+    def _write_line(self, start: Value, to: Value) -> None:
+        step = self.lanes
+        for at in range(0, self.rows, step):
+            value = self.mover.compute(load(self.buffer, start + at, step))
+            self.mover.put(value, to + at, min(step, self.rows - at))
+
+    def _elements(self, source: Value, to: Value) -> None:
+        with loop(0, self.columns) as c, loop(0, self.rows) as r:
+            value = load(self.mover.source, source + r.iv * self.across.source + c.iv)
+            store(self.mover.compute(value), self.mover.result, c.iv * self.along.target + to + r.iv)
+
+
+def _clamped(at: Value, extent: int, lanes: int) -> Value:
+    """The last square ends with the block and repeats a part of the one before."""
+    return minimum(at, extent - lanes) if extent > lanes and extent % lanes else at

@@ -1,0 +1,539 @@
+"""Kernels that only reduce: sums and the like over any loops, with elementwise operations before and after.
+
+Two things are done here that the general row kernels do not do. Reductions over outer loops add several rows at a time
+to totals in the first-level cache, and big reductions with few results are cut into blocks of a fixed size, so that
+threads can share them and the result is the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    alloca,
+    bits_of,
+    constant,
+    emitting,
+    index,
+    load,
+    loop,
+    minimum,
+    store,
+    vector_of,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.loop_nest import Ref, analyse
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.reductions import ArgBest, Folding, OneByOne
+from stablexla.targets.codegen.row_passes import Chain, chain_of
+from stablexla.targets.codegen.scope import Scope, lanes_for
+from stablexla.targets.codegen.sums.blocked import LONGEST
+from stablexla.targets.codegen.sums.stored import StoredSums
+from stablexla.targets.codegen.sweeps import (
+    Items,
+    Part,
+    Totals,
+    duration,
+    flat,
+    grain_of,
+    joined,
+    sweep,
+    turns,
+    unrolled,
+)
+from stablexla.targets.cpu.emitters import emitter
+
+# Elements of a block of a long row that is shared by threads.
+LONG_BLOCK = 32768
+# A reduction with fewer work items than this is cut up if each of its parts is at least PART elements.
+FEW_ITEMS, PART, MOST_PARTS = 16, 65536, 64
+# Totals of a panel of columns stay in the first-level cache.
+PANEL_BYTES = 16 << 10
+
+
+@emitter("row", "reduce", "general")
+def emit_reduction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Takes kernels of a single pass whose totals can be joined."""
+    nest = analyse(kernel)
+    chain = chain_of(nest) if nest is not None else None
+    if nest is None or chain is None or len(chain.passes) != 1 or chain.passes[0].stores or 0 in nest.extents:
+        return None
+    lanes = lanes_for(nest, target)
+    foldings = chain.passes[0].foldings
+    if chain.inner in chain.columns:
+        if not all(isinstance(f, OneByOne | ArgBest) for f in foldings) or not lanes:
+            return None
+        return _emit_long(kernel, _Long(chain, lanes, target))
+    totals = [f for f in foldings if isinstance(f, OneByOne)]
+    if len(totals) != len(foldings):
+        return None
+    return _emit_deep(kernel, _Deep(chain, totals, lanes, target), target)
+
+
+class _Reduction:
+    """What both kinds share."""
+
+    def __init__(self, chain: Chain, foldings: Sequence[Folding], lanes: int, target: CpuTarget) -> None:
+        self.chain, self.foldings, self.lanes, self.target = chain, foldings, lanes, target
+        self.types = [t for f in foldings for t in f.types]
+        self.extents = chain.nest.extents
+        self.inner = chain.inner
+
+    @property
+    def refs(self) -> list[Ref]:
+        """What is evaluated at each place."""
+        return self.chain.passes[0].refs
+
+    def bytes(self) -> int:
+        """Bytes read for one element."""
+        return sum(bits_of(node.element) // 8 for node in self.chain.nest.loads if node.strides[self.inner])
+
+    def scratch(self, elements: int) -> tuple[tuple[str, int], ...]:
+        """Buffers for that many totals."""
+        return tuple((str(t), elements) for t in self.types)
+
+    def join(self, a: Totals, b: Totals) -> Totals:
+        """The totals of all reductions of two parts."""
+        return flat([f.join(x, y) for f, x, y in zip(self.foldings, self.split(a), self.split(b), strict=True)])
+
+    def split(self, totals: Totals) -> list[Totals]:
+        """The totals of each reduction."""
+        out, first = [], 0
+        for folding in self.foldings:
+            out.append(totals[first : first + len(folding.types)])
+            first += len(folding.types)
+        return out
+
+    def finish(self, scope: Scope, totals: Totals) -> None:
+        """Writes the results that come of the totals at `scope`."""
+        for folding, part in zip(self.foldings, self.split(totals), strict=True):
+            scope.put(folding.fold, folding.finish(scope, part))
+        values = [scope.value(place.ref) for place in self.chain.row_stores]
+        for place, value in zip(self.chain.row_stores, values, strict=True):
+            scope.store(place, value)
+
+
+Span = tuple[Value, Value]
+
+
+# --- few long rows ------------------------------------------------------------------------------------------------
+
+
+class _Long(_Reduction):
+    """Rows along the innermost loop that are cut into blocks, or into the turns of an outer reduced loop."""
+
+    def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
+        foldings = [f.streaming() if isinstance(f, OneByOne) else f for f in chain.passes[0].foldings]
+        super().__init__(chain, foldings, lanes, target)
+        self.columns = sorted(chain.columns)
+        rows = chain.rows
+        extents = tuple(self.extents[d] for d in rows)
+        self.rows = Items(rows, extents)
+        # A part is a block of the only reduced loop, or some turns of the outermost one.
+        outermost = self.extents[self.columns[0]]
+        self.part_turns = -(-LONG_BLOCK * outermost // chain.length)
+        self.parts = -(-outermost // self.part_turns)
+        self.items = Items(rows, extents, self.parts)
+
+    @property
+    def pays(self) -> bool:
+        """Whether cutting rows up brings anything."""
+        return self.rows.count < FEW_ITEMS and self.chain.length >= 2 * LONG_BLOCK and self.parts > 1
+
+    def part(self, row: Scope, part: Value) -> Totals:
+        """The totals of one part of a row."""
+        vectors = min(LONG_BLOCK, self.extents[self.inner]) // self.lanes
+        unroll = unrolled(self.chain.cost, vectors)
+        sets = [flat([f.start(row, self.lanes, u * self.lanes) for f in self.foldings]) for u in range(unroll)]
+        row.prepare(self.refs, self.chain.columns, self.lanes)
+        start = part * self.part_turns
+        if len(self.columns) == 1:
+            sets = self._sweep(row, sets, Part(start, start + LONG_BLOCK, part.eq(self.parts - 1)))
+        else:
+            stop = minimum(start + self.part_turns, self.extents[self.columns[0]])
+            sets = self._walk(row, self.columns, sets, (start, stop))
+        return self._across(row, joined(sets, self.join))
+
+    def _across(self, row: Scope, totals: Totals) -> Totals:
+        return flat([f.across(row, part) for f, part in zip(self.foldings, self.split(totals), strict=True)])
+
+    def _walk(self, scope: Scope, dims: Sequence[int], sets: list[Totals], span: Span) -> list[Totals]:
+        def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
+            here = scope.inside({dims[0]: at})
+            here.prepare(self.refs, frozenset(dims[1:]), self.lanes)
+            if len(dims) == 2:
+                return self._sweep(here, sets, None)
+            return self._walk(here, dims[1:], sets, (index(0), index(self.extents[dims[1]])))
+
+        return turns(*span, 1, sets, deeper)
+
+    def _sweep(self, scope: Scope, sets: list[Totals], part: Part | None) -> list[Totals]:
+        def step(at: Value, count: int | None, totals: Totals) -> Totals:
+            here = scope.inside({self.inner: at}, lane=self.inner, lanes=self.lanes, count=count)
+            return flat([f.step(here, t) for f, t in zip(self.foldings, self.split(totals), strict=True)])
+
+        return sweep(self.extents[self.inner], self.lanes, step, sets, part)
+
+
+def _emit_long(kernel: Kernel, plan: _Long) -> Emitted | None:
+    if not plan.pays:
+        return None
+    scratch = plan.scratch(plan.items.count)
+    names = (kernel.impl_name + "_parts", kernel.impl_name)
+    function, arguments = kernel.declare(scratch, names[0])
+    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        at, part = plan.items.split(item.iv)
+        for total, buffer in zip(plan.part(Scope(arguments).inside(at), part), arguments.scratch, strict=True):
+            store(total, Value(buffer), item.iv)
+    function, arguments = kernel.declare(scratch, names[1])
+    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        at, _ = plan.rows.split(item.iv)
+        row = Scope(arguments).inside(at)
+        first = item.iv * plan.parts
+        plan.finish(row, _joined_parts(plan, arguments, first, 1, 0))
+    length = plan.chain.length // plan.parts
+    time = duration(plan.chain.cost, length, plan.bytes() * length, plan.target)
+    return _two_phases(names, plan.items.count, grain_of(time, plan.items.count), plan.rows.count, scratch)
+
+
+def _joined_parts(plan: _Long | _Deep, arguments: KernelArguments, first: Value, stride: int, lanes: int) -> Totals:
+    """The totals of all parts of a row, in order; their places are `stride` apart."""
+    buffers = [Value(b) for b in arguments.scratch]
+    totals = [load(b, first, lanes) for b in buffers]
+    with loop(1, plan.parts, 1, totals) as turn:
+        more = [load(b, first + turn.iv * stride, lanes) for b in buffers]
+        turn.yields(*plan.join(turn.args, more))
+    return turn.results
+
+
+def _two_phases(
+    names: tuple[str, str], items: int, grain: int, rows: int, scratch: tuple[tuple[str, int], ...]
+) -> Emitted:
+    phases = ((names[0], items, grain), (names[1], rows, rows))
+    return Emitted(items, grain, scratch, phases=phases)
+
+
+# --- many rows, added up ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Place:
+    """Where the totals of a panel lie: buffers, and the place of column `column` in them is base + column - origin."""
+
+    buffers: list[Value]
+    base: Value
+    origin: Value
+
+    def at(self, column: Value) -> Value:
+        """The place of a column's totals."""
+        return column - self.origin + self.base
+
+
+class _Deep(_Reduction):
+    """The reduced loops lie outside the innermost one: rows are added up, several at a time."""
+
+    def __init__(self, chain: Chain, foldings: Sequence[OneByOne], lanes: int, target: CpuTarget) -> None:
+        super().__init__(chain, foldings, lanes, target)
+        self.totals = list(foldings)
+        self.columns = sorted(chain.columns)
+        self.abreast = 4 if chain.cost <= 8 else 2 if chain.cost <= 16 else 1
+        width = self.extents[self.inner]
+        step = max(1, lanes)
+        self.padded = -(-width // step) * step
+        room = PANEL_BYTES // max(1, sum(max(8, bits_of(t)) // 8 for t in self.types))
+        self.panel = max(256, room // 256 * 256)
+        panels = -(-width // self.panel)
+        outer = [d for d in chain.rows if d != self.inner]
+        self.outer = Items(tuple(outer), tuple(self.extents[d] for d in outer), panels)
+        self.parts, self.rows_of_part = self._cut()
+        self.items = Items(self.outer.dims, (*self.outer.extents, panels), self.parts)
+
+    def _cut(self) -> tuple[int, int]:
+        """How many parts the outermost reduced loop is cut into, and its turns in each."""
+        depth = self.extents[self.columns[0]]
+        if self.outer.count >= FEW_ITEMS:
+            return 1, depth
+        wanted = min(MOST_PARTS, prod(self.extents) // PART, depth // (4 * self.abreast))
+        if wanted < 2:
+            return 1, depth
+        rows = -(-depth // wanted)
+        rows = -(-rows // self.abreast) * self.abreast
+        return -(-depth // rows), rows
+
+    @property
+    def shallow(self) -> bool:
+        """Whether all rows can be added at once."""
+        return len(self.columns) == 1 and self.extents[self.columns[0]] <= self.abreast
+
+    @property
+    def in_registers(self) -> bool:
+        """Whether the totals of all columns fit in half of the registers."""
+        vectors = self.padded // max(1, self.lanes) * len(self.types)
+        return vectors <= self.target.num_vector_registers // 2
+
+    def panel_part(self, panel: Value) -> Part | None:
+        """The columns of a panel."""
+        panels = self.outer.blocks
+        if panels == 1:
+            return None
+        start = panel * self.panel
+        return Part(start, start + self.panel, panel.eq(panels - 1))
+
+    def columns_do(self, step: Callable[[Value, int | None], None], part: Part | None) -> None:
+        """Does `step(column, count)` for all vectors of a panel."""
+
+        def one(at: Value, count: int | None, _: Totals) -> Totals:
+            step(at, count)
+            return []
+
+        sweep(self.extents[self.inner], self.lanes, one, [[]], part)
+
+    def at_column(self, scope: Scope, at: Value, count: int | None) -> Scope:
+        """The place of a vector of columns."""
+        return scope.inside({self.inner: at}, lane=self.inner, lanes=self.lanes, count=count)
+
+    # --- adding up ----------------------------------------------------------------------------------------
+
+    def prepare(self, scope: Scope) -> None:
+        """Makes what is the same for all rows and columns."""
+        scope.prepare(self.refs, self.chain.columns | {self.inner}, self.lanes)
+
+    def rows_at(self, scope: Scope, first: Value, count: int) -> list[Scope]:
+        """The places of rows side by side, with their addresses made."""
+        rows = [scope.inside({self.columns[-1]: first + i}) for i in range(count)]
+        for row in rows:
+            row.prepare(self.refs, frozenset((self.inner,)), self.lanes)
+        return rows
+
+    def sum_of_rows(self, rows: Sequence[Scope], at: Value, count: int | None) -> Totals:
+        """The total of a vector of columns over some rows."""
+        sets = [flat([f.values(self.at_column(row, at, count), self.lanes) for f in self.totals]) for row in rows]
+        return joined(sets, self.join)
+
+    def add_up(self, scope: Scope, place: _Place, part: Part | None, span: Span) -> None:
+        """Adds the rows of `span` of the outermost reduced loop to totals that begin as those of nothing."""
+        self.prepare(scope)
+        starts = flat([f.start(scope, self.lanes) for f in self.totals])
+
+        def clear(at: Value, count: int | None) -> None:
+            for buffer, total in zip(place.buffers, starts, strict=True):
+                store(total, buffer, place.at(at))
+
+        self.columns_do(clear, part)
+        panel = _Panel(self, place, part)
+        panel.clear()
+        self._add_blocks(scope, self.columns, panel, span)
+        panel.finish()
+
+    def _add_blocks(self, scope: Scope, dims: Sequence[int], panel: _Panel, span: Span) -> None:
+        """Adds rows in blocks short enough for running sums, whose totals go to the panel's."""
+        additions = -(-prod(self.extents[d] for d in dims[1:]) // self.abreast) if len(dims) > 1 else 1
+        length = LONGEST // additions if len(dims) > 1 else LONGEST * self.abreast
+        turns_here = self.rows_of_part if dims[0] == self.columns[0] else self.extents[dims[0]]
+        if not panel.sums:
+            self._add_rows(scope, dims, panel.place, panel.part, span)
+        elif turns_here <= length:
+            self._add_rows(scope, dims, panel.place, panel.part, span)
+            panel.take()
+        elif length:
+            with loop(*span, length) as block:
+                end = minimum(block.iv + length, span[1])
+                self._add_rows(scope, dims, panel.place, panel.part, (block.iv, end))
+                panel.take()
+        else:
+            with loop(*span) as turn:
+                inner = (index(0), index(self.extents[dims[1]]))
+                self._add_blocks(scope.inside({dims[0]: turn.iv}), dims[1:], panel, inner)
+
+    def _add_rows(self, scope: Scope, dims: Sequence[int], place: _Place, part: Part | None, span: Span) -> None:
+        lo, hi = span
+        if len(dims) > 1:
+            with loop(lo, hi) as turn:
+                inner = (index(0), index(self.extents[dims[1]]))
+                self._add_rows(scope.inside({dims[0]: turn.iv}), dims[1:], place, part, inner)
+            return
+        main = lo + (hi - lo) // self.abreast * self.abreast
+        with loop(lo, main, self.abreast) as turn:
+            self._add(self.rows_at(scope, turn.iv, self.abreast), place, part)
+        if self.abreast > 1 and self.extents[dims[0]] % self.abreast:
+            with loop(main, hi) as turn:
+                self._add(self.rows_at(scope, turn.iv, 1), place, part)
+
+    def _add(self, rows: Sequence[Scope], place: _Place, part: Part | None) -> None:
+        def step(at: Value, count: int | None) -> None:
+            where = place.at(at)
+            before = [load(b, where, self.lanes) for b in place.buffers]
+            made = self.join(before, self.sum_of_rows(rows, at, count))
+            for buffer, total in zip(place.buffers, made, strict=True):
+                store(total, buffer, where)
+
+        self.columns_do(step, part)
+
+    def finish_panel(self, scope: Scope, place: _Place, part: Part | None) -> None:
+        """Writes the results of a panel."""
+        scope.prepare([s.ref for s in self.chain.row_stores], frozenset((self.inner,)), self.lanes)
+        for s in self.chain.row_stores:
+            scope.address(s)
+
+        def step(at: Value, count: int | None) -> None:
+            totals = [load(b, place.at(at), self.lanes) for b in place.buffers]
+            self.finish(self.at_column(scope, at, count), totals)
+
+        self.columns_do(step, part)
+
+    # --- the ways of doing it -------------------------------------------------------------------------------
+
+    def write_shallow(self, scope: Scope, part: Part | None) -> None:
+        """Few rows: their sum is finished at once."""
+        self.prepare(scope)
+        rows = self.rows_at(scope, index(0), self.extents[self.columns[0]])
+
+        def step(at: Value, count: int | None) -> None:
+            self.finish(self.at_column(scope, at, count), self.sum_of_rows(rows, at, count))
+
+        self.columns_do(step, part)
+
+    def vectors(self) -> list[tuple[Value, int | None]]:
+        """First column and number of lanes of each vector of columns."""
+        width, step = self.extents[self.inner], max(1, self.lanes)
+        return [(index(at), None if at + step <= width else width - at) for at in range(0, width, step)]
+
+    def totals_in_registers(self, scope: Scope, span: Span) -> list[Totals]:
+        """The totals of each vector of columns over the rows of `span`."""
+        self.prepare(scope)
+        starts = flat([f.start(scope, self.lanes) for f in self.totals])
+        return self._walk(scope, self.columns, [starts] * len(self.vectors()), span)
+
+    def _walk(self, scope: Scope, dims: Sequence[int], sets: list[Totals], span: Span) -> list[Totals]:
+        lo, hi = span
+        if len(dims) > 1:
+            inner = (index(0), index(self.extents[dims[1]]))
+
+            def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
+                return self._walk(scope.inside({dims[0]: at}), dims[1:], sets, inner)
+
+            return turns(lo, hi, 1, sets, deeper)
+
+        def add(at: Value, sets: list[Totals], count: int) -> list[Totals]:
+            rows = self.rows_at(scope, at, count)
+            sums = [self.sum_of_rows(rows, column, lanes) for column, lanes in self.vectors()]
+            return [self.join(totals, more) for totals, more in zip(sets, sums, strict=True)]
+
+        main = lo + (hi - lo) // self.abreast * self.abreast
+        sets = turns(lo, main, self.abreast, sets, lambda at, sets: add(at, sets, self.abreast))
+        if self.extents[dims[0]] % self.abreast:
+            sets = turns(main, hi, 1, sets, lambda at, sets: add(at, sets, 1))
+        return sets
+
+    def write_in_registers(self, scope: Scope) -> None:
+        """Few columns: the totals stay in registers."""
+        sets = self.totals_in_registers(scope, (index(0), index(self.extents[self.columns[0]])))
+        for (at, count), totals in zip(self.vectors(), sets, strict=True):
+            self.finish(self.at_column(scope, at, count), totals)
+
+    def write_part(self, scope: Scope, place: _Place, part: Part | None, span: Span) -> None:
+        """The totals of some rows, to where `place` tells."""
+        if not self.in_registers:
+            self.add_up(scope, place, part, span)
+            return
+        sets = self.totals_in_registers(scope, span)
+        for (at, _), totals in zip(self.vectors(), sets, strict=True):
+            for buffer, total in zip(place.buffers, totals, strict=True):
+                store(total, buffer, place.at(at))
+
+    def write_panel(self, scope: Scope, part: Part | None) -> None:
+        """Many columns: the totals of a panel lie in memory of the thread."""
+        origin = part.start if part is not None else index(0)
+        buffers = [alloca(min(self.panel, self.padded), t) for t in self.types]
+        place = _Place(buffers, index(0), origin)
+        self.add_up(scope, place, part, (index(0), index(self.extents[self.columns[0]])))
+        self.finish_panel(scope, place, part)
+
+
+class _Panel:
+    """Totals of a panel: where they lie, and of long sums what whole blocks of rows came to."""
+
+    def __init__(self, plan: _Deep, place: _Place, part: Part | None) -> None:
+        self.plan, self.place, self.part = plan, place, part
+        self.origin = part.start if part is not None else index(0)
+        long = prod(plan.extents[d] for d in plan.columns) > LONGEST * plan.abreast
+        self.sums: dict[Value, StoredSums] = {}
+        if long:
+            operations = [p.operation for f in plan.totals for p in f.parts for _ in p.types]
+            for operation, buffer in zip(operations, place.buffers, strict=True):
+                if operation == "arith.addf":
+                    self.sums[buffer] = StoredSums.make(min(plan.panel, plan.padded), buffer.element)
+
+    def clear(self) -> None:
+        """Begins with sums of nothing."""
+        self._each(lambda sums, _, at, lanes: sums.clear(at - self.origin, lanes))
+
+    def take(self) -> None:
+        """Adds the totals of a block of rows to those of the blocks before it."""
+
+        def one(sums: StoredSums, buffer: Value, at: Value, lanes: int) -> None:
+            sums.add(load(buffer, self.place.at(at), lanes), at - self.origin)
+            store(constant(-0.0, vector_of(lanes, buffer.element)), buffer, self.place.at(at))
+
+        self._each(one)
+
+    def finish(self) -> None:
+        """Puts the totals of all blocks to where they are looked for."""
+        self._each(lambda sums, b, at, lanes: store(sums.result(at - self.origin, lanes), b, self.place.at(at)))
+
+    def _each(self, do: Callable[[StoredSums, Value, Value, int], None]) -> None:
+        def step(at: Value, _: int | None) -> None:
+            for buffer, sums in self.sums.items():
+                do(sums, buffer, at, self.plan.lanes)
+
+        if self.sums:
+            self.plan.columns_do(step, self.part)
+
+
+def _emit_deep(kernel: Kernel, plan: _Deep, target: CpuTarget) -> Emitted:
+    time = duration(plan.chain.cost, 1, plan.bytes(), target) * prod(plan.extents)
+    if plan.parts > 1:
+        return _emit_deep_parts(kernel, plan, time)
+    function, arguments = kernel.declare()
+    with emitting(function, target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        at, panel = plan.outer.split(item.iv)
+        scope, part = Scope(arguments).inside(at), plan.panel_part(panel)
+        if plan.shallow:
+            plan.write_shallow(scope, part)
+        elif plan.in_registers:
+            plan.write_in_registers(scope)
+        else:
+            plan.write_panel(scope, part)
+    return Emitted(plan.outer.count, grain_of(time / plan.outer.count, plan.outer.count))
+
+
+def _emit_deep_parts(kernel: Kernel, plan: _Deep, time: float) -> Emitted:
+    """First the totals of each part, then those of all parts together."""
+    scratch = plan.scratch(prod(plan.outer.extents) * plan.parts * plan.padded)
+    names = (kernel.impl_name + "_parts", kernel.impl_name)
+    function, arguments = kernel.declare(scratch, names[0])
+    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        rest, number = item.iv // plan.parts, item.iv % plan.parts
+        at, panel = plan.outer.split(rest)
+        part = plan.panel_part(panel)
+        base = ((rest // plan.outer.blocks) * plan.parts + number) * plan.padded
+        place = _Place([Value(b) for b in arguments.scratch], base, index(0))
+        first = number * plan.rows_of_part
+        last = minimum(first + plan.rows_of_part, plan.extents[plan.columns[0]])
+        plan.write_part(Scope(arguments).inside(at), place, part, (first, last))
+    function, arguments = kernel.declare(scratch, names[1])
+    with emitting(function, plan.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+        at, panel = plan.outer.split(item.iv)
+        scope, part = Scope(arguments).inside(at), plan.panel_part(panel)
+        base = (item.iv // plan.outer.blocks) * (plan.parts * plan.padded)
+
+        def step(column: Value, count: int | None) -> None:
+            totals = _joined_parts(plan, arguments, base + column, plan.padded, plan.lanes)
+            plan.finish(plan.at_column(scope, column, count), totals)
+
+        plan.columns_do(step, part)
+    items = plan.items.count
+    return _two_phases(names, items, grain_of(time / items, items), plan.outer.count, scratch)

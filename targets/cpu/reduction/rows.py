@@ -1,0 +1,344 @@
+"""Kernels with reductions that hand their results on to elementwise operations: softmax, normalisation, argmax.
+
+The loops that are reduced over are walked once for each link of the chain, row after row, so that a row stays in the
+cache between the passes. Vectors lie along the reduced loop when that is the innermost one, else across rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    alloca,
+    bits_of,
+    branch,
+    emitting,
+    index,
+    load,
+    loop,
+    prefetch,
+    store,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.loop_nest import Load, Ref, Store, analyse
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.reductions import Folding, InOrder, OneByOne
+from stablexla.targets.codegen.row_passes import Chain, Pass, chain_of, in_place, keep_nothing
+from stablexla.targets.codegen.scope import Scope, lanes_for
+from stablexla.targets.codegen.sweeps import Items, Totals, duration, flat, grain_of, joined, sweep, turns, unrolled
+from stablexla.targets.cpu.emitters import emitter
+
+# Most bytes of a thread's memory for what later passes find again.
+SCRATCH_BYTES = 256 << 10
+# Of arrays of at least this size the next row is fetched ahead.
+STREAM_BYTES = 1 << 20
+# Rows of up to this many vectors stay in registers.
+SHORT_ROW = 4
+
+
+# --- the emitter ------------------------------------------------------------------------------------------------
+
+
+@emitter("row", "reduce", "general", order=1)
+def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Takes kernels whose reductions are all over the same loops."""
+    nest = analyse(kernel)
+    chain = chain_of(nest) if nest is not None else None
+    if nest is None or chain is None:
+        return None
+    lanes = lanes_for(nest, target)
+    along = chain.inner in chain.columns
+    if along and _are_16_bit(chain) and chain.nest.extents[chain.inner] % (2 * lanes) == 0:
+        # Whole registers of results may be stored past the caches, and two chains of roundings lie beside each other.
+        lanes *= 2
+    writer: AlongRows | _AcrossRows
+    writer = AlongRows(chain, lanes, target) if along else _AcrossRows(chain, lanes, target)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        if writer.items.count:
+            writer.write(arguments)
+    count = writer.items.count
+    return Emitted(count, grain_of(writer.duration(), count), in_place=in_place(kernel, chain))
+
+
+def _are_16_bit(chain: Chain) -> bool:
+    """Whether rows of 16-bit numbers become such rows."""
+    stores = [s for p in chain.passes for s in p.stores]
+    places: list[Load | Store] = [*chain.nest.loads, *stores]
+    return bool(stores) and all(bits_of(p.element) == 16 for p in places if p.strides[chain.inner])
+
+
+class _Rows:
+    """What the two ways of lying vectors share: what is done at one place of a pass."""
+
+    def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
+        self.chain, self.lanes, self.target = chain, lanes, target
+        self._scratch: dict[Ref, Value] = {}
+        self._nontemporal = {s.result for p in chain.passes for s in p.stores if self._past_the_caches(s)}
+
+    def _past_the_caches(self, place: Store) -> bool:
+        size, extents = bits_of(place.element) // 8, self.chain.nest.extents
+        register = self.target.vector_bits // 8
+        aligned = all(stride * size % register == 0 for stride in place.strides[:-1])
+        return aligned and self.lanes * size == register and prod(extents) * size >= self.target.nontemporal_bytes
+
+    def _allocate(self, elements: int) -> None:
+        """Makes room for `elements` of each value that is kept; recomputes them all if that is too much."""
+        kept = [(node, number) for p in self.chain.passes for node in p.saved for number in range(len(node.types))]
+        if sum(bits_of(node.types[number]) // 8 * elements for node, number in kept) > SCRATCH_BYTES:
+            keep_nothing(self.chain)
+            return
+        for node, number in kept:
+            self._scratch[node, number] = alloca(elements, node.types[number])
+
+    def _step(self, now: Pass, here: Scope, place: Index, totals: Totals) -> Totals:
+        """One vector of a pass; `place` is where the values kept for this vector lie."""
+        for node in now.reused:
+            lanes = self.lanes if here.lane in node.deps else 0
+            here.put(node, [load(self._scratch[node, i], place, lanes) for i in range(len(node.types))])
+        made: Totals = []
+        for folding in now.foldings:
+            count = len(folding.types)
+            made += folding.step(here, totals[len(made) : len(made) + count])
+        values = [here.value(s.ref) for s in now.stores]
+        for node in now.saved:
+            for i in range(len(node.types)):
+                store(here.value((node, i)), self._scratch[node, i], place)
+        for s, value in zip(now.stores, values, strict=True):
+            here.store(s, value, s.result in self._nontemporal)
+        return made
+
+    def _starts(self, now: Pass, scope: Scope, lanes: int, offset: int = 0) -> Totals:
+        return flat([f.start(scope, lanes, offset) for f in now.foldings])
+
+    def _parts(self, now: Pass, totals: Totals) -> list[tuple[Folding, Totals]]:
+        """The totals of each reduction."""
+        out, first = [], 0
+        for folding in now.foldings:
+            out.append((folding, totals[first : first + len(folding.types)]))
+            first += len(folding.types)
+        return out
+
+    def _join(self, now: Pass, sets: list[Totals]) -> Totals:
+        if not now.foldings:
+            return []
+        split = [[t for _, t in self._parts(now, totals)] for totals in sets]
+        each = [joined([s[i] for s in split], f.join) for i, f in enumerate(now.foldings)]
+        return flat(each)
+
+    def _prepare(self, scope: Scope, now: Pass, varying: frozenset[int]) -> None:
+        scope.prepare(now.refs, varying, self.lanes)
+        for s in now.stores:
+            scope.address(s)
+
+    def _store_rows(self, scope: Scope) -> None:
+        # All are computed before the first is written: it may lie over what another one is computed from.
+        values = [scope.value(s.ref) for s in self.chain.row_stores]
+        for s, value in zip(self.chain.row_stores, values, strict=True):
+            scope.store(s, value)
+
+
+# --- vectors along the rows ---------------------------------------------------------------------------------------
+
+
+class AlongRows(_Rows):
+    """The innermost loop is reduced: lanes are summed up at its end.
+
+    Args:
+        chain: what is computed.
+        lanes: lanes of a vector.
+        target: the machine.
+        cached: rows come from a cache and stay there: nothing is fetched ahead or stored past the caches.
+    """
+
+    def __init__(self, chain: Chain, lanes: int, target: CpuTarget, *, cached: bool = False) -> None:
+        in_order = any(isinstance(f, InOrder) for p in chain.passes for f in p.foldings)
+        if in_order:
+            lanes = 0
+        super().__init__(chain, lanes, target)
+        rows = chain.rows
+        self.items = Items(rows, tuple(chain.nest.extents[d] for d in rows))
+        self._columns = sorted(chain.columns)
+        extent = chain.nest.extents[chain.inner]
+        self._vectors = -(-extent // lanes) if lanes else extent
+        self._short = not in_order and len(self._columns) == 1 and 0 < self._vectors <= SHORT_ROW
+        # Rows that are kept begin at whole vectors, so that tails need no masks there.
+        self._padded = self._vectors * max(1, lanes)
+        self._busiest = None if cached else self._pass_to_prefetch_in()
+        if cached:
+            self._nontemporal = set()
+        if lanes and not self._short:
+            for now in chain.passes:
+                now.foldings = [f.streaming() if isinstance(f, OneByOne) else f for f in now.foldings]
+
+    def _pass_to_prefetch_in(self) -> Pass | None:
+        """The pass that computes most and finds its operands in the cache: there the next row is fetched."""
+        size = self.chain.length * prod(n for d, n in enumerate(self.chain.nest.extents) if d in self.chain.rows)
+        if self._short or not self.lanes or len(self.chain.passes) < 2 or size * 4 < STREAM_BYTES:
+            return None
+        return max(self.chain.passes[1:], key=lambda p: p.cost)
+
+    def _step(self, now: Pass, here: Scope, place: Index, totals: Totals) -> Totals:
+        if now is self._busiest and here.count is None:
+            next_row = self.chain.rows[-1]
+            for node in self.chain.passes[0].loads:
+                if node.strides[self.chain.inner] == 1 and node.strides[next_row]:
+                    buffer = Value(here.arguments.inputs[node.buffer])
+                    prefetch(buffer, here.address(node) + node.strides[next_row])
+        return super()._step(now, here, place, totals)
+
+    def duration(self) -> float:
+        """Nanoseconds for one row."""
+        chain = self.chain
+        moved = [node.element for node in chain.nest.loads if node.strides[chain.inner]]
+        moved += [s.element for p in chain.passes for s in p.stores if s.strides[chain.inner]]
+        size = sum(bits_of(element) // 8 for element in moved)
+        return duration(chain.cost, chain.length, size * chain.length, self.target) + 10
+
+    def write(self, arguments: KernelArguments) -> None:
+        """All items."""
+        self.reserve()
+        top = Scope(arguments)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            at, _ = self.items.split(item.iv)
+            self.row(top.inside(at))
+
+    def reserve(self) -> None:
+        """Makes room for what later passes over a row find again; before the first row."""
+        if self._short:
+            keep_nothing(self.chain)
+        else:
+            outer = prod(self.chain.nest.extents[d] for d in self._columns[:-1])
+            self._allocate(outer * self._padded)
+
+    def row(self, row: Scope) -> None:
+        """One row, at whose place the scope stands."""
+        vectors = self._vectors_of(row) if self._short else None
+        for now in self.chain.passes:
+            self._prepare(row, now, self.chain.columns)
+            if vectors is not None:
+                sets = []
+                for u, (here, at) in enumerate(vectors):
+                    starts = self._starts(now, row, self.lanes, u * self.lanes)
+                    sets.append(self._step(now, here, at, starts))
+            else:
+                sets = self._walk(now, row, self._columns, self._sets(now, row), index(0))
+            for folding, totals in self._parts(now, self._join(now, sets)):
+                row.put(folding.fold, folding.finish(row, folding.across(row, totals)))
+        self._store_rows(row)
+
+    def _vectors_of(self, row: Scope) -> list[tuple[Scope, Index]]:
+        """The places of a short row; what is computed there stays in registers from pass to pass."""
+        inner, width = self.chain.inner, max(1, self.lanes)
+        extent = self.chain.nest.extents[inner]
+        out: list[tuple[Scope, Index]] = []
+        for at in range(0, extent, width):
+            count = extent - at if extent - at < width else None
+            out.append((row.inside({inner: at}, lane=inner, lanes=self.lanes, count=count), at))
+        return out
+
+    def _sets(self, now: Pass, row: Scope) -> list[Totals]:
+        unroll = unrolled(now.cost, self._vectors) if self.lanes else 1
+        return [self._starts(now, row, self.lanes, u * self.lanes) for u in range(unroll)]
+
+    def _walk(self, now: Pass, scope: Scope, dims: Sequence[int], sets: list[Totals], place: Index) -> list[Totals]:
+        """The loops `dims` of a pass; `place` counts the elements of the row before them."""
+        extent = self.chain.nest.extents[dims[0]]
+        if len(dims) == 1:
+
+            def step(at: Value, count: int | None, totals: Totals) -> Totals:
+                here = scope.inside({dims[0]: at}, lane=dims[0], lanes=self.lanes, count=count)
+                return self._step(now, here, at + place, totals)
+
+            return sweep(extent, self.lanes, step, sets)
+        width = prod(self.chain.nest.extents[d] for d in dims[1:-1]) * self._padded
+
+        def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
+            here = scope.inside({dims[0]: at})
+            self._prepare(here, now, frozenset(dims[1:]))
+            return self._walk(now, here, dims[1:], sets, index(place) + at * width)
+
+        return turns(index(0), index(extent), 1, sets, deeper)
+
+
+# --- vectors across rows --------------------------------------------------------------------------------------------
+
+
+class _AcrossRows(_Rows):
+    """The innermost loop is over rows: each lane is a row of its own, and keeps its order."""
+
+    def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
+        super().__init__(chain, lanes, target)
+        extent, width = chain.nest.extents[chain.inner], max(1, lanes)
+        whole = extent // width
+        self._abreast = unrolled(max(p.cost for p in chain.passes), whole)
+        self._panels = whole // self._abreast
+        rest = range(self._panels * self._abreast * width, extent, width)
+        # First index and number of lanes of each vector behind the last whole panel.
+        self._rest = [(at, extent - at if extent - at < width else None) for at in rest]
+        outer = [d for d in chain.rows if d != chain.inner]
+        blocks = self._panels + bool(self._rest)
+        self.items = Items(tuple(outer), tuple(chain.nest.extents[d] for d in outer), blocks)
+
+    def duration(self) -> float:
+        """Nanoseconds for one panel."""
+        chain, elements = self.chain, self.chain.length * self._abreast * max(1, self.lanes)
+        size = sum(bits_of(node.element) // 8 for node in chain.nest.loads)
+        return duration(chain.cost, elements, size * elements, self.target) + 10
+
+    def write(self, arguments: KernelArguments) -> None:
+        """All items."""
+        self._allocate(self.chain.length * max(self._abreast, len(self._rest)) * max(1, self.lanes))
+        top, inner, width = Scope(arguments), self.chain.inner, max(1, self.lanes)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            at, panel = self.items.split(item.iv)
+            outer = top.inside(at)
+            first = panel * (self._abreast * width)
+            whole: list[tuple[Value, int | None]] = [(first + v * width, None) for v in range(self._abreast)]
+            rest = [(index(at), count) for at, count in self._rest]
+            if not self._rest or not self._panels:
+                self._panel(outer, inner, whole if self._panels else rest)
+                return
+            side = branch(panel.lt(self._panels))
+            with side.then:
+                self._panel(outer, inner, whole)
+            with side.otherwise:
+                self._panel(outer, inner, rest)
+
+    def _panel(self, outer: Scope, inner: int, vectors: Sequence[tuple[Value, int | None]]) -> None:
+        columns = self.chain.columns
+        across = Scope(outer.arguments, {}, outer)
+        rows = [across.inside({inner: at}, lane=inner, lanes=self.lanes, count=count) for at, count in vectors]
+        for now in self.chain.passes:
+            self._prepare(across, now, columns | {inner})
+            for row in rows:
+                self._prepare(row, now, columns)
+            sets = [self._starts(now, row, self.lanes) for row in rows]
+            sets = self._walk(now, rows, sorted(columns), sets, index(0))
+            for row, totals in zip(rows, sets, strict=True):
+                for folding, part in self._parts(now, totals):
+                    row.put(folding.fold, folding.finish(row, part))
+        for row in rows:
+            self._store_rows(row)
+
+    def _walk(
+        self, now: Pass, rows: Sequence[Scope], dims: Sequence[int], sets: list[Totals], place: Value
+    ) -> list[Totals]:
+        """The loops `dims` of a pass, for vectors side by side; `place` counts the elements before them."""
+        if not dims:
+            width = max(1, self.lanes)
+            first = place * (len(rows) * width)
+            return [
+                self._step(now, row, first + v * width, totals)
+                for v, (row, totals) in enumerate(zip(rows, sets, strict=True))
+            ]
+        size = prod(self.chain.nest.extents[d] for d in dims[1:])
+
+        def deeper(at: Value, sets: list[Totals]) -> list[Totals]:
+            here = [row.inside({dims[0]: at}) for row in rows]
+            return self._walk(now, here, dims[1:], sets, place + at * size)
+
+        return turns(index(0), index(self.chain.nest.extents[dims[0]]), 1, sets, deeper)

@@ -1,0 +1,153 @@
+"""The keys by which numbers are sorted: signed integers in vectors, made of elements and turned back into them.
+
+Where zeros and NaNs are alike, f64 are their own keys: few processors take the smaller of two integers of 64 bits in
+one instruction, and all do of two floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.targets.codegen.emission import Value, bitcast, bits_of, constant, is_float, select, vector_of
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A plain order of one array's elements, whose keys are integers of the same width.
+
+    Attributes:
+        element: type of the elements.
+        unsigned: whether they are integers without sign.
+        descending: the largest element comes first.
+        zeros_alike, nans_alike: whether -0 and 0, and all NaNs, have one key. Of those only one form comes back from
+            its key.
+        infinity: the bits of the float.
+        native: whether the elements are their own keys, but for NaN, whose key is that of infinity, and for their sign.
+    """
+
+    element: ir.Type
+    unsigned: bool
+    descending: bool
+    zeros_alike: bool
+    nans_alike: bool
+    infinity: int
+    native: bool = False
+
+    @classmethod
+    def of(cls, element: ir.Type, config: dict[str, Any]) -> Keys:
+        """From a kernel's element type and configuration."""
+        flags = {name: bool(config[name]) for name in ("unsigned", "descending", "zeros_alike", "nans_alike")}
+        native = isinstance(element, ir.F64Type) and flags["zeros_alike"] and flags["nans_alike"]
+        return cls(element, infinity=int(config["infinity"]), native=native, **flags)
+
+    @property
+    def bits(self) -> int:
+        return bits_of(self.element)
+
+    @property
+    def word(self) -> ir.Type:
+        """Integers of the width of the elements."""
+        return ir.IntegerType.get_signless(self.bits)
+
+    @property
+    def type(self) -> ir.Type:
+        """Of the keys."""
+        return self.element if self.native else self.word
+
+    @property
+    def magnitude(self) -> int:
+        """All bits but the sign."""
+        return (1 << (self.bits - 1)) - 1
+
+    @property
+    def highest(self) -> int | float:
+        """A key that none comes after."""
+        return inf if self.native else self.magnitude
+
+    @property
+    def sign(self) -> int:
+        """The bit of the sign, as an integer with a sign."""
+        return -(1 << (self.bits - 1))
+
+    @property
+    def integers(self) -> Keys:
+        """The same order by integers."""
+        return replace(self, native=False)
+
+    @property
+    def has_alike(self) -> bool:
+        """Whether elements of one key may differ."""
+        return self.zeros_alike or self.nans_alike
+
+    @property
+    def nan(self) -> int:
+        """The bits of the NaN that comes back from NaNs' key."""
+        return self.infinity | (self.infinity & -self.infinity) >> 1
+
+    def canonical(self, bits: Value) -> Value:
+        """The bits that stand for all that have their key."""
+        type_ = bits.type
+        if self.zeros_alike:
+            zero = constant(0, type_)
+            bits = select(bits.eq(self.sign), zero, bits)
+        if self.nans_alike:
+            magnitude = bits & self.magnitude
+            nan = self.infinity if self.native else self.nan
+            bits = select(magnitude.gt(self.infinity), constant(nan, type_), bits)
+        return bits
+
+    def of_bits(self, bits: Value) -> Value:
+        """The key of an element whose bits are canonical."""
+        if self.native:
+            return bitcast(bits ^ self.sign if self.descending else bits, self.element)
+        key = self._ordered(bits)
+        return key ^ -1 if self.descending else key
+
+    def to_bits(self, key: Value) -> Value:
+        """The bits of the element that has a key."""
+        if self.native:
+            bits = bitcast(key, self.word)
+            return bits ^ self.sign if self.descending else bits
+        return self._ordered(key ^ -1 if self.descending else key)
+
+    def _ordered(self, bits: Value) -> Value:
+        """Its own inverse."""
+        if is_float(self.element):
+            return bits ^ ((bits >> (self.bits - 1)) & self.magnitude)
+        return bits ^ self.sign if self.unsigned else bits
+
+    def comparable(self, key: Value) -> Value:
+        """A signed integer in the order of the keys."""
+        return self._ordered(bitcast(key, self.word)) if self.native else key
+
+    def as_bits(self, value: Value) -> Value:
+        """An element, or a vector of them, as integers."""
+        return bitcast(value, self.word) if is_float(self.element) else value
+
+    def as_elements(self, bits: Value) -> Value:
+        """The inverse of `as_bits`."""
+        return bitcast(bits, self.element) if is_float(self.element) else bits
+
+
+def smaller(a: Value, b: Value) -> Value:
+    """The smaller of two keys in each lane; of two that no comparison tells apart, the one that `larger` leaves."""
+    if is_float(a.type):
+        return select(a.lt(b), a, b)
+    return Value(arith.minsi(a.ssa, b.ssa))
+
+
+def larger(a: Value, b: Value) -> Value:
+    """The larger of two keys in each lane."""
+    if is_float(a.type):
+        return select(a.lt(b), b, a)
+    return Value(arith.maxsi(a.ssa, b.ssa))
+
+
+def highest_of(keys: Keys, lanes: int) -> Value:
+    """The last key of all in each lane."""
+    return constant(keys.highest, vector_of(lanes, keys.type))

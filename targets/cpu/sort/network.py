@@ -1,0 +1,139 @@
+"""Sorting columns of keys, one in each lane of vectors: a bitonic network, eight cells at a time in registers.
+
+Every comparison puts the larger key at the higher place, so that cells beyond the end that hold the highest key stay
+where they are and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.targets.codegen.emission import Value, constant, index, load, loop, store
+from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.cpu.sort.keys import larger, smaller
+
+GROUP = 8
+# Up to so many cells the loops of the network have so few turns that LLVM leaves nothing of them.
+FEW = 32
+# About how long two cells take to be brought in order.
+CELL_NS = 0.4
+# The fewest comparisons that sort eight: 19, in six steps.
+EIGHT = (
+    ((0, 2), (1, 3), (4, 6), (5, 7)),
+    ((0, 4), (1, 5), (2, 6), (3, 7)),
+    ((0, 1), (2, 3), (4, 5), (6, 7)),
+    ((2, 4), (3, 5)),
+    ((1, 4), (3, 6)),
+    ((1, 2), (3, 4), (5, 6)),
+)
+
+
+def cells_for(count: int) -> int:
+    """How many cells a column of `count` keys takes."""
+    return max(GROUP, 1 << (count - 1).bit_length())
+
+
+def network_ns(count: int, bits: int) -> float:
+    """About how long cells take to be sorted; a comparison of 64 bits is three instructions."""
+    depth = cells_for(count).bit_length() - 1
+    return count * depth * (depth + 1) / 4 * CELL_NS * bits / 32
+
+
+def sort_columns(shared: Shared, cells: Value, lanes: int, count: int) -> None:
+    """Sorts the first `count` cells of a buffer; those up to `cells_for(count)` must hold the highest key.
+
+    A few cells are sorted where they are, more of them by a function for columns of all lengths.
+    """
+    last = cells_for(count).bit_length() - 1
+    if count <= FEW:
+        _Network(cells, lanes, index(count), index(last)).write()
+        return
+
+    def write(buffers: list[Value], numbers: list[Value]) -> None:
+        _Network(buffers[0], lanes, *numbers).write()
+
+    shared.call(f"sort_columns_{lanes}", [cells], [count, last], write, rolled=True)
+
+
+class _Network:
+    """The network for `count` cells, filled up to the power of two that is `last`."""
+
+    def __init__(self, cells: Value, lanes: int, count: Value, last: Value) -> None:
+        self.cells, self.lanes, self.count, self.last = cells, lanes, count, last
+
+    def write(self) -> None:
+        with loop(0, _blocks(self.count, index(GROUP))) as turn:
+            places = [turn.iv * GROUP + t for t in range(GROUP)]
+            keys = self._load(places)
+            for step in EIGHT:
+                for low, high in step:
+                    _order(keys, low, high)
+            self._store(keys, places)
+        with loop(4, self.last + 1) as turn:
+            self._merge(turn.iv)
+
+    def _merge(self, level: Value) -> None:
+        """Sorted runs of 2^(level - 1) cells become runs of 2^level: `level` halvings, three of them at a time.
+
+        Where what is left after the first three is no multiple of three, the next three begin with some that were done:
+        a halving that is done again changes nothing.
+        """
+        self._flip(index(1) << level)
+        passes = (level - 1) // 3
+        with loop(0, passes) as turn:
+            self._halve(index(1) << ((passes - 1 - turn.iv) * 3))
+
+    def _flip(self, size: Value) -> None:
+        """The first three halvings: the first compares a run with the next one read backwards."""
+        quarter = size // GROUP
+        with loop(0, _blocks(self.count, size)) as blocks, loop(0, quarter) as turn:
+            first = blocks.iv * size + turn.iv
+            last = blocks.iv * size + size - 1 - turn.iv
+            places = [*(first + quarter * t for t in range(4)), *(last - quarter * t for t in range(4))]
+            keys = self._load(places)
+            for t in range(4):
+                _order(keys, t, 4 + t)
+            for low, high in ((0, 2), (1, 3), (6, 4), (7, 5), (0, 1), (2, 3), (5, 4), (7, 6)):
+                _order(keys, low, high)
+            self._store(keys, places)
+
+    def _halve(self, stride: Value) -> None:
+        """Compares cells `stride` * 4, * 2 and * 1 apart."""
+        with loop(0, _blocks(self.count, stride * GROUP)) as blocks, loop(0, stride) as turn:
+            first = blocks.iv * (stride * GROUP) + turn.iv
+            places = [first + stride * t for t in range(GROUP)]
+            keys = self._load(places)
+            apart = GROUP // 2
+            while apart:
+                for low in range(GROUP):
+                    if not low & apart:
+                        _order(keys, low, low | apart)
+                apart //= 2
+            self._store(keys, places)
+
+    def _load(self, places: Sequence[Value]) -> list[Value]:
+        return [load(self.cells, place * self.lanes, self.lanes) for place in places]
+
+    def _store(self, keys: Sequence[Value], places: Sequence[Value]) -> None:
+        for key, place in zip(keys, places, strict=True):
+            store(key, self.cells, place * self.lanes)
+
+
+def _order(keys: list[Value], low: int, high: int) -> None:
+    keys[low], keys[high] = smaller(keys[low], keys[high]), larger(keys[low], keys[high])
+
+
+def _blocks(count: Value, size: Value) -> Value:
+    """Blocks of a power of two that `count` begins."""
+    return Value(arith.ceildivui(count.ssa, size.ssa))
+
+
+def fill(cells: Value, lanes: int, low: int, high: int, key: int | float) -> None:
+    """Puts a key into the cells from one on to another."""
+    if low < high:
+        type_ = ir.VectorType.get([lanes], cells.element)
+        with loop(low, high) as turn:
+            store(constant(key, type_), cells, turn.iv * lanes)

@@ -1,0 +1,121 @@
+"""What sorted rows have in common: how elements become keys and keys elements, and what keys do not show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mlir.dialects import vector
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    constant,
+    index,
+    load,
+    load_lanes,
+    loop,
+    minimum,
+    reduce,
+    select,
+    shuffle,
+    store,
+    store_lanes,
+    vector_of,
+    when,
+)
+from stablexla.targets.cpu.sort.keys import Keys, highest_of
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is sorted."""
+
+    keys: Keys
+    lanes: int
+    rows: int
+    length: int
+
+    @property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """Elements of one key are read again when everything is done."""
+        return () if self.keys.has_alike else ((0, 0),)
+
+    def load(self, source: Value, at: Value, count: int) -> tuple[Value, Value]:
+        """The keys of some neighbours, and what bits of these their keys do not show; highest keys after `count`."""
+        keys = self.keys
+        bits = keys.as_bits(load_lanes(source, at, self.lanes, count))
+        canonical = keys.canonical(bits)
+        made = keys.of_bits(canonical)
+        if count < self.lanes:
+            inside = [lane < count for lane in range(self.lanes)]
+            made = _where(inside, made, highest_of(keys, self.lanes))
+        return made, bits ^ canonical
+
+    def store(self, key: Value, result: Value, at: Value, count: int) -> None:
+        """The elements of keys."""
+        store_lanes(self.keys.as_elements(self.keys.to_bits(key)), result, at, count)
+
+    def nothing(self) -> Value:
+        """Vectors without bits."""
+        return constant(0, vector_of(self.lanes, self.keys.word))
+
+    def along(self, count: int, step: Callable[[Value, int, Value], Value]) -> Value:
+        """`step(at, how many, carried)` for vectors of a row; the last one may take some elements again.
+
+        Returns:
+            What is carried, which begins with `nothing`.
+        """
+        if count < self.lanes:
+            return step(index(0), count, self.nothing())
+        with loop(0, count, self.lanes, [self.nothing()]) as turn:
+            at = turn.iv if count % self.lanes == 0 else minimum(turn.iv, count - self.lanes)
+            turn.yields(step(at, self.lanes, turn.args[0]))
+        return turn.results[0]
+
+
+def _where(inside: Sequence[bool], yes: Value, no: Value) -> Value:
+    lanes = len(inside)
+    return shuffle(yes, no, [lane if there else lane + lanes for lane, there in enumerate(inside)])
+
+
+def any_bit(bits: Value) -> Value:
+    """Whether a vector has bits."""
+    return reduce(bits, vector.CombiningKind.OR).ne(0)
+
+
+@dataclass(frozen=True)
+class Mending:
+    """A row in order, but for the elements that are alike: of zeros and NaNs there is one form only.
+
+    The keys are integers: NaNs have one of their own.
+    """
+
+    keys: Keys
+    source: Value
+    result: Value
+    first: Value
+    length: int
+
+    def write(self) -> None:
+        alike = [bits for bits, there in ((0, self.keys.zeros_alike), (self.keys.nan, self.keys.nans_alike)) if there]
+        numbers = [constant(bits, self.keys.word) for bits in alike]
+        marks = [self.keys.of_bits(number) for number in numbers]
+        with loop(0, self.length, 1, [index(0)] * len(alike)) as turn:
+            key = self.keys.of_bits(self._canonical(turn.iv))
+            turn.yields(*(count + _one_if(key.lt(mark)) for count, mark in zip(turn.args, marks, strict=True)))
+        with loop(0, self.length, 1, turn.results) as turn:
+            bits = self._canonical(turn.iv)
+            places = []
+            for place, number in zip(turn.args, numbers, strict=True):
+                same = bits.eq(number)
+                with when(same):
+                    store(load(self.source, self.first + turn.iv), self.result, self.first + place)
+                places.append(place + _one_if(same))
+            turn.yields(*places)
+
+    def _canonical(self, at: Value) -> Value:
+        return self.keys.canonical(self.keys.as_bits(load(self.source, self.first + at)))
+
+
+def _one_if(condition: Value) -> Value:
+    return select(condition, index(1), index(0))

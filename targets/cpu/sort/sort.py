@@ -1,0 +1,83 @@
+"""The emitter of sorts of one array by a plain order of its elements.
+
+Short rows are sorted side by side, one in each lane (`sort_network`). A longer row is cut into columns that are,
+and its sorted columns are merged (`sort_tiles`).
+"""
+
+from __future__ import annotations
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    alloca,
+    emitting,
+    load,
+    loop,
+    minimum,
+    store,
+    transpose_registers,
+    when,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sweeps import grain_of
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.cpu.sort.keys import Keys
+from stablexla.targets.cpu.sort.network import cells_for, fill, network_ns, sort_columns
+from stablexla.targets.cpu.sort.rows import Mending, Rows, any_bit
+from stablexla.targets.cpu.sort.tiles import Plan, emit_phases, emit_tiles
+
+# Rows up to this length are sorted in lanes; above, the network's n log^2 n costs more than merging.
+LONGEST_COLUMN = 2048
+
+
+@emitter("sort_keys")
+def emit_sort(kernel: Kernel, target: CpuTarget) -> Emitted | None:
+    """Rows of keys of 32 or 64 bits."""
+    config = kernel.config
+    rows, length = int(config["rows"]), int(config["length"])
+    with kernel.func.context:
+        keys = Keys.of(kernel.inputs[0].type.element_type, config)
+        lanes = max(2, target.vector_bits // keys.bits)
+        given = Rows(keys, lanes, rows, length)
+        if length <= LONGEST_COLUMN and 2 * rows >= lanes:
+            return _emit_columns(kernel, target, given)
+        plan = Plan.of(given, target)
+        return (emit_tiles if plan.tiles == 1 else emit_phases)(kernel, target, plan)
+
+
+def _emit_columns(kernel: Kernel, target: CpuTarget, given: Rows) -> Emitted:
+    """One item is as many rows as there are lanes."""
+    lanes, length = given.lanes, given.length
+    size = cells_for(length)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+        cells = alloca(size * lanes, given.keys.type)
+        fill(cells, lanes, length, size, given.keys.highest)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            starts = [minimum(item.iv * lanes + lane, given.rows - 1) * length for lane in range(lanes)]
+
+            def bring(at: Value, count: int, differing: Value) -> Value:
+                loaded = [given.load(source, start + at, count) for start in starts]
+                for lane, cell in enumerate(transpose_registers([key for key, _ in loaded])[:count]):
+                    store(cell, cells, (at + lane) * lanes)
+                for _, bits in loaded:
+                    differing = differing | bits
+                return differing
+
+            def take(at: Value, count: int, _: Value) -> Value:
+                columns = [load(cells, (at + lane) * lanes, lanes) for lane in range(lanes)]
+                for start, row in zip(starts, transpose_registers(columns), strict=True):
+                    given.store(row, result, start + at, count)
+                return given.nothing()
+
+            differing = given.along(length, bring)
+            sort_columns(Shared(kernel, target), cells, lanes, length)
+            given.along(length, take)
+            if given.keys.has_alike:
+                with when(any_bit(differing)), loop(0, lanes) as lane:
+                    first = minimum(item.iv * lanes + lane.iv, given.rows - 1) * length
+                    Mending(given.keys.integers, source, result, first, length).write()
+    items = -(-given.rows // lanes)
+    return Emitted(items, grain_of(network_ns(size, given.keys.bits), items), in_place=given.in_place)

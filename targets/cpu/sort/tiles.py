@@ -1,0 +1,308 @@
+"""Sorting long rows: columns sorted in lanes are merged, in tiles that stay in a cache first.
+
+Then what comes out is made tile by tile, level by level, each tile by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    alloca,
+    cast_index,
+    constant,
+    emitting,
+    index,
+    load,
+    loop,
+    minimum,
+    select,
+    splat,
+    store,
+    transpose_registers,
+    when,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sweeps import grain_of
+from stablexla.targets.cpu.shared import Shared
+from stablexla.targets.cpu.sort.merge import ABREAST, Merging, cut
+from stablexla.targets.cpu.sort.network import network_ns, sort_columns
+from stablexla.targets.cpu.sort.rows import Mending, Rows, any_bit
+from stablexla.targets.llvm.rolled import keep_rolled
+
+# Columns that a row is cut into: at most of this length, and so that not more than an eighth is filling.
+COLUMN, FILLING = 512, 8
+# Tiles are halved, so that threads have about the same to do, until there are so many or they have so few keys.
+SHARES, SMALLEST_TILE = 8, 4096
+# About how long a vector's turn in a merge takes.
+MERGE_NS = 5.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How rows are cut.
+
+    Attributes:
+        column: keys of a sorted column, a power of two.
+        blocks: of `lanes` columns each, in a row.
+        tile: blocks of a tile, a power of two.
+    """
+
+    given: Rows
+    column: int
+    blocks: int
+    tile: int
+
+    @classmethod
+    def of(cls, given: Rows, target: CpuTarget) -> Plan:
+        column = COLUMN
+        least = max(8, ABREAST * given.lanes)
+        while column > least and -given.length % (column * given.lanes) * FILLING > given.length:
+            column //= 2
+        block = column * given.lanes
+        blocks = -(-given.length // block)
+        # Two of them are worked in at a time, and lie in the cache that a core has for itself.
+        most = max(1, target.l2_bytes // 4 // (block * given.keys.bits // 8))
+        tile = min(1 << (blocks - 1).bit_length(), 1 << most.bit_length() - 1)
+        while tile > 1 and given.rows * -(-blocks // tile) < SHARES and tile * block >= 2 * SMALLEST_TILE:
+            tile //= 2
+        return cls(given, column, blocks, tile)
+
+    @property
+    def block(self) -> int:
+        """Keys of a block."""
+        return self.column * self.given.lanes
+
+    @property
+    def padded(self) -> int:
+        """Keys of a row with its filling."""
+        return self.blocks * self.block
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a row, the last one perhaps not whole."""
+        return -(-self.blocks // self.tile)
+
+    @property
+    def keys_of_tile(self) -> int:
+        return self.tile * self.block
+
+    @property
+    def levels(self) -> int:
+        """How often columns are merged two by two to be a tile."""
+        return (self.tile * self.given.lanes).bit_length() - 1
+
+
+Row = tuple[str, int, int]
+"""A phase: its function, how many items it has, and how many are worth a thread."""
+
+
+class _Writer:
+    """Parts of the code, on a buffer with room for the keys twice: level by level they go from one half to the other.
+
+    Attributes:
+        other: where the second half begins.
+    """
+
+    def __init__(self, plan: Plan, arguments: KernelArguments, buffer: Value, other: int, merging: Merging) -> None:
+        self.plan, self.given, self.buffer, self.other, self.merging = plan, plan.given, buffer, other, merging
+        self.source, self.result = Value(arguments.inputs[0]), Value(arguments.results[0])
+        lanes = self.given.lanes
+        self.cells = alloca(plan.column * lanes, self.given.keys.type)
+        self.notes = buffer
+
+    def keys(self, first: Value, low: Value, count: Value, to: Value) -> Value:
+        """Makes keys of `count` elements of a row from `low` on, filled up behind the row's end.
+
+        Returns:
+            The bits that keys do not show.
+        """
+        given, lanes = self.given, self.given.lanes
+        whole = minimum(low + count, index(given.length // lanes * lanes))
+        with loop(minimum(low, whole), whole, lanes, [given.nothing()]) as turn:
+            key, bits = given.load(self.source, first + turn.iv, lanes)
+            store(key, self.buffer, to + (turn.iv - low))
+            turn.yields(turn.args[0] | bits)
+        differing = turn.results[0]
+        if given.length == self.plan.padded:
+            return differing
+        end = low + count
+        with loop(minimum(whole, end), end, 1, [constant(0, given.keys.word)]) as turn:
+            inside = turn.iv.lt(given.length)
+            at = minimum(turn.iv, given.length - 1)
+            bits = given.keys.as_bits(load(self.source, first + at))
+            canonical = given.keys.canonical(bits)
+            key = select(inside, given.keys.of_bits(canonical), constant(given.keys.highest, given.keys.type))
+            store(key, self.buffer, to + (turn.iv - low))
+            turn.yields(turn.args[0] | (bits ^ canonical))
+        return differing | splat(turn.results[0], lanes)
+
+    def columns(self, at: Value) -> None:
+        """Sorts each column of a block."""
+        lanes, column = self.given.lanes, self.plan.column
+        places = [at + lane * column for lane in range(lanes)]
+        with loop(0, column, lanes) as turn:
+            rows = [load(self.buffer, place + turn.iv, lanes) for place in places]
+            for i, cell in enumerate(transpose_registers(rows)):
+                store(cell, self.cells, (turn.iv + i) * lanes)
+        sort_columns(self.merging.shared, self.cells, lanes, column)
+        with loop(0, column, lanes) as turn:
+            cells = [load(self.cells, (turn.iv + i) * lanes, lanes) for i in range(lanes)]
+            for place, row in zip(places, transpose_registers(cells), strict=True):
+                store(row, self.buffer, place + turn.iv)
+
+    def tile(self, at: Value, count: Value) -> None:
+        """Sorts the keys of a tile; they end in the other half when the plan's levels are odd."""
+        with loop(0, count, self.plan.block) as turn:
+            self.columns(at + turn.iv)
+        there = index(self.other)
+        with loop(0, self.plan.levels, 1, [at, at + there]) as level:
+            here, to = level.args
+            width = index(self.plan.column) << level.iv
+            with loop(0, count, width * 2) as pair:
+                middle, end = minimum(pair.iv + width, count), minimum(pair.iv + width * 2, count)
+                left, right = (here + pair.iv, here + middle), (here + middle, here + end)
+                self.merging.call(self.buffer, left, right, to + pair.iv, end - pair.iv)
+            level.yields(to, here)
+
+    def finish(self, at: Value, first: Value, low: Value, count: Value) -> None:
+        """Writes `count` elements of a row, from `low` on, whose keys are in order."""
+        lanes, length = self.given.lanes, self.given.length
+        end = minimum(low + count, length)
+        whole = minimum(end, length // lanes * lanes)
+        with loop(minimum(low, whole), whole, lanes) as turn:
+            self.given.store(load(self.buffer, at + (turn.iv - low), lanes), self.result, first + turn.iv, lanes)
+        if length % lanes:
+            with when(end.eq(length)):
+                last = length // lanes * lanes
+                key = load(self.buffer, at + (index(last) - low), lanes)
+                self.given.store(key, self.result, first + last, length % lanes)
+
+
+def _tile_ns(plan: Plan) -> float:
+    given = plan.given
+    vectors = plan.keys_of_tile / given.lanes
+    return plan.tile * network_ns(plan.column, given.keys.bits) + vectors * plan.levels * MERGE_NS
+
+
+def emit_tiles(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
+    """Rows of one tile: one item is a row."""
+    given = plan.given
+    size = 2 * plan.padded + given.lanes
+    merging = Merging(Shared(kernel, target), given.keys, given.lanes)
+    function, arguments = kernel.declare()
+    keep_rolled(function)
+    with emitting(function, target):
+        writer = _Writer(plan, arguments, alloca(size, given.keys.type), plan.padded, merging)
+        with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            first, all_ = item.iv * given.length, index(plan.padded)
+            differing = writer.keys(first, index(0), all_, index(0))
+            writer.tile(index(0), all_)
+            writer.finish(index(plan.padded * (plan.levels % 2)), first, index(0), all_)
+            if given.keys.has_alike:
+                with when(any_bit(differing)):
+                    Mending(given.keys.integers, writer.source, writer.result, first, given.length).write()
+    return Emitted(given.rows, grain_of(_tile_ns(plan), given.rows), in_place=given.in_place)
+
+
+def emit_phases(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
+    """Rows of several tiles: see `_Phases`."""
+    given = plan.given
+    phases = _Phases(kernel, target, plan)
+    rows = [
+        phases.write("tiles", phases.sort, _tile_ns(plan)),
+        *phases.levels(),
+        phases.write("", phases.finish, plan.keys_of_tile / given.lanes),
+    ]
+    if given.keys.has_alike:
+        rows.append(phases.mend())
+    items, grain = rows[0][1:]
+    return Emitted(items, grain, phases.scratch, in_place=given.in_place, phases=tuple(rows))
+
+
+class _Phases:
+    """A function for the tiles, one for a level of merging, and one that makes elements of keys.
+
+    The merging function is called again for each level. Which one it is stands in memory, behind a note for each tile
+    whether it has elements that their keys do not show.
+    """
+
+    def __init__(self, kernel: Kernel, target: CpuTarget, plan: Plan) -> None:
+        self.kernel, self.target, self.plan, self.keys = kernel, target, plan, plan.given.keys
+        self.total = plan.given.rows * plan.padded
+        self.tiles = plan.given.rows * plan.tiles
+        self.size = 2 * self.total + plan.given.lanes
+        self.scratch = ((str(self.keys.type), self.size), (str(self.keys.word), self.tiles + 1))
+        self.merging = Merging(Shared(kernel, target), plan.given.keys, plan.given.lanes)
+
+    def write(self, name: str, piece: Callable[[_Writer, Value, Value, Value], None], nanoseconds: float) -> Row:
+        """A phase whose items are the tiles: `piece(writer, row, low, count)`, in keys of a row."""
+        plan = self.plan
+        name = "_".join([self.kernel.impl_name, *([name] if name else [])])
+        function, arguments = self.kernel.declare(self.scratch, name)
+        keep_rolled(function)
+        with emitting(function, self.target):
+            writer = _Writer(plan, arguments, Value(arguments.scratch[0]), self.total, self.merging)
+            writer.notes = Value(arguments.scratch[1])
+            with loop(Value(arguments.lo), Value(arguments.hi)) as item:
+                row, low = item.iv // plan.tiles, item.iv % plan.tiles * plan.keys_of_tile
+                piece(writer, row, low, minimum(low + plan.keys_of_tile, plan.padded) - low)
+        return name, self.tiles, grain_of(nanoseconds, self.tiles)
+
+    def sort(self, writer: _Writer, row: Value, low: Value, count: Value) -> None:
+        """A tile by itself."""
+        at = row * self.plan.padded + low
+        differing = writer.keys(row * self.plan.given.length, low, count, at)
+        writer.tile(at, count)
+        note = select(any_bit(differing), constant(1, self.keys.word), constant(0, self.keys.word))
+        number = row * self.plan.tiles + low // self.plan.keys_of_tile
+        store(note, writer.notes, number)
+        with when(number.eq(0)):
+            store(constant(0, self.keys.word), writer.notes, self.tiles)
+
+    def levels(self) -> list[Row]:
+        """The phases of merging, and between them those that count them."""
+        plan = self.plan
+        merge = self.write("level", self.merge, plan.keys_of_tile / plan.given.lanes * MERGE_NS)
+        name = f"{self.kernel.impl_name}_next"
+        function, arguments = self.kernel.declare(self.scratch, name)
+        with emitting(function, self.target), loop(Value(arguments.lo), Value(arguments.hi)):
+            notes = Value(arguments.scratch[1])
+            store(load(notes, self.tiles) + 1, notes, self.tiles)
+        return [merge, (name, 1, 1)] * (plan.tiles - 1).bit_length()
+
+    def merge(self, writer: _Writer, row: Value, low: Value, count: Value) -> None:
+        """A tile of what two runs become."""
+        plan = self.plan
+        level = cast_index(load(writer.notes, self.tiles), index(0).type)
+        width, begin = index(plan.keys_of_tile) << level, row * plan.padded
+        here, there = (begin + (level + plan.levels + n) % 2 * self.total for n in (0, 1))
+        first = low // (width * 2) * (width * 2)
+        middle, end = minimum(first + width, plan.padded), minimum(first + width * 2, plan.padded)
+        left, right = (here + first, here + middle), (here + middle, here + end)
+        before = low - first
+        taken = cut(self.keys, writer.buffer, left, right, before)
+        rest = (left[0] + taken, left[1]), (right[0] + (before - taken), right[1])
+        writer.merging.call(writer.buffer, *rest, there + low, count)
+
+    def finish(self, writer: _Writer, row: Value, low: Value, count: Value) -> None:
+        """The elements of a tile of keys in order."""
+        half = (self.plan.levels + (self.plan.tiles - 1).bit_length()) % 2 * self.total
+        writer.finish(row * self.plan.padded + low + half, row * self.plan.given.length, low, count)
+
+    def mend(self) -> Row:
+        """Rows of which a tile has such elements."""
+        given, tiles = self.plan.given, self.plan.tiles
+        name = f"{self.kernel.impl_name}_mend"
+        function, arguments = self.kernel.declare(self.scratch, name)
+        with emitting(function, self.target), loop(Value(arguments.lo), Value(arguments.hi)) as item:
+            notes = Value(arguments.scratch[1])
+            with loop(0, tiles, 1, [constant(0, self.keys.word)]) as turn:
+                turn.yields(turn.args[0] | load(notes, item.iv * tiles + turn.iv))
+            with when(turn.results[0].ne(0)):
+                source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
+                Mending(given.keys.integers, source, result, item.iv * given.length, given.length).write()
+        return name, given.rows, 1

@@ -1,0 +1,245 @@
+"""Attention of bf16 and f16 on tensor cores: scores and powers stay in the registers of the warp that made them.
+
+A warp has 16 queries. What an instruction leaves of scores is, rounded to 16 bits, what the next one wants of powers.
+Keys and values of the next tile are on their way while one is multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mlir.ir as ir
+from mlir.dialects import arith, gpu, vector
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    address,
+    constant,
+    extract,
+    index,
+    loop,
+    minimum,
+    select,
+    splat,
+    vector_of,
+    when,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.match.attention import Factor, reading
+from stablexla.targets.gpu.attention.online_softmax import Online, Part, Softmax, Step, match_softmax
+from stablexla.targets.gpu.attention.places import Places
+from stablexla.targets.gpu.attention.places import address as place_of
+from stablexla.targets.gpu.attention.plan import KEYS, Plan, fits, format_of, plan_of
+from stablexla.targets.gpu.attention.tiles import takes
+from stablexla.targets.gpu.chips import GpuName, generation
+from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW
+from stablexla.targets.gpu.contraction.mma_fragments import Reader
+from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
+from stablexla.targets.gpu.contraction.mma_plan import UNIT, Side
+from stablexla.targets.gpu.ptx.instructions import (
+    commit_copies,
+    copy_async,
+    i32,
+    shared_base,
+    wait_for_copies,
+    wide,
+    word,
+)
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import WARP, block, thread
+
+Rows = Callable[[Value], tuple[Value, Value | None]]
+
+
+@gpu_emitter("attention", first=True)
+def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes attentions by softmax whose factors are of 16 bits, with powers that are rounded to those."""
+    with reading(kernel) as attention:
+        if attention is None or generation(chip.chip) < 80 or not takes(attention, chip.chip):
+            return None
+        format_, softmax = format_of(attention), match_softmax(attention)
+        if format_ is None or softmax is None or not fits(attention, format_):
+            return None
+        plan = plan_of(attention, format_, chip.chip)
+        if plan is None:
+            return None
+        blocks = attention.extent(attention.batch) * -(-attention.extent(attention.queries) // plan.queries)
+        with thread_of(kernel, Launch(blocks, plan.threads, plan.shared)) as arguments:
+            _Block(plan, softmax, arguments, chip).write()
+        return Emitted(blocks, 1)
+
+
+class _Copier:
+    """What one thread copies of tiles of rows of some panels of 128 bytes."""
+
+    def __init__(self, plan: Plan, factor: Factor, extent: int, buffer: Value) -> None:
+        self.plan, self.factor, self.extent = plan, factor, extent
+        me = thread()
+        self.place, self.chunk = me // CHUNKS, me % CHUNKS
+        self.source = address(buffer)
+        # Chunks are exchanged by their row's number; of 32 threads, turn by turn of four rows.
+        self.to = {
+            first: word(self.place * ROW + (self.chunk ^ (self.place + first) % CHUNKS) * CHUNK)
+            for first in range(0, CHUNKS, min(CHUNKS, plan.threads // CHUNKS))
+        }
+
+    def issue(self, to: Value, offset: int, rows: int, at: Rows) -> None:
+        """Starts the copies of a tile to the address `to` + `offset`; `at`: where a row lies, if there is one."""
+        each, format_ = self.plan.threads // CHUNKS, self.plan.format
+        panels = -(-self.extent // format_.depth)
+        for first in range(0, rows, each):
+            start, exists = at(self.place + first)
+            for panel in range(panels):
+                column = self.chunk * format_.chunk + panel * format_.depth
+                inside = exists
+                if (panel + 1) * format_.depth > self.extent:
+                    within = column.lt(self.extent)
+                    inside = within if inside is None else inside & within
+                place, size = start + column, None
+                if inside is not None:
+                    place = select(inside, place, index(0))
+                    size = select(inside, constant(CHUNK, i32()), constant(0, i32()))
+                from_ = wide(self.source + place * format_.bytes)
+                copy_async(to + self.to[first % CHUNKS], offset + panel * rows * ROW + first * ROW, from_, 0, size)
+
+
+class _Block:
+    """What one thread does for its warp's queries."""
+
+    def __init__(self, plan: Plan, softmax: Softmax, arguments: KernelArguments, chip: GpuName) -> None:
+        self.plan, self.attention, self.chip = plan, plan.attention, generation(chip.chip)
+        a, f = plan.attention, plan.format
+        lanes = 2 if a.keys % 2 == 0 else 0
+        self.online = Online(a, softmax, arguments, 4, lanes, quick=not chip.emulated)
+        self.places = Places.of(a, block(), plan.queries)
+        self.result = Value(arguments.results[0])
+        inputs = [Value(arguments.inputs[x.operand.number]) for x in (a.q, a.k, a.v)]
+        extents = (a.depth, a.depth, a.width)
+        self.q, self.k, self.v = (
+            _Copier(plan, x, extent, buffer) for x, extent, buffer in zip((a.q, a.k, a.v), extents, inputs, strict=True)
+        )
+        self.warp, lane = thread() // WARP, thread() % WARP
+        self.group, self.four = lane // 4, lane % 4
+        along, turned = Side(0, 0, 0, 1, True, False), Side(0, 0, 1, 0, False, False)
+        units = -(-a.width // UNIT)
+        self.left = Reader(along, f, self.warp * UNIT, 1, is_left=True)
+        self.keys = Reader(along, f, index(0), KEYS // UNIT, is_left=False)
+        self.values = Reader(turned, f, index(0), units, is_left=False)
+        self.columns = -(-a.width // 8)
+
+    def write(self) -> None:
+        """All of the block's rows of the result."""
+        a, plan = self.attention, self.plan
+        base = shared_base()
+        self.q.issue(base, 0, plan.queries, self._query)
+        first = base + plan.first_stage
+        self._issue(first, index(0))
+        commit_copies()
+        rows = [self.places.row(self.warp * UNIT + self.group + 8 * half) for half in range(2)]
+        states = [v for _ in rows for v in self.online.start()]
+        sums = [constant(0.0, a.element)] * (4 * self.columns)
+        count = len(states)
+        with loop(0, a.keys, KEYS, [*states, *sums, first]) as turn:
+            states, sums, here = turn.args[:count], turn.args[count:-1], turn.args[-1]
+            after = select(here.eq(first), first + plan.stage, first)
+            with when((turn.iv + KEYS).lt(a.keys)):
+                self._issue(after, turn.iv + KEYS)
+            commit_copies()
+            wait_for_copies(1)
+            gpu.barrier()
+            scores = self._scores(base, here)
+            steps = [self._row(turn.iv, at, half, scores, states) for half, at in enumerate(rows)]
+            powers = [self._words(step.powers) for step in steps]
+            factors = [step.factor for step in steps]
+            sums = [s * factors[n // 2 % 2] for n, s in enumerate(sums)]
+            sums = self._add_values(here, powers, sums)
+            gpu.barrier()  # the stage has been read, and is written again
+            turn.yields(*[v for step in steps for v in (*step.largest, *step.total)], *sums, after)
+        self._put(rows, turn.results[:count], turn.results[count:-1])
+
+    def _query(self, number: Value) -> tuple[Value, Value | None]:
+        return place_of(self.attention.q.strides, self.places.row(number)), None
+
+    def _issue(self, to: Value, first: Value) -> None:
+        """Starts the copies of the tile of keys and values from key `first` on."""
+        a, plan = self.attention, self.plan
+        key = a.rows.chain.inner
+        for copier, offset in ((self.k, 0), (self.v, plan.panels[0] * KEYS * ROW)):
+            strides = copier.factor.strides
+            rows = _keys(place_of(strides, self.places.batch) + first * strides[key], strides[key], first, a.keys)
+            copier.issue(to, offset, KEYS, rows)
+
+    def _scores(self, base: Value, here: Value) -> list[Value]:
+        """Of every 8 keys the scores of two neighbours, of the first query of the thread and then of the other one."""
+        plan, f = self.plan, self.plan.format
+        scores = [constant(0.0, self.attention.element)] * (4 * KEYS // 8)
+        for step in range(-(-self.attention.depth // UNIT)):
+            panel, within = step // 4, step % 4
+            (query,) = self.left.read(base, panel * plan.queries * ROW, within)
+            made = list[Value]()
+            for unit in self.keys.read(here, panel * KEYS * ROW, within):
+                for column in self.keys.columns(unit):
+                    made += f.multiply(query, column, scores[len(made) : len(made) + 4], self.chip)
+            scores = made
+        return scores
+
+    def _row(self, first: Value, at: dict[int, Index], half: int, scores: list[Value], states: list[Value]) -> Step:
+        a, lanes = self.attention, self.online.lanes
+        parts = []
+        for number in range(KEYS // 8):
+            pair = scores[4 * number + 2 * half : 4 * number + 2 * half + 2]
+            for i, part in enumerate([_pair(pair)] if lanes else pair):
+                key, inside = first + self.four * 2 + (8 * number + i), None
+                if a.keys % KEYS:
+                    inside = key.lt(a.keys)
+                    key = minimum(key, a.keys - max(1, lanes))
+                parts.append(Part(key, part, inside))
+        return self.online.step(at, states[2 * half : 2 * half + 2], parts)
+
+    def _words(self, powers: list[Value]) -> list[Value]:
+        """Powers as a factor of the second product: two neighbours in a word."""
+        f = self.plan.format
+        narrow = ir.BF16Type.get() if f.name == "bf16" else ir.F16Type.get()
+        pairs = powers if self.online.lanes else [_pair(powers[n : n + 2]) for n in range(0, len(powers), 2)]
+        words = []
+        for pair in pairs:
+            short = arith.truncf(vector_of(2, narrow), pair.ssa)
+            words.append(extract(Value(vector.bitcast(ir.VectorType.get([1], i32()), short)), 0))
+        return words
+
+    def _add_values(self, here: Value, powers: list[list[Value]], sums: list[Value]) -> list[Value]:
+        plan, f = self.plan, self.plan.format
+        offset = plan.panels[0] * KEYS * ROW
+        for step in range(KEYS // UNIT):
+            left = [powers[half][2 * step + deep] for deep in range(2) for half in range(2)]
+            made = list[Value]()
+            for unit in self.values.read(here, offset, step):
+                for column in self.values.columns(unit):
+                    if len(made) < len(sums):
+                        made += f.multiply(left, column, sums[len(made) : len(made) + 4], self.chip)
+            sums = made
+        return sums
+
+    def _put(self, rows: list[dict[int, Index]], states: list[Value], sums: list[Value]) -> None:
+        a = self.attention
+        for half, at in enumerate(rows):
+            factor = constant(1.0, a.element) / self.online.finish(at, states[2 * half : 2 * half + 2])
+            with when(self.places.inside(self.warp * UNIT + self.group + 8 * half)):
+                for number in range(self.columns):
+                    pair = _pair(sums[4 * number + 2 * half : 4 * number + 2 * half + 2])
+                    self.places.write(self.result, at, self.four * 2 + 8 * number, pair * splat(factor, 2))
+
+
+def _keys(base: Value, stride: int, first: Value, extent: int) -> Rows:
+    """Rows that are keys, from key `first` on, which lies at `base`."""
+
+    def at(number: Value) -> tuple[Value, Value | None]:
+        return base + number * stride, (first + number).lt(extent) if extent % KEYS else None
+
+    return at
+
+
+def _pair(values: list[Value]) -> Value:
+    return Value(vector.from_elements(ir.VectorType.get([2], values[0].type), [v.ssa for v in values]))

@@ -1,0 +1,245 @@
+"""Softmax of rows that come a tile of keys at a time: the largest so far, and the sum of powers below it.
+
+When a larger score comes, what was summed up is scaled down. The powers themselves are what the program says, masks and
+roundings included: its own operations are written once more, with the largest so far in the place of the row's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import mlir.ir as ir
+from mlir.dialects import math, vector
+
+from stablexla.targets.codegen.emission import Index, Value, constant, extract, select, splat
+from stablexla.targets.codegen.kernel import KernelArguments
+from stablexla.targets.codegen.loop_nest import Fold, Map, Node, Ref, Scalar, reachable
+from stablexla.targets.codegen.match.attention import Attention
+from stablexla.targets.codegen.reductions import Folding, OneByOne
+from stablexla.targets.codegen.scope import Scope
+from stablexla.targets.codegen.sweeps import Totals
+from stablexla.targets.gpu.ptx.instructions import instruction
+from stablexla.targets.gpu.threads.warps import over_warp
+
+LOG2_E = 1.4426950408889634
+_CONVERSIONS = frozenset(["arith.truncf", "arith.extf"])
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """The parts of a function of rows that is a softmax.
+
+    Attributes:
+        largest, total: its reductions.
+        below: what is taken from a score before it is raised to a power: the largest one, or what a row makes of it.
+        above: what it is taken from.
+        power: the node of the power itself.
+    """
+
+    largest: OneByOne
+    total: OneByOne
+    below: Ref
+    above: Ref
+    power: Map
+
+
+def match_softmax(attention: Attention) -> Softmax | None:
+    """The softmax that the rows' function is, or None: then a part of a row tells nothing."""
+    rows = attention.rows
+    passes = rows.chain.passes
+    if rows.total is None or len(passes) != 2 or any(len(p.foldings) != 1 for p in passes) or passes[0].stores:
+        return None
+    (largest,), (total,) = passes[0].foldings, passes[1].foldings
+    if not _is(largest, "arith.maximumf") or not _is(total, "arith.addf"):
+        return None
+    assert isinstance(largest, OneByOne)
+    assert isinstance(total, OneByOne)
+    inner = rows.chain.inner
+    found = [
+        (node, ref)
+        for node in reachable([rows.weights.ref])
+        if isinstance(node, Map) and inner in node.deps
+        for ref in node.operands
+        if inner not in ref[0].deps and largest.fold in reachable([ref])
+    ]
+    if len(found) != 1:
+        return None
+    ((node, below),) = found
+    scaled = rows.weights.ref, *total.fold.operands
+    above = _minuend(node, below)
+    if above is None or not all(_is_power(ref, node) for ref in scaled):
+        return None
+    powers = [n for n in reachable([rows.weights.ref]) if isinstance(n, Map) and "math.exp" in _names(n)[-1:]]
+    power = next(n for n in powers if n is node or (node, 0) in n.operands)
+    return Softmax(largest, total, below, above, power)
+
+
+def _is(folding: Folding, operation: str) -> bool:
+    return isinstance(folding, OneByOne) and [p.operation for p in folding.parts] == [operation]
+
+
+def _names(node: Map) -> list[str]:
+    return [op.operation.name for op in node.block.operations if op.operation.name != "arith.constant"][:-1]
+
+
+def _minuend(node: Map, below: Ref) -> Ref | None:
+    """What a node takes `below` from, if it begins with that."""
+    first = next(op.operation for op in node.block.operations if op.operation.name != "arith.constant")
+    arguments = list(node.block.arguments)
+    if first.name != "arith.subf" or any(v not in arguments for v in first.operands):
+        return None
+    above, other = (node.operands[arguments.index(v)] for v in first.operands)
+    return above if other == below else None
+
+
+def _is_power(ref: Ref, subtraction: Map) -> bool:
+    """Whether a value is the exponential of the difference, rounded maybe, and 0 in some places."""
+    node = ref[0]
+    if not isinstance(node, Map) or isinstance(node, Fold):
+        return False
+    names = _names(node)
+    if node is subtraction:
+        return names == ["arith.subf", "math.exp"]
+    before = [r for r in node.operands if subtraction in reachable([r])]
+    if len(before) != 1:
+        return False
+    if names == ["math.exp"]:
+        return before[0][0] is subtraction and _names(subtraction) == ["arith.subf"]
+    if names == ["arith.select"]:
+        return _is_power(before[0], subtraction) and _selects_zero(node, before[0])
+    return bool(names) and set(names) <= _CONVERSIONS and _is_power(before[0], subtraction)
+
+
+def _selects_zero(node: Map, power: Ref) -> bool:
+    """Whether a select has 0 for what is no power."""
+    choice = next(op for op in body_of_block(node.block) if op.name == "arith.select")
+    arguments = list(node.block.arguments)
+    sides = list(choice.operands)[1:]
+    own = arguments[node.operands.index(power)]
+    others = [v for v in sides if v != own]
+    if len(others) != 1:
+        return False
+    zero = ir.FloatAttr.get(own.type, 0.0)
+    (other,) = others
+    if isinstance(other.owner, ir.Block):
+        source: Node = node.operands[arguments.index(other)][0]
+        return isinstance(source, Scalar) and source.attribute == zero
+    return bool(other.owner.name == "arith.constant" and other.owner.operation.attributes["value"] == zero)
+
+
+def body_of_block(block: ir.Block) -> list[ir.Operation]:
+    """The operations of a block."""
+    return [view.operation for view in block.operations]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some scores of a row: the first one's key, the scores, and whether they are of keys that there are."""
+
+    key: Index
+    scores: Value
+    inside: Value | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a tile does to a row: the largest and the sum so far, the factor for what was summed up, and the powers."""
+
+    largest: Totals
+    total: Totals
+    factor: Value
+    powers: list[Value]
+
+
+class Online:
+    """Softmax over the rows that a thread has parts of.
+
+    Args:
+        threads: neighbours that share a row.
+        lanes: scores of a part; 0 for one.
+        quick: raises to powers by one instruction, which is right to 22 bits: for what is rounded to fewer.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        softmax: Softmax,
+        arguments: KernelArguments,
+        threads: int,
+        lanes: int,
+        *,
+        quick: bool = False,
+    ) -> None:
+        self.attention, self.softmax, self.threads, self.lanes = attention, softmax, threads, lanes
+        self._power = _quick_power if quick else _power
+        self._is_quick = quick
+        rows = attention.rows
+        inputs = [arguments.inputs[0 if n is None else n] for n in rows.inputs]
+        self.top = Scope(KernelArguments(inputs, list(arguments.results) * 2, [], arguments.lo, arguments.hi))
+
+    def start(self) -> list[Value]:
+        """The largest and the sum of no scores."""
+        return [*self.softmax.largest.start(self.top, 0), *self.softmax.total.start(self.top, self.lanes)]
+
+    def step(self, at: dict[int, Index], before: Sequence[Value], parts: Sequence[Part]) -> Step:
+        """The row at `at` with some scores more."""
+        largest, total, inner = self.softmax.largest, self.softmax.total, self.attention.rows.chain.inner
+        row, old = self.top.inside(at), self.top.inside(at)
+        places = [row.inside({inner: part.key}, lane=inner, lanes=self.lanes) for part in parts]
+        found = largest.start(row, self.lanes)
+        for here, part in zip(places, parts, strict=True):
+            here.put(self.attention.rows.scores, [part.scores])
+            found = _where(part.inside, largest.step(here, found), found)
+        found = over_warp(largest.across(row, found), largest.join, self.threads)
+        now = largest.join([before[0]], found)
+        below, nothing = self._below(old, [before[0]]), self._is_lowest(old, [before[0]])
+        most = self._below(row, now)
+        factor = select(nothing, constant(0.0, below.type), self._power(below - most))
+        sums, powers = [before[1] * splat(factor, self.lanes)], []
+        for here, part in zip(places, parts, strict=True):
+            if self._is_quick:
+                above = here.value(self.softmax.above)
+                here.put(self.softmax.power, [self._power(above - splat(most, above.lanes))])
+            sums = _where(part.inside, total.step(here, sums), sums)
+            power = here.value(self.attention.rows.weights.ref)
+            powers.append(_where(part.inside, [power], [constant(0.0, power.type)])[0])
+        return Step(now, sums, factor, powers)
+
+    def finish(self, at: dict[int, Index], before: Sequence[Value]) -> Value:
+        """What the sums of a row are divided by."""
+        row, total, rows = self.top.inside(at), self.softmax.total, self.attention.rows
+        assert rows.total is not None
+        self._below(row, [before[0]])
+        parts = over_warp(total.across(row, [before[1]]), total.join, self.threads)
+        row.put(total.fold, total.finish(row, parts))
+        return row.value(rows.total.ref)
+
+    def _is_lowest(self, row: Scope, totals: Totals) -> Value:
+        (value,) = self.softmax.largest.finish(row, totals)
+        return value.eq(-inf)
+
+    def _below(self, row: Scope, totals: Totals) -> Value:
+        """Makes the largest so far known in a row. As long as all scores are -inf it is 0, so that powers are."""
+        (value,) = self.softmax.largest.finish(row, totals)
+        row.put(self.softmax.largest.fold, [select(value.eq(-inf), constant(0.0, value.type), value)])
+        return row.value(self.softmax.below)
+
+
+def _power(x: Value) -> Value:
+    """The exponential, to its last bits."""
+    return Value(math.exp(x.ssa))
+
+
+def _quick_power(x: Value) -> Value:
+    """The exponential of numbers of f32, by the instruction for powers of two."""
+    scaled = x * LOG2_E
+    text, f32 = "ex2.approx.ftz.f32 $0, $1;", [ir.F32Type.get()]
+    lanes = [extract(scaled, i) for i in range(scaled.lanes)] or [scaled]
+    made = [instruction("exp2", text, f32, [v], pure=True)[0] for v in lanes]
+    return Value(vector.from_elements(x.type, [v.ssa for v in made])) if x.lanes else made[0]
+
+
+def _where(inside: Value | None, yes: Totals, no: Totals) -> Totals:
+    return yes if inside is None else [select(inside, a, b) for a, b in zip(yes, no, strict=True)]

@@ -1,0 +1,98 @@
+"""Where the blocks of an attention stand: a batch, some queries of it, and addresses of queries, keys and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import vector
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    bits_of,
+    clone_body,
+    constant,
+    extract,
+    index,
+    minimum,
+    replay,
+    splat,
+    store,
+    vector_of,
+)
+from stablexla.targets.codegen.match.attention import Attention, Factor
+from stablexla.targets.codegen.match.contraction import Operand
+from stablexla.targets.codegen.match.epilogue import load_converted
+from stablexla.targets.gpu.threads.threads import taken_apart
+
+
+@dataclass(frozen=True)
+class Places:
+    """A block's place: `queries` of a batch, from number `first` on."""
+
+    attention: Attention
+    batch: dict[int, Index]
+    first: Value
+
+    @classmethod
+    def of(cls, attention: Attention, number: Value, queries: int) -> Places:
+        """The place that the number of a block means."""
+        extents = [attention.rows.chain.nest.extents[d] for d in attention.batch]
+        blocks = -(-attention.extent(attention.queries) // queries)
+        *places, block = (Value(v) for v in taken_apart(number.ssa, [*extents, blocks]))
+        return cls(attention, dict(zip(attention.batch, places, strict=True)), block * queries)
+
+    def row(self, number: Index) -> dict[int, Index]:
+        """Where the rows' loops stand for a query of the block; those after the last one are the last one."""
+        loops = self.attention.queries
+        if not loops:
+            return dict(self.batch)
+        extents = [self.attention.rows.chain.nest.extents[d] for d in loops]
+        query = minimum(self.first + index(number), prod(extents) - 1)
+        places = (Value(v) for v in taken_apart(query.ssa, extents))
+        return {**self.batch, **dict(zip(loops, places, strict=True))}
+
+    def inside(self, number: Index) -> Value:
+        """Whether there is such a query."""
+        return (self.first + index(number)).lt(self.attention.extent(self.attention.queries))
+
+    def write(self, buffer: Value, at: dict[int, Index], column: Index, sums: Value) -> None:
+        """Sums that were divided by their total, through what follows, to the result."""
+        a, lanes = self.attention, sums.lanes
+        for body in a.after:
+            unread = splat(constant(0, body.arguments[1].type), lanes)
+            (sums,) = clone_body(body, [sums, unread], lanes)
+        to = address(a.out, at) + index(column) * a.out_inner
+        if a.out_inner == 1 or not lanes:
+            store(sums, buffer, to)
+            return
+        for lane in range(lanes):
+            store(extract(sums, lane), buffer, to + lane * a.out_inner)
+
+
+def address(strides: Sequence[int], at: dict[int, Index]) -> Value:
+    """The place that loops lead to."""
+    total = index(0)
+    for loop, place in at.items():
+        if strides[loop]:
+            total = total + index(place) * strides[loop]
+    return total
+
+
+def load_aligned(buffer: Value, operand: Operand, compute: ir.Type, at: Value, lanes: int) -> Value:
+    """Elements of a factor, converted; a vector begins at whole vectors, which LLVM does not see."""
+    if lanes <= 1:
+        return load_converted(buffer, operand.conversion, compute, at)
+    size = min(16, lanes * max(8, bits_of(operand.element)) // 8)  # where every buffer begins
+    value = Value(vector.load(vector_of(lanes, operand.element), buffer.ssa, [at.ssa], alignment=size))
+    for operation in operand.conversion:
+        (value,) = replay(operation, [value], lanes)
+    return value
+
+
+def steps_of(factor: Factor) -> list[int]:
+    """How far an array moves along each loop that it moves along, but for its own last one."""
+    return [stride for stride in factor.strides if stride]

@@ -1,0 +1,108 @@
+"""How an attention is dealt out to warps with tensor cores, and which ones they take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.loop_nest import Map, terminator_of
+from stablexla.targets.codegen.match.attention import Attention
+from stablexla.targets.gpu.attention.places import steps_of
+from stablexla.targets.gpu.chips import shared_limit
+from stablexla.targets.gpu.contraction.mma_formats import FORMATS, ROW, Format
+from stablexla.targets.gpu.contraction.mma_plan import UNIT
+from stablexla.targets.gpu.threads.warps import WARP
+
+KEYS = 64
+"""Keys of a tile: as many as are 128 bytes of powers."""
+STAGES = 2
+MOST_EXTENT = 256
+"""Features, and columns of the result, for which there are registers."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A block's warps, each with 16 queries, and what they share.
+
+    Attributes:
+        attention: what is computed.
+        format: of the products.
+        warps: of a block.
+    """
+
+    attention: Attention
+    format: Format
+    warps: int
+
+    @property
+    def queries(self) -> int:
+        """Of a block."""
+        return self.warps * UNIT
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.warps * WARP
+
+    @property
+    def panels(self) -> tuple[int, int]:
+        """Parts of 128 bytes that the features of a key, and a key's values, are in."""
+        depth = self.format.depth
+        return -(-self.attention.depth // depth), -(-self.attention.width // depth)
+
+    @property
+    def stage(self) -> int:
+        """Bytes of a tile of keys and of values."""
+        return sum(self.panels) * KEYS * ROW
+
+    @property
+    def first_stage(self) -> int:
+        """Bytes of the queries, before the stages."""
+        return self.panels[0] * self.queries * ROW
+
+    @property
+    def shared(self) -> int:
+        """Bytes in all."""
+        return self.first_stage + STAGES * self.stage
+
+
+def plan_of(attention: Attention, format_: Format, chip: str) -> Plan | None:
+    """The plan with the most queries that fits and has work for all its warps, or None."""
+    queries = attention.extent(attention.queries)
+    plans = [Plan(attention, format_, warps) for warps in (8, 4, 2, 1)]
+    fitting = [p for p in plans if p.shared <= shared_limit(chip) and (p.warps == 1 or p.queries < 2 * queries)]
+    return fitting[0] if fitting else None
+
+
+def format_of(attention: Attention) -> Format | None:
+    """The type of both products' factors, if it is one of 16 bits, and powers are rounded to it."""
+    factors = (attention.q, attention.k, attention.v)
+    names = {str(f.operand.element) for f in factors}
+    if names not in ({"bf16"}, {"f16"}) or str(attention.element) != "f32":
+        return None
+    if any([op.name for op in f.operand.conversion] != ["arith.extf"] for f in factors):
+        return None
+    (name,) = names
+    return FORMATS[name] if _rounded_to(attention) == name else None
+
+
+def _rounded_to(attention: Attention) -> str:
+    """The type that powers have before they are widened, or ""."""
+    node = attention.rows.weights.ref[0]
+    if not isinstance(node, Map):
+        return ""
+    result = terminator_of(node.block).operands[0]
+    if isinstance(result.owner, ir.Block) or result.owner.name != "arith.extf":
+        return ""
+    return str(result.owner.operands[0].type)
+
+
+def fits(attention: Attention, format_: Format) -> bool:
+    """Whether all rows are whole copies of 16 bytes."""
+    chunk = format_.chunk
+    depth, width = attention.depth, attention.width
+    for factor, extent in ((attention.q, depth), (attention.k, depth), (attention.v, width)):
+        if factor.inner != 1 or extent % chunk or extent > MOST_EXTENT or any(s % chunk for s in steps_of(factor)):
+            return False
+    return True

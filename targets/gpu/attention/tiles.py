@@ -1,0 +1,279 @@
+"""Attention of any type: tiles of queries, keys and values in shared memory, sums and softmax in registers.
+
+A block has 64 queries, and goes over the keys; 16 threads share the scores of four queries. What stands between the
+products never leaves the chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlir.dialects import gpu
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    bits_of,
+    constant,
+    extract,
+    fma,
+    load,
+    loop,
+    minimum,
+    select,
+    splat,
+    store,
+    vector_of,
+    when,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.match.attention import Attention, Factor, reading
+from stablexla.targets.gpu.attention.online_softmax import Online, Part, Softmax, match_softmax
+from stablexla.targets.gpu.attention.places import Places, address, load_aligned, steps_of
+from stablexla.targets.gpu.chips import GpuName, shared_limit
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import block, shared_buffer, thread
+
+SIDE, ROWS, LANES = 16, 4, 4
+"""Threads along each side of the scores, queries of a thread, and neighbours that are read together."""
+QUERIES, THREADS = SIDE * ROWS, SIDE * SIDE
+MOST_SHARED = 99 << 10
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Keys of a tile, and the extents of shared memory's arrays.
+
+    Attributes:
+        attention: what is computed.
+        keys: of a tile.
+    """
+
+    attention: Attention
+    keys: int
+
+    @property
+    def depth(self) -> int:
+        """Features of queries and keys in shared memory."""
+        return -(-self.attention.depth // LANES) * LANES
+
+    @property
+    def groups(self) -> int:
+        """Vectors of the result's columns that a thread has."""
+        return -(-self.attention.width // (SIDE * LANES))
+
+    @property
+    def width(self) -> int:
+        """Columns of the result in shared memory."""
+        return self.groups * SIDE * LANES
+
+    @property
+    def sizes(self) -> list[int]:
+        """Elements of queries, keys, values and powers; rows are longer, against conflicts of banks."""
+        across = self.depth + LANES
+        return [QUERIES * across, self.keys * across, self.keys * self.width, QUERIES * (self.keys + LANES)]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that a block shares."""
+        return sum(self.sizes) * (bits_of(self.attention.element) // 8)
+
+
+def plan_of(attention: Attention, chip: str) -> Plan | None:
+    """The plan with the most keys that fits into what a block of a chip can share, or None."""
+    most = min(MOST_SHARED, shared_limit(chip))
+    plans = (Plan(attention, keys) for keys in (64, 32, 16))
+    return next((plan for plan in plans if plan.bytes <= most), None)
+
+
+def takes(attention: Attention, chip: str) -> bool:
+    """Whether there is a kernel of a chip for an attention."""
+    extents = attention.rows.chain.nest.extents
+    return bool(all(extents) and attention.depth and attention.width) and (
+        match_softmax(attention) is not None and plan_of(attention, chip) is not None
+    )
+
+
+@gpu_emitter("attention")
+def emit_attention(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes attentions by softmax whose tiles fit into shared memory."""
+    with reading(kernel) as attention:
+        if attention is None or not takes(attention, chip.chip):
+            return None
+        plan, softmax = plan_of(attention, chip.chip), match_softmax(attention)
+        assert plan is not None
+        assert softmax is not None
+        blocks = attention.extent(attention.batch) * -(-attention.extent(attention.queries) // QUERIES)
+        with thread_of(kernel, Launch(blocks, THREADS, plan.bytes)) as arguments:
+            _Block(plan, softmax, arguments).write()
+        return Emitted(blocks, 1)
+
+
+class _Block:
+    """What one thread does for its block's queries."""
+
+    def __init__(self, plan: Plan, softmax: Softmax, arguments: KernelArguments) -> None:
+        self.plan, self.attention, self.arguments = plan, plan.attention, arguments
+        self.online = Online(plan.attention, softmax, arguments, SIDE, 0)
+        element, first, buffers = plan.attention.element, 0, []
+        for size in plan.sizes:
+            buffers.append(shared_buffer(element, size, first))
+            first += size * (bits_of(element) // 8)
+        self.q, self.k, self.v, self.p = buffers
+        self.places = Places.of(plan.attention, block(), QUERIES)
+        self.y, self.x = thread() // SIDE, thread() % SIDE
+
+    def write(self) -> None:
+        """All of the block's rows of the result."""
+        a, plan = self.attention, self.plan
+        self._bring_queries()
+        rows = [self.places.row(self.y * ROWS + i) for i in range(ROWS)]
+        zero = constant(0.0, vector_of(LANES, a.element))
+        states = [v for _ in rows for v in self.online.start()]
+        sums = [zero] * (ROWS * plan.groups)
+        with loop(0, a.keys, plan.keys, [*states, *sums]) as turn:
+            states, sums = turn.args[: len(states)], turn.args[len(states) :]
+            gpu.barrier()  # what the tile before left has been read
+            self._bring(a.k, self.k, turn.iv, a.depth, plan.depth, plan.depth + LANES)
+            self._bring(a.v, self.v, turn.iv, a.width, plan.width, plan.width)
+            gpu.barrier()
+            scores = self._scores()
+            made, factors = list[Value](), list[Value]()
+            for i, at in enumerate(rows):
+                parts = self._parts(turn.iv, scores[i])
+                step = self.online.step(at, states[2 * i : 2 * i + 2], parts)
+                made += [*step.largest, *step.total]
+                factors.append(step.factor)
+                for c, power in enumerate(step.powers):
+                    store(power, self.p, (self.y * ROWS + i) * (plan.keys + LANES) + self.x + c * SIDE)
+            gpu.barrier()
+            sums = [value * splat(factors[n // plan.groups], LANES) for n, value in enumerate(sums)]
+            turn.yields(*made, *self._values(sums))
+        states, sums = turn.results[: len(states)], turn.results[len(states) :]
+        self._put(rows, states, sums)
+
+    def _parts(self, first: Value, scores: list[Value]) -> list[Part]:
+        a, parts = self.attention, []
+        for c, score in enumerate(scores):
+            key, inside = first + self.x + c * SIDE, None
+            if a.keys % self.plan.keys:
+                inside = key.lt(a.keys)
+                key = minimum(key, a.keys - 1)
+            parts.append(Part(key, score, inside))
+        return parts
+
+    # --- into shared memory ---------------------------------------------------------------------------------
+
+    def _bring_queries(self) -> None:
+        a, plan = self.attention, self.plan
+        lanes = _lanes(a.q, a.depth)
+        pieces = plan.depth // lanes
+
+        def one(item: Value) -> None:
+            row, piece = item // pieces, item % pieces * lanes
+            place = row * (plan.depth + LANES) + piece
+            self._copy(a.q, self.places.row(row), piece, (a.depth, plan.depth), lanes, self.q, place)
+
+        _deal_out(QUERIES * pieces, one)
+
+    def _bring(self, factor: Factor, to: Value, first: Value, extent: int, padded: int, pitch: int) -> None:
+        """A tile of keys or values; zeros stand for what is outside."""
+        a, plan, key = self.attention, self.plan, self.attention.rows.chain.inner
+        lanes = _lanes(factor, extent)
+        pieces = padded // lanes
+
+        def one(item: Value) -> None:
+            row, piece = item // pieces, item % pieces * lanes
+            if lanes == 1 and factor.inner != 1:  # then keys may be neighbours in memory
+                row, piece = item % plan.keys, item // plan.keys
+            at: dict[int, Index] = {**self.places.batch, key: minimum(first + row, a.keys - 1)}
+            inside = (first + row).lt(a.keys) if a.keys % plan.keys else None
+            self._copy(factor, at, piece, (extent, padded), lanes, to, row * pitch + piece, inside)
+
+        _deal_out(plan.keys * pieces, one)
+
+    def _copy(
+        self,
+        factor: Factor,
+        at: dict[int, Index],
+        piece: Value,
+        extents: tuple[int, int],
+        lanes: int,
+        to: Value,
+        place: Value,
+        inside: Value | None = None,
+    ) -> None:
+        element, extent = self.attention.element, extents[0]
+        if extent < extents[1]:
+            within = piece.lt(extent)
+            inside = within if inside is None else inside & within
+            piece = minimum(piece, extent - lanes)
+        buffer = Value(self.arguments.inputs[factor.operand.number])
+        value = load_aligned(buffer, factor.operand, element, address(factor.strides, at) + piece * factor.inner, lanes)
+        if inside is not None:
+            value = select(inside, value, constant(0.0, value.type))
+        store(value, to, place)
+
+    # --- products -------------------------------------------------------------------------------------------
+
+    def _scores(self) -> list[list[Value]]:
+        """The thread's scores: of its rows, of every sixteenth key."""
+        plan, element = self.plan, self.attention.element
+        count, pitch = plan.keys // SIDE, plan.depth + LANES
+        with loop(0, plan.depth, LANES, [constant(0.0, element)] * (ROWS * count)) as turn:
+            left = [load(self.q, (self.y * ROWS + i) * pitch + turn.iv, LANES) for i in range(ROWS)]
+            right = [load(self.k, (self.x + c * SIDE) * pitch + turn.iv, LANES) for c in range(count)]
+            sums = turn.args
+            for d in range(LANES):
+                a, b = [extract(v, d) for v in left], [extract(v, d) for v in right]
+                sums = [fma(a[n // count], b[n % count], s) for n, s in enumerate(sums)]
+            turn.yields(*sums)
+        return [turn.results[i * count : (i + 1) * count] for i in range(ROWS)]
+
+    def _values(self, sums: list[Value]) -> list[Value]:
+        """The sums with the tile's powers times its values."""
+        plan = self.plan
+        with loop(0, plan.keys, LANES, sums) as turn:
+            start = turn.iv + self.y * (ROWS * (plan.keys + LANES))
+            powers = [load(self.p, start + i * (plan.keys + LANES), LANES) for i in range(ROWS)]
+            made = turn.args
+            for k in range(LANES):
+                line = (turn.iv + k) * plan.width + self.x * LANES
+                values = [load(self.v, line + g * (SIDE * LANES), LANES) for g in range(plan.groups)]
+                each = [splat(extract(p, k), LANES) for p in powers]
+                made = [fma(each[n // plan.groups], values[n % plan.groups], s) for n, s in enumerate(made)]
+            turn.yields(*made)
+        return turn.results
+
+    def _put(self, rows: list[dict[int, Index]], states: list[Value], sums: list[Value]) -> None:
+        a, plan = self.attention, self.plan
+        buffer = Value(self.arguments.results[0])
+        for i, at in enumerate(rows):
+            factor = constant(1.0, a.element) / self.online.finish(at, states[2 * i : 2 * i + 2])
+            for g in range(plan.groups):
+                value = sums[i * plan.groups + g] * splat(factor, LANES)
+                column = self.x * LANES + g * (SIDE * LANES)
+                whole = a.width % LANES == 0 and a.out_inner == 1
+                for lane in (None,) if whole else range(LANES):
+                    own = column if lane is None else column + lane
+                    with when(self.places.inside(self.y * ROWS + i) & own.lt(a.width)):
+                        self.places.write(buffer, at, own, value if lane is None else extract(value, lane))
+
+
+def _lanes(factor: Factor, extent: int) -> int:
+    """Neighbours that are copied together: four, where they lie at whole fours."""
+    whole = factor.inner == 1 and extent % LANES == 0 and all(step % LANES == 0 for step in steps_of(factor))
+    return LANES if whole else 1
+
+
+def _deal_out(items: int, one: Callable[[Value], None]) -> None:
+    """A block's threads do one item each, and again as long as there are some."""
+    for first in range(0, items, THREADS):
+        item = thread() + first
+        if first + THREADS <= items:
+            one(item)
+            continue
+        with when(item.lt(items)):
+            one(item)

@@ -1,0 +1,130 @@
+"""Which types tensor cores multiply, by which instruction, and how it spreads them over a warp's registers.
+
+For every type an instruction takes 32 bytes along k of 16 rows and of 8 columns, so that one tiling serves all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.dot_algorithm import IN_TF32
+from stablexla.targets.codegen.emission import Value
+from stablexla.targets.codegen.match.contraction import Contraction, Operand
+from stablexla.targets.gpu.ptx.instructions import i32, instruction
+
+STEP = 32
+"""Bytes along k of one instruction."""
+CHUNK = 16
+ROW = 128
+"""Bytes of a row in shared memory, and of both factors along k that are brought at a time."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of product.
+
+    Attributes:
+        name: of the factors' type in PTX.
+        bytes: of an element.
+        sums: the type of the sums in MLIR.
+        shape: of the instruction in PTX; "" where threads multiply by themselves.
+        oldest: the first generation of chips that has it.
+    """
+
+    name: str
+    bytes: int
+    sums: str
+    shape: str
+    oldest: int = 80
+
+    @property
+    def chunk(self) -> int:
+        """Elements of 16 bytes."""
+        return CHUNK // self.bytes
+
+    @property
+    def depth(self) -> int:
+        """Elements along k of one stage."""
+        return ROW // self.bytes
+
+    @property
+    def sum_type(self) -> ir.Type:
+        return ir.Type.parse(self.sums)
+
+    @property
+    def sum_bytes(self) -> int:
+        return 8 if self.sums == "f64" else 4
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether `ldmatrix` gives the registers of factors that lie along k."""
+        return self.bytes < 8
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether it gives those of factors that lie along m or n."""
+        return self.bytes == 2
+
+    def multiply(self, a: list[Value], b: list[Value], sums: list[Value], chip: int) -> list[Value]:
+        """The sums of 16 x 8 and one more product of a warp's registers."""
+        if self.bytes < 8 or chip >= 90:
+            return self._one(self.shape, a, b, sums)
+        return [v for i in range(2) for v in self._one("m8n8k4", [a[i]], b, sums[2 * i : 2 * i + 2])]
+
+    def _one(self, shape: str, a: list[Value], b: list[Value], sums: list[Value]) -> list[Value]:
+        n = len(sums)
+        parts, first = [], 0
+        for size in (n, n, len(a), len(b)):
+            parts.append("{" + ", ".join(f"${first + i}" for i in range(size)) + "}")
+            first += size
+        made, before, left, right = parts
+        kinds = f"{self.sums if self.sums != 'i32' else 's32'}.{self.name}.{self.name}"
+        last = kinds.split(".")[0]
+        text = f"mma.sync.aligned.{shape}.row.col.{kinds}.{last} {made}, {left}, {right}, {before};"
+        number = list(FORMATS).index(self.name)
+        types = [self.sum_type] * n
+        return instruction("multiply_warps", text, types, [*sums, *a, *b], [number, n], tied=n, pure=True)
+
+    def register_type(self) -> ir.Type:
+        """What a factor's registers are."""
+        return ir.F64Type.get() if self.bytes == 8 else i32()
+
+
+FORMATS = {
+    f.name: f
+    for f in (
+        Format("bf16", 2, "f32", "m16n8k16"),
+        Format("f16", 2, "f32", "m16n8k16"),
+        Format("tf32", 4, "f32", "m16n8k8"),
+        Format("s8", 1, "i32", "m16n8k32"),
+        Format("u8", 1, "i32", "m16n8k32"),
+        Format("f64", 8, "f64", "m16n8k4"),
+        Format("f32", 4, "f32", ""),
+    )
+}
+_WIDENED = {
+    ("bf16", "arith.extf"): "bf16",
+    ("f16", "arith.extf"): "f16",
+    ("i8", "arith.extsi"): "s8",
+    ("i8", "arith.extui"): "u8",
+    ("f64", ""): "f64",
+    ("f32", ""): "f32",
+}
+
+
+def format_of(c: Contraction) -> Format | None:
+    """The format of a product's factors and sums, if there is one."""
+    names = {_name(operand) for operand in (c.a, c.b)}
+    if len(names) != 1:
+        return None
+    (name,) = names
+    if name == "f32" and IN_TF32 in c.dot.owner.attributes:
+        name = "tf32"
+    found = FORMATS.get(name)
+    return found if found is not None and str(c.sum_type) == found.sums else None
+
+
+def _name(operand: Operand) -> str:
+    return _WIDENED.get((str(operand.element), ".".join(op.name for op in operand.conversion)), "")

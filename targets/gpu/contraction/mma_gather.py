@@ -1,0 +1,67 @@
+"""Bringing a tile whose rows begin at no whole 16 bytes, or must be turned: elements are loaded one by one.
+
+The tile in shared memory is that of `mma_loads`. Loads are not waited for one by one either, as none is in a branch.
+"""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import vector
+
+from stablexla.targets.codegen.emission import Index, Value, constant, extract, index, load, select, vector_of
+from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW
+from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, Loader, is_doubled
+from stablexla.targets.gpu.ptx.instructions import i32, store_shared, word
+from stablexla.targets.gpu.threads.warps import thread
+
+
+class Gatherer(Loader):
+    """What one thread loads of one factor's tiles; its source is a number of an element, not an address."""
+
+    def start(self, base: Index, first: Value, k: Index) -> None:
+        """As `Loader.start`."""
+        self._first = first
+        self.source = index(base) + index(k) * self.side.stride_k
+
+    @property
+    def unit(self) -> int:
+        """What an element counts in a source."""
+        return 1
+
+    @property
+    def advance(self) -> int:
+        """Elements from one stage's source to the next."""
+        return self.format.depth * self.side.stride_k
+
+    def issue(self, to: Value, to_offset: int, source: Value, k: Index) -> None:
+        """Loads and stores the stage that begins at `k`."""
+        for number in range(self.size * CHUNKS // self.threads):
+            place, chunk = self._place(thread() + number * self.threads)
+            swapped = (place * 2 if is_doubled(self.side, self.format) else place) % CHUNKS
+            words = self._words(self._elements(place, chunk, source, k))
+            store_shared(words, to + word(place * ROW + (chunk ^ swapped) * CHUNK) + to_offset)
+
+    def _place(self, piece: Value) -> tuple[Value, Value]:
+        """Row in shared memory, and chunk in it: neighbours in memory are taken by neighbours."""
+        if self.side.along_k and self.side.stride_k != 1:
+            return piece % self.size, piece // self.size
+        return piece // CHUNKS, piece % CHUNKS
+
+    def _elements(self, place: Value, chunk: Value, source: Value, k: Index) -> list[Value]:
+        side, f, zero = self.side, self.format, constant(0, self.buffer.element)
+        made = []
+        for lane in range(f.chunk):
+            within = chunk * f.chunk + lane
+            if side.along_k:
+                row, deep = self._first + place, within
+            else:
+                row, deep = self._first + place // f.depth * (CHUNKS * f.chunk) + within, place % f.depth
+            inside = row.lt(side.extent) & (deep + k).lt(self.depth)
+            at = select(inside, source + row * side.stride + deep * side.stride_k, index(0))
+            made.append(select(inside, load(self.buffer, at), zero))
+        return made
+
+    def _words(self, elements: list[Value]) -> list[Value]:
+        lanes = ir.VectorType.get([len(elements)], self.buffer.element)
+        whole = vector.bitcast(vector_of(4, i32()), vector.from_elements(lanes, [v.ssa for v in elements]))
+        return [extract(Value(whole), i) for i in range(4)]

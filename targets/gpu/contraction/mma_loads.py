@@ -1,0 +1,103 @@
+"""Bringing a tile of a factor into shared memory, 16 bytes a copy, laid out so that no two readers meet in a bank.
+
+A tile is made of panels of rows of 128 bytes. Along k in memory: one panel, a row for each row of the product, and k in
+it. Else: panels of rows of the product, a row for each k. In row r, chunk c of 16 bytes stands at c ^ (r % 8), which is
+what `wgmma` calls a swizzle of 128 bytes; for registers that are read one by one, at c ^ (2 * r % 8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stablexla.targets.codegen.emission import Index, Value, address, constant, index, select
+from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW, Format
+from stablexla.targets.gpu.contraction.mma_plan import Side
+from stablexla.targets.gpu.ptx.instructions import copy_async, i32, wide, word
+from stablexla.targets.gpu.threads.warps import thread
+
+CHUNKS = ROW // CHUNK
+_FARTHEST = 1 << 30
+
+
+def is_doubled(side: Side, format_: Format) -> bool:
+    """Whether chunks are exchanged in pairs, for registers that are read one by one."""
+    return format_.bytes == 8 or (format_.bytes == 4 and not side.along_k)
+
+
+@dataclass
+class Loader:
+    """What one thread copies of one factor's tiles.
+
+    Attributes:
+        buffer: the factor.
+        size: rows, or columns, of the tile.
+        threads: of the block.
+        depth: elements along k of the whole product.
+        whole: whether every tile lies inside along k.
+    """
+
+    side: Side
+    format: Format
+    buffer: Value
+    size: int
+    threads: int
+    depth: int
+    whole: bool
+
+    def start(self, base: Index, first: Value, k: Index) -> None:
+        """Computes where the thread's first chunk is, for the tile that begins at row `first` and at `k`.
+
+        `base`: where the product's factor begins in the buffer.
+        """
+        f, me = self.format, thread()
+        place, chunk = me // CHUNKS, me % CHUNKS
+        swapped = (place * 2 if is_doubled(self.side, f) else place) % CHUNKS
+        self._to = word(place * ROW + (chunk ^ swapped) * CHUNK)
+        if self.side.along_k:
+            row, self._k = first + place, chunk * f.chunk
+            at = row * self.side.stride + self._k
+            insides = [row + step for step, _ in self._steps()]
+        else:
+            panel, self._k = place // f.depth, place % f.depth
+            row = first + panel * (CHUNKS * f.chunk) + chunk * f.chunk
+            at = row + self._k * self.side.stride_k
+            insides = [row + step for step, _ in self._steps()]
+        self.source = address(self.buffer) + (at + index(base) + index(k) * self.side.stride_k) * f.bytes
+        even = self.side.extent % self.size == 0
+        full, none = constant(CHUNK, i32()), constant(0, i32())
+        self._sizes = [None if even else select(r.lt(self.side.extent), full, none) for r in insides]
+
+    def _steps(self) -> list[tuple[int, int]]:
+        """Of each chunk of the thread: how far from the first it is along the product's rows, and along k."""
+        rows = self.threads // CHUNKS
+        numbers = [i * rows for i in range(self.size * CHUNKS // self.threads)]
+        if self.side.along_k:
+            return [(n, 0) for n in numbers]
+        depth = self.format.depth
+        return [(n // depth * CHUNKS * self.format.chunk, n % depth) for n in numbers]
+
+    @property
+    def unit(self) -> int:
+        """What an element counts in a source."""
+        return self.format.bytes
+
+    @property
+    def advance(self) -> int:
+        """Bytes from one stage's source to the next."""
+        return self.format.depth * self.side.stride_k * self.format.bytes
+
+    def issue(self, to: Value, to_offset: int, source: Value, k: Index) -> None:
+        """Starts the copies of the stage that begins at `k` to the address `to`; `source`: of the first chunk."""
+        side, f = self.side, self.format
+        place = to + self._to
+        from_ = wide(source)
+        rows = self.threads // CHUNKS
+        for i, (row, deep) in enumerate(self._steps()):
+            offset = (row * side.stride + deep * side.stride_k) * f.bytes
+            size = self._sizes[i]
+            if not self.whole:
+                inside = (index(k) + self._k + deep).lt(self.depth)
+                full = constant(CHUNK, i32()) if size is None else size
+                size = select(inside, full, constant(0, i32()))
+            here, rest = (wide(source + offset), 0) if offset >= _FARTHEST else (from_, offset)
+            copy_async(place, to_offset + i * rows * ROW, here, rest, size)

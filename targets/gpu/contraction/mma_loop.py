@@ -1,0 +1,160 @@
+"""The main loop of products by `mma.sync`: copies run some stages ahead, registers are loaded a step ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from mlir.dialects import gpu
+
+from stablexla.targets.codegen.emission import Index, Value, constant, index, select, split_index, when
+from stablexla.targets.codegen.match.contraction import Axis
+from stablexla.targets.codegen.sums.cascade import summed
+from stablexla.targets.gpu.contraction.mma_formats import ROW, STEP, Format
+from stablexla.targets.gpu.contraction.mma_fragments import Reader, Registers, pieces
+from stablexla.targets.gpu.contraction.mma_loads import Loader
+from stablexla.targets.gpu.contraction.mma_plan import UNIT, Side, Tiling
+from stablexla.targets.gpu.contraction.register_tile import added
+from stablexla.targets.gpu.ptx.instructions import commit_copies, shared_base, wait_for_copies
+from stablexla.targets.gpu.threads.warps import WARP, thread
+
+STEPS = ROW // STEP
+LONG = 256
+"""Multiplications by tensor cores that add to one sum, each of which stands for several terms: registers for sums of
+sums are found only for products that are longer."""
+
+
+@dataclass
+class Stages:
+    """The stages in shared memory, used in turn.
+
+    Attributes:
+        loaders: of both factors.
+        offsets: where each tile begins in a stage.
+        count: of the stages.
+        size: of one, in bytes.
+        turns: of the main loop, each of which uses up one.
+        outer: loops outside of k that are summed up, too.
+    """
+
+    loaders: tuple[Loader, Loader]
+    offsets: tuple[int, int]
+    count: int
+    size: int
+    turns: int
+    outer: tuple[Axis, ...] = ()
+
+    def sources(self) -> list[Value]:
+        """Where the first stage comes from."""
+        return [loader.source for loader in self.loaders]
+
+    def start(self, to: Value, ahead: int, first: Index) -> list[Value]:
+        """Starts the copies of the first stages, from `first` along k on. Returns where the next come from."""
+        sources = self.sources()
+        for number in range(ahead):
+            if number < self.turns:
+                self._issue(to + number * self.size, sources, index(number), first)
+                sources = self.after(sources)
+            commit_copies()
+        return sources
+
+    def go_on(self, to: Value, sources: list[Value], number: Value, first: Index) -> None:
+        """Starts the copies of stage `number`, if there is one."""
+        with when(number.lt(self.turns)):
+            self._issue(to, sources, number, first)
+        commit_copies()
+
+    def _issue(self, to: Value, sources: list[Value], number: Value, first: Index) -> None:
+        k = index(first) + number * self.depth
+        if self.outer:
+            extents = [axis.extent for axis in self.outer]
+            *turns, inner = split_index(number, [*extents, self.turns // prod(extents)])
+            k, sources = inner * self.depth, [self._source(side, turns, inner) for side in range(2)]
+        for loader, offset, source in zip(self.loaders, self.offsets, sources, strict=True):
+            loader.issue(to, offset, source, k)
+
+    def _source(self, side: int, turns: list[Value], inner: Value) -> Value:
+        """Where a stage of the inner loop comes from, in a turn of the outer ones."""
+        loader = self.loaders[side]
+        source = loader.source + inner * loader.advance
+        for axis, turn in zip(self.outer, turns, strict=True):
+            source = source + turn * ((axis.a, axis.b)[side] * loader.unit)
+        return source
+
+    def after(self, sources: list[Value]) -> list[Value]:
+        """Where the stage after comes from."""
+        return [source + loader.advance for loader, source in zip(self.loaders, sources, strict=True)]
+
+    def next(self, at: Value, base: Value) -> Value:
+        """The place after, and after the last the first."""
+        after = at + self.size
+        return select(after.eq(base + self.count * self.size), base, after)
+
+    @property
+    def depth(self) -> int:
+        return self.loaders[0].format.depth
+
+
+class WarpLoop:
+    """What one thread does for the sums of its warp's tile."""
+
+    def __init__(self, tiling: Tiling, format_: Format, sides: tuple[Side, Side], chip: int) -> None:
+        self.tiling, self.format, self.chip = tiling, format_, chip
+        warp = thread() // WARP
+        y, x = warp // tiling.warps[1], warp % tiling.warps[1]
+        self.first = y * tiling.warp_rows, x * tiling.warp_columns
+        self.units = tiling.warp_rows // UNIT, tiling.warp_columns // UNIT
+        self._left = Reader(sides[0], format_, self.first[0], self.units[0], is_left=True)
+        self._right = Reader(sides[1], format_, self.first[1], self.units[1], is_left=False)
+
+    def run(self, stages: Stages, first: Index) -> list[Value]:
+        """The sums: of every 16 rows, of every 8 columns, two neighbours and two 8 rows after."""
+        zeros = [constant(0, self.format.sum_type)] * (8 * self.units[0] * self.units[1])
+        base, ahead = shared_base(), stages.count - 1
+        sources = stages.start(base, ahead, first)
+        wait_for_copies(ahead - 1)
+        gpu.barrier()
+        loaded = self._load(base, stages, 0)
+        words = [base, base + ahead * stages.size]
+        registers = len(loaded)
+
+        def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
+            loaded, sources, (at, to) = rest[:registers], rest[registers:-2], rest[-2:]
+            stages.go_on(to, sources, number + ahead, first)
+            for step in range(STEPS):
+                here = at
+                if step == STEPS - 1:
+                    wait_for_copies(ahead - 1)
+                    gpu.barrier()
+                    at = here = stages.next(at, base)
+                last = step == STEPS - 1 and number.known is not None
+                following = loaded if last else self._load(here, stages, (step + 1) % STEPS)
+                sums = self._multiply(loaded, sums)
+                loaded = following
+            return sums, [*loaded, *stages.after(sources), at, stages.next(to, base)]
+
+        rest = [*loaded, *sources, *words]
+        sums, _ = summed(0, stages.turns, 1, stages.turns, zeros, added, turn, rest, block=LONG // STEPS)
+        wait_for_copies(0)
+        gpu.barrier()
+        return sums
+
+    def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
+        """The sums and their places among the block's."""
+        return pieces(sums, self.first, self.units, self.tiling.pitch)
+
+    def _load(self, at: Value, stages: Stages, step: int) -> list[Value]:
+        parts = (self._left.read(at, stages.offsets[0], step), self._right.read(at, stages.offsets[1], step))
+        return [v for part in parts for unit in part for v in unit]
+
+    def _multiply(self, loaded: list[Value], sums: list[Value]) -> list[Value]:
+        each = len(loaded) // sum(self.units)
+        parts: list[Registers] = [loaded[i : i + each] for i in range(0, len(loaded), each)]
+        rows, units = parts[: self.units[0]], parts[self.units[0] :]
+        columns = [half for unit in units for half in self._right.columns(unit)]
+        made = list[Value]()
+        for a in rows:
+            for b in columns:
+                made += self.format.multiply(a, b, sums[len(made) : len(made) + 4], self.chip)
+        return made

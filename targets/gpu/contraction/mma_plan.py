@@ -1,0 +1,186 @@
+"""How a product is dealt out: tiles of blocks and warps, stages in shared memory, parts of k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from stablexla.targets.codegen.match.contraction import Axis, Contraction
+from stablexla.targets.gpu.chips import generation, shared_limit
+from stablexla.targets.gpu.contraction.mma_formats import ROW, Format
+from stablexla.targets.gpu.threads.warps import WARP
+
+UNIT = 16
+"""Rows, or columns, whose registers are loaded together."""
+PROCESSORS = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
+"""Multiprocessors of the largest chip of a generation; what is chosen by it is right on any."""
+ALIGNED = 1024
+"""Stages that `wgmma` reads begin at a multiple of so many bytes."""
+MOST_PARTS = 16
+FEW = 64
+LEAST_TURNS = 8
+"""Turns of the main loop that are worth a part of k."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One factor as a block reads it.
+
+    Attributes:
+        number: of the kernel's input.
+        extent: rows or columns of the whole product.
+        stride, stride_k: elements from one of them to the next, and along k.
+        along_k: whether neighbours along k are neighbours in shared memory.
+        gathered: whether elements are loaded one by one.
+    """
+
+    number: int
+    extent: int
+    stride: int
+    stride_k: int
+    along_k: bool
+    gathered: bool
+
+
+def sides_of(c: Contraction, format_: Format) -> tuple[Side, Side]:
+    """Both factors."""
+
+    def side(number: int, axis: Axis, name: str) -> Side:
+        stride, stride_k = getattr(axis, name), getattr(c.k, name)
+        along_k = stride_k == 1 or format_.bytes == 1
+        inner, outer = (c.k.extent, stride) if along_k else (axis.extent, stride_k)
+        steps = [inner, outer, *(getattr(b, name) for b in (*c.batch, *c.k_outer))]
+        whole = 1 in (stride_k, stride if format_.bytes > 1 else stride_k) and not any(s % format_.chunk for s in steps)
+        return Side(number, axis.extent, stride, stride_k, along_k, not whole)
+
+    return side(c.a.number, c.m, "a"), side(c.b.number, c.n, "b")
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A block's tile.
+
+    Attributes:
+        rows, columns: of the block's tile.
+        warps: of a block, down and across.
+        stages: parts of the factors in shared memory at a time.
+        speed: how near to the chip's rate it comes, for choosing.
+        way: what multiplies: "warps" by `mma.sync`, "groups" of four by `wgmma`, or "threads".
+    """
+
+    rows: int
+    columns: int
+    warps: tuple[int, int]
+    stages: int
+    speed: float
+    way: str = "warps"
+
+    @property
+    def threads(self) -> int:
+        return prod(self.warps) * WARP
+
+    @property
+    def stage(self) -> int:
+        """Bytes of one stage."""
+        return (self.rows + self.columns) * ROW
+
+    @property
+    def warp_rows(self) -> int:
+        return self.rows // self.warps[0]
+
+    @property
+    def warp_columns(self) -> int:
+        return self.columns // self.warps[1]
+
+    @property
+    def pitch(self) -> int:
+        """Elements of a row of sums in shared memory; 8 more than a row has, so that four rows are in other banks."""
+        return self.columns + 8
+
+    def shared(self, format_: Format) -> int:
+        """Bytes that a block shares: stages, and later the sums."""
+        margin = ALIGNED if self.way == "groups" else 0
+        return margin + max(self.stages * self.stage, self.rows * self.pitch * format_.sum_bytes)
+
+
+WARPS = (
+    Tiling(128, 256, (2, 4), 3, 1.0),
+    Tiling(128, 128, (2, 4), 3, 0.85),
+    Tiling(128, 64, (4, 2), 3, 0.65),
+    Tiling(64, 128, (2, 4), 3, 0.65),
+    Tiling(64, 64, (2, 2), 4, 0.5),
+)
+GROUPS = (
+    Tiling(128, 256, (8, 1), 4, 1.9, "groups"),
+    Tiling(128, 128, (8, 1), 4, 1.6, "groups"),
+)
+THREADS = (
+    Tiling(128, 128, (4, 2), 3, 1.0, "threads"),
+    Tiling(64, 128, (2, 2), 3, 0.8, "threads"),
+    Tiling(64, 64, (2, 1), 4, 0.6, "threads"),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one product is computed.
+
+    Attributes:
+        parts: of k, each in a block of its own; more than 1 leaves sums that a second launch adds up.
+        turns: of the main loop in a part.
+    """
+
+    tiling: Tiling
+    format: Format
+    batches: int
+    rows: int
+    columns: int
+    parts: int
+    turns: int
+
+    @property
+    def blocks(self) -> int:
+        return self.batches * self.rows * self.columns * self.parts
+
+
+def plan_of(c: Contraction, format_: Format, chip: str, only: Tiling | None = None) -> Plan | None:
+    """The plan that should take the least time, or None; `only`: of this tiling."""
+    found = [
+        _plan(c, format_, tiling, chip)
+        for tiling in ((*GROUPS, *WARPS, *THREADS) if only is None else (only,))
+        if tiling.shared(format_) <= shared_limit(chip) and _takes(tiling, format_, c, chip)
+    ]
+    return min(found, key=lambda p: _time(p, chip), default=None)
+
+
+def _takes(tiling: Tiling, format_: Format, c: Contraction, chip: str) -> bool:
+    if (tiling.way == "threads") != (format_.name == "f32"):
+        return False
+    if tiling.columns > 128 and any(side.gathered for side in sides_of(c, format_)):
+        return False
+    if tiling.way == "threads":
+        return True
+    if tiling.way == "warps":
+        return format_.bytes < 8 or tiling.rows * tiling.columns <= 64 * 128
+    along_k = all(side.along_k for side in sides_of(c, format_))
+    return chip == "sm_90a" and (format_.bytes == 2 or (along_k and format_.bytes < 8))
+
+
+def _plan(c: Contraction, format_: Format, tiling: Tiling, chip: str) -> Plan:
+    rows, columns = -(-c.m.extent // tiling.rows), -(-c.n.extent // tiling.columns)
+    blocks, turns = c.batches * rows * columns, -(-c.k.extent // format_.depth)
+    # Products of few rows wait for memory, and two blocks wait for more of it at a time.
+    room = 2 if c.m.extent <= FEW and 2 * tiling.shared(format_) <= shared_limit(chip) else 1
+    wanted = min(MOST_PARTS, room * PROCESSORS.get(generation(chip), 128) // blocks, turns // LEAST_TURNS)
+    if c.k_outer:
+        wanted, turns = 1, turns * prod(axis.extent for axis in c.k_outer)
+    each = -(-turns // max(1, wanted))
+    return Plan(tiling, format_, c.batches, rows, columns, -(-turns // each), each)
+
+
+def _time(plan: Plan, chip: str) -> float:
+    """In units of no meaning: the most that one multiprocessor has to do."""
+    waves = -(-plan.blocks // PROCESSORS.get(generation(chip), 128))
+    work = plan.tiling.rows * plan.tiling.columns * plan.turns / plan.tiling.speed
+    sums = plan.parts * plan.batches * plan.rows * plan.columns * plan.tiling.rows * plan.tiling.columns
+    return waves * (work + plan.tiling.rows * 64) + (sums / 256 if plan.parts > 1 else 0)

@@ -1,0 +1,152 @@
+"""Products with few rows or few columns, as of a matrix and a vector: they take as long as reading the larger factor.
+
+Nothing of it is used twice, so it goes straight to registers, 16 bytes a load. Where it lies along k, some threads of a
+warp sum up a few columns together; where along n, a thread has columns of its own, and warps share out k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+import mlir.ir as ir
+from mlir.dialects import gpu
+
+from stablexla.targets.codegen.emission import Index, Value, bits_of, index, load, loop, minimum, split_index, when
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
+from stablexla.targets.codegen.match.epilogue import Frame, Scene, compute_type
+from stablexla.targets.gpu.chips import GpuName, generation
+from stablexla.targets.gpu.contraction.mma_formats import format_of
+from stablexla.targets.gpu.contraction.skinny_loops import Columns, Rows, Work
+from stablexla.targets.gpu.contraction.split_k import launches
+from stablexla.targets.gpu.contraction.store import keeper, writer
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import WARP, block, shared_buffer, thread
+
+MOST_ROWS = 15
+MOST_ROWS_OF_NARROW = 4
+"""Of types that tensor cores multiply: with more, threads would take longer to multiply than to read."""
+ACCESS = 128
+BUSY = 528
+"""Blocks that keep a chip busy."""
+MOST_PARTS = 64
+LEAST_TERMS = 256
+"""Terms of a sum that are worth a part of k."""
+
+
+@dataclass(frozen=True)
+class Skinny:
+    """How a product of few rows is dealt out.
+
+    Attributes:
+        work: what a block's threads do.
+        groups: of columns, each a block's.
+        parts: of k, each in a block of its own.
+        length: terms in a part.
+    """
+
+    work: Work
+    groups: int
+    parts: int
+    length: int
+
+
+@gpu_emitter("contraction", first=True)
+def emit_skinny(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes products of at most 15 rows or columns, of narrow types 4, of numbers that are not complex."""
+    c = match_contraction(kernel)
+    if c is None or min(c.m.extent, c.n.extent) > most_rows(c, chip) or c.k_outer or not (c.k.extent and c.batches):
+        return None
+    if not isinstance(c.sum_type, ir.FloatType | ir.IntegerType) or not (c.m.extent and c.n.extent):
+        return None
+    if bits_of(c.sum_type) == 1:
+        return None
+    if c.m.extent > c.n.extent:
+        c = c.swapped()
+    plan = plan_of(c)
+    shared = plan.work.sums * (bits_of(compute_type(c)) // 8)
+    launch = Launch(c.batches * plan.groups * plan.parts, plan.work.warps * WARP, shared)
+
+    def body(arguments: KernelArguments, partial: Value | None) -> None:
+        _Block(c, plan, Scene(c, arguments), partial).write()
+
+    return launches(kernel, c, launch, plan.parts, str(compute_type(c)), body)
+
+
+def most_rows(c: Contraction, chip: GpuName) -> int:
+    """So many rows or columns are few."""
+    format_ = format_of(c)
+    narrow = format_ is not None and format_.bytes <= 2 and generation(chip.chip) >= format_.oldest
+    return MOST_ROWS_OF_NARROW if narrow and c.n.c == 1 else MOST_ROWS
+
+
+def plan_of(c: Contraction) -> Skinny:
+    """What follows from the product alone, so that results do not depend on the chip."""
+    work = _along_k(c) if c.k.b == 1 and c.k.extent > 1 else _along_n(c)
+    groups = -(-c.n.extent // work.columns)
+    wanted = min(MOST_PARTS, BUSY // (groups * c.batches), c.k.extent // LEAST_TERMS)
+    step = work.step
+    length = -(-c.k.extent // (max(1, wanted) * step)) * step
+    return Skinny(work, groups, -(-c.k.extent // length), length)
+
+
+def _along_k(c: Contraction) -> Work:
+    lanes = _lanes(c, c.k.extent, [c.n.b if c.n.extent > 1 else 0, *([c.m.a] if c.k.a == 1 and c.m.extent > 1 else [])])
+    width = WARP
+    while width > 1 and width // 2 * lanes >= c.k.extent:
+        width //= 2
+    each = max(1, min(4, 32 // c.m.extent, c.n.extent))
+    return Rows(c.m.extent, lanes, 8, width, each)
+
+
+def _along_n(c: Contraction) -> Work:
+    lanes = _lanes(c, c.n.extent, [c.k.b]) if c.n.b == 1 else 1
+    if c.m.extent > 4:
+        lanes = min(lanes, 4)
+    warps = 8
+    while warps > 1 and c.m.extent * WARP * lanes * warps * (bits_of(compute_type(c)) // 8) > 48 << 10:
+        warps //= 2
+    return Columns(c.m.extent, lanes, warps)
+
+
+def _lanes(c: Contraction, extent: int, strides: list[int]) -> int:
+    """Neighbours that are loaded together: 16 bytes, if everything begins at a multiple of them."""
+    fitting = gcd(extent, *strides, *(axis.b for axis in c.batch), *(axis.a for axis in c.batch))
+    widest = max(bits_of(c.a.element), bits_of(c.b.element))
+    lanes = max(1, ACCESS // widest) if widest >= 8 else 1
+    while fitting % lanes:
+        lanes //= 2
+    return lanes
+
+
+class _Block:
+    """What one thread does."""
+
+    def __init__(self, c: Contraction, plan: Skinny, scene: Scene, partial: Value | None) -> None:
+        self.c, self.plan, self.scene, self.partial = c, plan, scene, partial
+
+    def write(self) -> None:
+        """The columns that the number of the block means, of all rows."""
+        c, plan, work = self.c, self.plan, self.plan.work
+        batch, part, group = split_index(block(), [c.batches, plan.parts, plan.groups])
+        frame, first = self.scene.frame(batch), group * work.columns
+        low = part * plan.length
+        high = index(c.k.extent) if plan.parts == 1 else minimum(low + plan.length, index(c.k.extent))
+        buffer = shared_buffer(self.scene.compute, work.sums, 0)
+        work.run(self.scene, frame, first, (low, high), buffer)
+        gpu.barrier()
+        self._put(frame, batch, part, first, buffer)
+
+    def _put(self, frame: Frame, batch: Value, part: Index, first: Value, buffer: Value) -> None:
+        c, work = self.c, self.plan.work
+        put = writer(self.scene, frame, 1)
+        if self.partial is not None:
+            put = keeper(c, self.partial, index(part) * c.batches + batch)
+        with loop(thread(), index(c.m.extent * work.columns), work.warps * WARP) as turn:
+            row, column = turn.iv // work.columns, turn.iv % work.columns
+            with when((first + column).lt(c.n.extent)):
+                total = load(buffer, turn.iv)
+                for other in range(1, work.copies):
+                    total = total + load(buffer, turn.iv + other * c.m.extent * work.columns)
+                put(total, row, first + column)

@@ -1,0 +1,169 @@
+"""The sums of products of few rows: what one thread adds up, and where in shared memory it leaves that."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    constant,
+    extract,
+    fma,
+    index,
+    loop,
+    minimum,
+    splat,
+    store,
+    vector_of,
+    when,
+)
+from stablexla.targets.codegen.match.epilogue import Frame, Scene
+from stablexla.targets.codegen.sums.cascade import BLOCK, summed
+from stablexla.targets.gpu.contraction.register_tile import added
+from stablexla.targets.gpu.threads.warps import WARP, exchanged, thread
+
+Range = tuple[Index, Index]
+UNROLLED = 4
+
+
+@dataclass(frozen=True)
+class Work(ABC):
+    """How a block makes its sums.
+
+    Attributes:
+        rows: of the product.
+        lanes: neighbours of the larger factor that a thread loads together.
+        warps: of the block.
+    """
+
+    rows: int
+    lanes: int
+    warps: int
+
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """Of a block."""
+
+    @property
+    @abstractmethod
+    def step(self) -> int:
+        """Terms that a block takes in a turn."""
+
+    @property
+    def copies(self) -> int:
+        """Sets of sums that are left, to be added up."""
+        return 1
+
+    @property
+    def sums(self) -> int:
+        """Numbers that are left in shared memory."""
+        return self.copies * self.rows * self.columns
+
+    @abstractmethod
+    def run(self, scene: Scene, frame: Frame, first: Value, terms: Range, buffer: Value) -> None:
+        """Leaves the sums over `terms` of columns `first`, ... in `buffer`: copies, rows, columns."""
+
+
+@dataclass(frozen=True)
+class Rows(Work):
+    """The larger factor lies along k: `width` threads take a column's terms by turns, of `each` columns together."""
+
+    width: int
+    each: int
+
+    @property
+    def columns(self) -> int:
+        return self.warps * (WARP // self.width) * self.each
+
+    @property
+    def step(self) -> int:
+        return self.width * self.lanes
+
+    def run(self, scene: Scene, frame: Frame, first: Value, terms: Range, buffer: Value) -> None:
+        c, place = scene.contraction, thread() // self.width * self.each
+        last = index(c.n.extent - 1)
+        starts = [minimum(first + place + j, last) * c.n.b + frame.b for j in range(self.each)]
+        zeros = [constant(0, scene.compute)] * (self.rows * self.each)
+        low = thread() % self.width * self.lanes + terms[0]
+
+        def turn(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+            b = [self._lanes_of(scene.load_b(at + k, self._wide)) for at in starts]
+            made = list[Value]()
+            for i in range(self.rows):
+                a = self._row(scene, frame, i, k)
+                for column in b:
+                    total = sums[len(made)]
+                    for x, y in zip(a, column, strict=True):
+                        total = fma(x, y, total)
+                    made.append(total)
+            return made, []
+
+        turns, block = -(-c.k.extent // self.step), max(1, BLOCK // self.lanes)
+        sums, _ = summed(low, terms[1], self.step, turns, zeros, added, turn, block=block)
+        offset = self.width // 2
+        while offset:
+            sums = [v + exchanged(v, offset) for v in sums]
+            offset //= 2
+        with when((thread() % self.width).eq(0)):
+            for number, total in enumerate(sums):
+                row, j = divmod(number, self.each)
+                store(total, buffer, place + (row * self.columns + j))
+
+    @property
+    def _wide(self) -> int:
+        return 0 if self.lanes == 1 else self.lanes
+
+    def _row(self, scene: Scene, frame: Frame, number: int, k: Value) -> list[Value]:
+        c = scene.contraction
+        at = k * c.k.a + (index(frame.a) + number * c.m.a)
+        if c.k.a == 1:
+            return self._lanes_of(scene.load_a(at, self._wide))
+        return [scene.load_a(at + lane * c.k.a) for lane in range(self.lanes)]
+
+    def _lanes_of(self, value: Value) -> list[Value]:
+        return [extract(value, lane) for lane in range(value.lanes)] if value.lanes else [value]
+
+
+@dataclass(frozen=True)
+class Columns(Work):
+    """It lies along n, or along nothing: a thread has `lanes` columns, and warps take terms by turns."""
+
+    @property
+    def columns(self) -> int:
+        return WARP * self.lanes
+
+    @property
+    def step(self) -> int:
+        return self.warps * UNROLLED
+
+    @property
+    def copies(self) -> int:
+        return self.warps
+
+    def run(self, scene: Scene, frame: Frame, first: Value, terms: Range, buffer: Value) -> None:
+        c, lanes = scene.contraction, 0 if self.lanes == 1 else self.lanes
+        place, warp = thread() % WARP * self.lanes, thread() // WARP
+        start = minimum(first + place, index(c.n.extent - self.lanes)) * c.n.b + frame.b
+        sums = [constant(0, vector_of(lanes, scene.compute))] * self.rows
+
+        def add(k: Value, sums: list[Value]) -> list[Value]:
+            b = scene.load_b(start + k * c.k.b, lanes)
+            found = [scene.load_a(k * c.k.a + (index(frame.a) + i * c.m.a)) for i in range(self.rows)]
+            return [fma(splat(a, lanes), b, total) for a, total in zip(found, sums, strict=True)]
+
+        whole = index(terms[0]) + (index(terms[1]) - terms[0]) // self.step * self.step
+
+        def several(k: Value, made: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+            for i in range(UNROLLED):
+                made = add(k + i * self.warps, made)
+            return made, []
+
+        first, turns = index(terms[0]) + warp, c.k.extent // self.step
+        sums, _ = summed(first, whole, self.step, turns, sums, added, several, block=BLOCK // UNROLLED)
+        with loop(whole + warp, terms[1], self.warps, sums) as turn:
+            turn.yields(*add(turn.iv, turn.args))
+        for row, total in enumerate(turn.results):
+            store(total, buffer, (warp * self.rows + row) * self.columns + place)

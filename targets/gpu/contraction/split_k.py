@@ -1,0 +1,63 @@
+"""Products of few blocks and a long k: blocks of their own sum up each part of k, a second launch adds the parts up.
+
+It adds them in their order, so that the same program gives the same numbers on every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from stablexla.targets.codegen.emission import Value, load, loop
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.match.contraction import Contraction
+from stablexla.targets.codegen.match.epilogue import Scene
+from stablexla.targets.gpu.contraction.store import lanes_for
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+
+
+def scratch_of(parts: int, sums: str, c: Contraction) -> tuple[tuple[str, int], ...]:
+    """Room for the sums of all parts; `sums`: their type."""
+    return ((sums, parts * c.batches * c.m.extent * c.n.extent),) if parts > 1 else ()
+
+
+def launches(
+    kernel: Kernel,
+    c: Contraction,
+    first: Launch,
+    parts: int,
+    sums: str,
+    write: Callable[[KernelArguments, Value | None], None],
+) -> Emitted:
+    """The kernel in one launch, or, where there are several parts of k, in two.
+
+    `write` says what a thread does in the first one; it is given the array for the parts' sums, if it is to fill that.
+    """
+    if parts == 1:
+        with thread_of(kernel, first) as arguments:
+            write(arguments, None)
+        return Emitted(first.blocks, 1)
+    scratch, lanes = scratch_of(parts, sums, c), lanes_for(c)
+    names = f"{kernel.impl_name}_parts", f"{kernel.impl_name}_whole"
+    with thread_of(kernel, first, names[0], scratch) as arguments:
+        write(arguments, Value(arguments.scratch[0]))
+    second = Launch.for_items(c.batches * c.m.extent * c.n.extent // lanes)
+    with thread_of(kernel, second, names[1], scratch) as arguments:
+        _add_parts(parts, c, arguments, lanes)
+    return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
+
+
+def _add_parts(parts: int, c: Contraction, arguments: KernelArguments, lanes: int) -> None:
+    """What one thread of the second launch does."""
+    scene, partial = Scene(c, arguments), Value(arguments.scratch[0])
+    extents = [c.batches, c.m.extent, c.n.extent // lanes]
+    items, width = prod(extents), 0 if lanes == 1 else lanes
+    with loop(Value(global_thread()), items, Value(total_threads())) as item:
+        batch, row, column = (Value(v) for v in taken_apart(item.iv.ssa, extents))
+        at = item.iv * lanes
+        total = load(partial, at, width)
+        for part in range(1, parts):
+            total = total + load(partial, at + part * items * lanes, width)
+        scene.write(total, scene.row(scene.frame(batch), row), column * lanes, lanes)

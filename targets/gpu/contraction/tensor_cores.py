@@ -1,0 +1,119 @@
+"""Products by tiles, from sm_80 on: bf16, f16, s8, u8, f64 and f32 rounded to tf32 on tensor cores, and other f32.
+
+`mma_plan` chooses tiles, `mma_loads` brings the factors into shared memory, `mma_loop`, `wgmma_loop` and, without
+tensor cores, `thread_loop` multiply, `contraction_store` writes. A factor whose rows begin at no whole 16 bytes is
+brought by `mma_gather`.
+"""
+
+from __future__ import annotations
+
+from stablexla.targets.codegen.emission import Value, index, minimum
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.match.contraction import Contraction, match_contraction
+from stablexla.targets.codegen.match.epilogue import Scene
+from stablexla.targets.gpu.chips import GpuName, generation
+from stablexla.targets.gpu.contraction.mma_formats import ROW, format_of
+from stablexla.targets.gpu.contraction.mma_gather import Gatherer
+from stablexla.targets.gpu.contraction.mma_loads import Loader
+from stablexla.targets.gpu.contraction.mma_loop import Stages, WarpLoop
+from stablexla.targets.gpu.contraction.mma_plan import Plan, plan_of, sides_of
+from stablexla.targets.gpu.contraction.skinny import most_rows
+from stablexla.targets.gpu.contraction.split_k import launches
+from stablexla.targets.gpu.contraction.store import keep_sums, keeper, lanes_for, put_tile, writer
+from stablexla.targets.gpu.contraction.thread_loop import ThreadLoop
+from stablexla.targets.gpu.contraction.wgmma_loop import GroupLoop
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import block
+
+TOGETHER = 8
+"""Rows of tiles whose blocks run side by side, so that they find each other's factors in the second cache."""
+
+WAYS: dict[str, type[WarpLoop | GroupLoop | ThreadLoop]] = {
+    "warps": WarpLoop,
+    "groups": GroupLoop,
+    "threads": ThreadLoop,
+}
+
+
+@gpu_emitter("contraction", first=True)
+def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes products of factors of bf16, f16, f32, f64, s8 or u8, both of one type, from sm_80 on."""
+    contraction = match_contraction(kernel)
+    format_ = format_of(contraction) if contraction is not None else None
+    if contraction is None or format_ is None or generation(chip.chip) < format_.oldest:
+        return None
+    few = not contraction.k_outer and min(contraction.m.extent, contraction.n.extent) <= most_rows(contraction, chip)
+    plan = None if few or not _is_for_them(contraction) else plan_of(contraction, format_, chip.chip)
+    return None if plan is None else write(kernel, contraction, plan, chip)
+
+
+def write(kernel: Kernel, c: Contraction, plan: Plan, chip: GpuName) -> Emitted:
+    """The kernel, in one launch or two."""
+    launch = Launch(plan.blocks, plan.tiling.threads, plan.tiling.shared(plan.format))
+
+    def body(arguments: KernelArguments, partial: Value | None) -> None:
+        _Block(c, plan, arguments, chip, partial).write()
+
+    return launches(kernel, c, launch, plan.parts, plan.format.sums, body)
+
+
+def _is_for_them(c: Contraction) -> bool:
+    return bool(c.k.extent and c.batches) and c.n.c == 1 and all(axis.extent for axis in c.k_outer)
+
+
+class _Block:
+    """What one thread does for its block's tile."""
+
+    def __init__(
+        self, c: Contraction, plan: Plan, arguments: KernelArguments, chip: GpuName, partial: Value | None
+    ) -> None:
+        self.c, self.plan, self.chip = c, plan, chip
+        self.scene, self.partial = Scene(c, arguments), partial
+
+    def write(self) -> None:
+        """The tile that the number of the block means."""
+        plan, tiling = self.plan, self.plan.tiling
+        batch, part, first = self._place()
+        frame = self.scene.frame(batch)
+        start = part * (plan.turns * plan.format.depth)
+        sides = sides_of(self.c, plan.format)
+        loaders = tuple(
+            (Gatherer if side.gathered else Loader)(
+                side, plan.format, self.scene.inputs[side.number], size, tiling.threads, self.c.k.extent, self._whole
+            )
+            for side, size in zip(sides, (tiling.rows, tiling.columns), strict=True)
+        )
+        for loader, base, row in zip(loaders, (frame.a, frame.b), first, strict=True):
+            loader.start(base, row, start)
+        count = min(tiling.stages, max(2, plan.turns))
+        offsets = 0, tiling.rows * ROW
+        stages = Stages((loaders[0], loaders[1]), offsets, count, tiling.stage, plan.turns, self.c.k_outer)
+        work = WAYS[tiling.way](tiling, plan.format, sides, generation(self.chip.chip))
+        buffer = keep_sums(plan, work.pieces(work.run(stages, start)))
+        lanes = lanes_for(self.c)
+        put = writer(self.scene, frame, lanes)
+        if self.partial is not None:
+            put = keeper(self.c, self.partial, part * plan.batches + batch)
+        put_tile(plan, self.c, buffer, first, lanes, put)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether every stage lies inside along k."""
+        plan = self.plan
+        if self.c.k_outer:
+            return self.c.k.extent % plan.format.depth == 0
+        return plan.parts * plan.turns * plan.format.depth == self.c.k.extent
+
+    def _place(self) -> tuple[Value, Value, tuple[Value, Value]]:
+        """Number of the product, part of k, first row and column."""
+        plan, number = self.plan, block()
+        tiles = plan.rows * plan.columns
+        tile, rest = number % tiles, number // tiles
+        wide = TOGETHER * plan.columns
+        group = tile // wide * TOGETHER
+        size = minimum(index(plan.rows) - group, index(TOGETHER)) if plan.rows % TOGETHER else index(TOGETHER)
+        row, column = group + tile % wide % size, tile % wide // size
+        first = row * plan.tiling.rows, column * plan.tiling.columns
+        if plan.parts == 1:
+            return rest, index(0), first
+        return rest % plan.batches, rest // plan.batches, first

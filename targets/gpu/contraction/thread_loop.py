@@ -1,0 +1,141 @@
+"""The main loop of products of f32, which no tensor core computes in full: a thread sums up 8 rows by 8 columns.
+
+Copies run some stages ahead as for tensor cores. The 32 threads of a warp stand 4 down and 8 across, so that what they
+read together lies in different banks. A thread reads four neighbours at a time: along k if the factor lies so, and then
+its rows are every fourth (columns: every eighth) of the warp's; else along rows, and then these are fours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mlir.ir as ir
+from mlir.dialects import gpu, vector
+
+from stablexla.targets.codegen.emission import Index, Value, constant, extract, fma, loop, splat
+from stablexla.targets.codegen.sums.cascade import summed
+from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW, Format
+from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
+from stablexla.targets.gpu.contraction.mma_loop import Stages
+from stablexla.targets.gpu.contraction.mma_plan import Side, Tiling
+from stablexla.targets.gpu.contraction.register_tile import SEVERAL, TERMS, added
+from stablexla.targets.gpu.ptx.instructions import load_shared, shared_base, wait_for_copies, word
+from stablexla.targets.gpu.threads.warps import WARP, thread
+
+FOUR = 4
+OWN = 8
+"""Rows, and columns, of a thread."""
+
+
+class _Own:
+    """What a thread reads of one factor: 8 of its rows, four terms at a time.
+
+    Args:
+        first: the warp's first row.
+        place, places: the thread's place among those of the warp that stand along this factor.
+    """
+
+    def __init__(self, side: Side, format_: Format, first: Value, place: Value, places: int) -> None:
+        self.along_k, self.places = side.along_k, places
+        self._panel = format_.depth * ROW
+        if side.along_k:
+            self.start = first + place
+            self._at = [word(self.start * ROW + place * CHUNK)]
+            return
+        self.start = first + place * FOUR
+        across, chunk = first // (CHUNKS * FOUR) * self._panel, first % (CHUNKS * FOUR) // FOUR + place
+        self._at = [word(across + (chunk ^ (2 * k)) * CHUNK) for k in range(FOUR)]
+
+    def offset(self, number: int) -> int:
+        """How far a row is from the first."""
+        if self.along_k:
+            return number * self.places
+        return number // FOUR * self.places * FOUR + number % FOUR
+
+    def read(self, base: Value, offset: int, step: Value) -> list[list[Value]]:
+        """For each row four terms, those of chunk `step` along k."""
+        f32 = ir.F32Type.get()
+        if self.along_k:
+            even = base + (self._at[0] ^ (step * CHUNK))
+            odd = base + (self._at[0] ^ (step * CHUNK) ^ (FOUR * CHUNK))
+            turns = self.places % CHUNKS != 0
+            return [
+                load_shared(f32, odd if turns and i % 2 else even, offset + i * self.places * ROW, FOUR)
+                for i in range(OWN)
+            ]
+        found, here = [], base + step * (FOUR * ROW)
+        for k in range(FOUR):
+            row: list[Value] = []
+            for i in range(OWN // FOUR):
+                across, rest = divmod(i * self.places, CHUNKS)
+                at = here + (self._at[k] ^ (rest * CHUNK) if rest else self._at[k])
+                row += load_shared(f32, at, offset + k * ROW + across * self._panel, FOUR)
+            found.append(row)
+        return [[found[k][i] for k in range(FOUR)] for i in range(OWN)]
+
+
+class ThreadLoop:
+    """What one thread does."""
+
+    def __init__(self, tiling: Tiling, format_: Format, sides: tuple[Side, Side], chip: int) -> None:
+        del chip
+        self.tiling, self.format = tiling, format_
+        warp, lane = thread() // WARP, thread() % WARP
+        y, x = warp // tiling.warps[1], warp % tiling.warps[1]
+        self._left = _Own(sides[0], format_, y * tiling.warp_rows, lane // OWN, WARP // OWN)
+        self._right = _Own(sides[1], format_, x * tiling.warp_columns, lane % OWN, OWN)
+
+    def run(self, stages: Stages, first: Index) -> list[Value]:
+        """The sums: of every row, fours of columns."""
+        four = ir.VectorType.get([FOUR], self.format.sum_type)
+        zeros = [constant(0, four)] * (OWN * OWN // FOUR)
+        base, ahead = shared_base(), stages.count - 1
+        sources = stages.start(base, ahead, first)
+
+        def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
+            sources, (at, to) = rest[:-2], rest[-2:]
+            wait_for_copies(ahead - 1)
+            gpu.barrier()
+            stages.go_on(to, sources, number + ahead, first)
+            with loop(0, CHUNKS, 1, sums) as steps:
+                step = word(steps.iv)
+                left = self._left.read(at, stages.offsets[0], step)
+                right = self._right.read(at, stages.offsets[1], step)
+                steps.yields(*_multiply(left, right, steps.args))
+            return steps.results, [*stages.after(sources), stages.next(at, base), stages.next(to, base)]
+
+        rest = [*sources, base, base + ahead * stages.size]
+        turns, block = stages.turns, TERMS // (CHUNKS * FOUR)
+        sums, _ = summed(0, turns, 1, turns, zeros, added, turn, rest, block, SEVERAL)
+        wait_for_copies(0)
+        gpu.barrier()
+        return sums
+
+    def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
+        """The sums and their places among the block's."""
+        pitch, waiting = self.tiling.pitch, iter(sums)
+        start = self._left.start * pitch + self._right.start
+        for i in range(OWN):
+            for j in range(0, OWN, FOUR):
+                value, row = next(waiting), self._left.offset(i) * pitch
+                if not self._right.along_k:
+                    yield start + (row + self._right.offset(j)), value
+                    continue
+                for lane in range(FOUR):
+                    yield start + (row + self._right.offset(j + lane)), extract(value, lane)
+
+
+def _multiply(left: list[list[Value]], right: list[list[Value]], sums: list[Value]) -> list[Value]:
+    """Four terms of each sum."""
+    four = ir.VectorType.get([FOUR], left[0][0].type)
+    for k in range(FOUR):
+        columns = [
+            Value(vector.from_elements(four, [right[j + lane][k].ssa for lane in range(FOUR)]))
+            for j in range(0, OWN, FOUR)
+        ]
+        sums = [
+            fma(splat(left[i][k], FOUR), column, sums[i * len(columns) + j])
+            for i in range(OWN)
+            for j, column in enumerate(columns)
+        ]
+    return sums

@@ -1,0 +1,148 @@
+"""Products of matrices by tiles: a block of threads brings a tile of each factor into shared memory at a time.
+
+Each thread adds up a small tile of the result in registers. Which loops there are, the factors' conversions and what
+follows on the sums are read by the CPU's `contraction_match.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import gpu
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    bits_of,
+    branch,
+    constant,
+    extract,
+    index,
+    loop,
+    split_index,
+    store,
+    when,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.match.contraction import Axis, Contraction, match_contraction
+from stablexla.targets.codegen.match.epilogue import Frame, Scene, compute_type, writes_vectors
+from stablexla.targets.codegen.sums.cascade import summed
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.contraction.register_tile import DEPTH, LANES, SEVERAL, SIDE, TERMS, THREADS, Tile, added
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import block, thread
+
+MOST_SHARED = 48 << 10
+
+
+@gpu_emitter("contraction")
+def emit_contraction(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes products whose result is at least some tens of rows and columns."""
+    contraction = match_contraction(kernel)
+    if contraction is None or min(contraction.m.extent, contraction.n.extent) < SIDE:
+        return None
+    if not isinstance(contraction.sum_type, ir.FloatType | ir.IntegerType) or not contraction.k.extent:
+        return None
+    if not prod(a.extent for a in (*contraction.batch, *contraction.k_outer)):
+        return None
+    compute = compute_type(contraction)
+    big = min(contraction.m.extent, contraction.n.extent) >= 512 and bits_of(compute) <= 32
+    tile = Tile(2 if big else 1, compute)
+    blocks = [contraction.batches, *(-(-axis.extent // tile.side) for axis in (contraction.m, contraction.n))]
+    launch = Launch(prod(blocks), THREADS, tile.shared)
+    if launch.shared > MOST_SHARED:
+        return None
+    with thread_of(kernel, launch) as arguments:
+        _Block(Scene(contraction, arguments), tile).write(blocks)
+    return Emitted(prod(blocks), 1)
+
+
+class _Block:
+    """What one thread does for its block's tile."""
+
+    def __init__(self, scene: Scene, tile: Tile) -> None:
+        self.scene, self.tile = scene, tile
+        self.contraction: Contraction = scene.contraction
+
+    def write(self, blocks: list[int]) -> None:
+        """The tile that the number of the block means."""
+        batch, row, column = split_index(block(), blocks)
+        frame = self.scene.frame(batch)
+        first = (row * self.tile.side, column * self.tile.side)
+        self._buffers, self._own = self.tile.buffers(), (thread() // SIDE, thread() % SIDE)
+        start = index(frame.a), index(frame.b)
+        sums = self._outer(list(self.contraction.k_outer), start, first, self.tile.zeros())
+        self._put(frame, first, sums)
+
+    def _outer(
+        self, axes: list[Axis], at: tuple[Value, Value], first: tuple[Value, Value], sums: list[Value]
+    ) -> list[Value]:
+        """The sums over the loops outside of k, and over k."""
+        if not axes:
+            return self._inner(at, first, sums)
+        axis, *rest = axes
+
+        def turn(place: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+            here = at[0] + place * axis.a, at[1] + place * axis.b
+            return added(sums, self._outer(rest, here, first, self.tile.zeros())), []
+
+        return summed(0, axis.extent, 1, axis.extent, sums, added, turn)[0]
+
+    def _inner(self, at: tuple[Value, Value], first: tuple[Value, Value], sums: list[Value]) -> list[Value]:
+        c = self.contraction
+
+        def turn(k: Value, sums: list[Value], _: list[Value]) -> tuple[list[Value], list[Value]]:
+            self._bring(self._buffers[0], self.scene.load_a, at[0], first[0], k, c.m.extent, c.m.a, c.k.a)
+            self._bring(self._buffers[1], self.scene.load_b, at[1], first[1], k, c.n.extent, c.n.b, c.k.b)
+            gpu.barrier()
+            with loop(0, DEPTH, 1, sums) as depth:
+                depth.yields(*self.tile.step(self._buffers, self._own, depth.iv, depth.args))
+            gpu.barrier()
+            return depth.results, []
+
+        turns, block = -(-c.k.extent // DEPTH), TERMS // DEPTH
+        return summed(0, c.k.extent, DEPTH, turns, sums, added, turn, block=block, several=SEVERAL)[0]
+
+    def _bring(
+        self,
+        to: Value,
+        read: Callable[[Value], Value],
+        at: Value,
+        first: Value,
+        depth: Value,
+        extent: int,
+        stride: int,
+        stride_k: int,
+    ) -> None:
+        """A part of a factor into shared memory, k by k; zeros stand for what is outside."""
+        side, k_extent, me = self.tile.side, self.contraction.k.extent, thread()
+        along_k = stride_k == 1
+        for number in range(side * DEPTH // THREADS):
+            element = me + number * THREADS
+            place, k = (element // DEPTH, element % DEPTH) if along_k else (element % side, element // side)
+            there, deep = first + place, depth + k
+            inside = there.lt(extent) & deep.lt(k_extent)
+            found = branch(inside, [self.tile.compute])
+            with found.then:
+                found.yields(read(at + there * stride + deep * stride_k))
+            with found.otherwise:
+                found.yields(constant(0, self.tile.compute))
+            store(found.results[0], to, k * self.tile.pitch + place)
+
+    def _put(self, frame: Frame, first: tuple[Value, Value], sums: list[Value]) -> None:
+        """The sums through the epilogue into the results."""
+        c, (y, x), waiting = self.contraction, self._own, iter(sums)
+        whole = c.n.extent % LANES == 0 and writes_vectors(c)
+        for g in range(self.tile.groups):
+            for i in range(LANES):
+                number = first[0] + (y + g * SIDE) * LANES + i
+                row = self.scene.row(frame, number)
+                for h in range(self.tile.groups):
+                    value, column = next(waiting), first[1] + (x + h * SIDE) * LANES
+                    for lane in (None,) if whole else range(LANES):
+                        at = column if lane is None else column + lane
+                        with when(number.lt(c.m.extent) & at.lt(c.n.extent)):
+                            part = value if lane is None else extract(value, lane)
+                            self.scene.write(part, row, at, LANES if lane is None else 1)

@@ -1,0 +1,125 @@
+"""The main loop of products by `wgmma` of sm_90a: groups of four warps multiply straight from shared memory.
+
+An instruction takes 64 rows of lhs, all columns of the tile and 32 bytes along k. The next turn's instructions are
+given while those of this turn run: copies go into a stage two turns after its last use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import mlir.ir as ir
+from mlir.dialects import arith, gpu
+
+from stablexla.targets.codegen.emission import Index, Value, constant
+from stablexla.targets.codegen.sums.cascade import summed
+from stablexla.targets.gpu.contraction.mma_formats import FORMATS, ROW, STEP, Format
+from stablexla.targets.gpu.contraction.mma_fragments import pieces
+from stablexla.targets.gpu.contraction.mma_loop import LONG, STEPS, Stages
+from stablexla.targets.gpu.contraction.mma_plan import ALIGNED, UNIT, Side, Tiling
+from stablexla.targets.gpu.contraction.register_tile import added
+from stablexla.targets.gpu.ptx.instructions import instruction, shared_base, wait_for_copies
+from stablexla.targets.gpu.threads.warps import WARP, thread
+
+ROWS = 64
+SWIZZLED = 1 << 62
+"""In a descriptor: rows of 128 bytes, their chunks exchanged."""
+EIGHT_ROWS = 8 * ROW
+FENCE = "fence.proxy.async.shared::cta;"
+"""What was written to shared memory before is there for `wgmma` after."""
+
+
+class GroupLoop:
+    """What one thread does for the sums of its group's tile."""
+
+    def __init__(self, tiling: Tiling, format_: Format, sides: tuple[Side, Side], chip: int) -> None:
+        del chip
+        self.tiling, self.format, self.sides = tiling, format_, sides
+        self.first = thread() // WARP * UNIT, constant(0, ir.IndexType.get())
+        self.units = 1, tiling.columns // UNIT
+
+    def run(self, stages: Stages, first: Index) -> list[Value]:
+        """The sums, as `mma_loop.WarpLoop.run` gives them for 16 rows and all columns."""
+        stages = replace(stages, count=self.tiling.stages)
+        sums = [constant(0, self.format.sum_type)] * (self.tiling.columns // 2)
+        base = (shared_base() + (ALIGNED - 1)) & -ALIGNED
+        ahead = stages.count - 2
+        sources = stages.start(base, ahead, first)
+        _share(ahead - 1)
+        words = [base, base + ahead * stages.size]
+
+        def turn(number: Value, sums: list[Value], rest: list[Value]) -> tuple[list[Value], list[Value]]:
+            sources, (at, to) = rest[:-2], rest[-2:]
+            instruction("nothing", "wgmma.fence.sync.aligned;")
+            starts = [self._start(at, stages.offsets[0], 0), self._start(at, stages.offsets[1], 1)]
+            for step in range(STEPS):
+                sums = self._multiply(starts, step, sums)
+            instruction("nothing", "wgmma.commit_group.sync.aligned;")
+            # The fence may wait for all copies, so that it stands before new ones, and while there is work.
+            wait_for_copies(ahead - 2)
+            instruction("nothing", FENCE)
+            stages.go_on(to, sources, number + ahead, first)
+            instruction("nothing", "wgmma.wait_group.sync.aligned 1;")
+            gpu.barrier()
+            return sums, [*stages.after(sources), stages.next(at, base), stages.next(to, base)]
+
+        def join(totals: list[Value], block: list[Value]) -> list[Value]:
+            return added(totals, self._finish(block))
+
+        turns, block = stages.turns, LONG // STEPS
+        sums, _ = summed(0, turns, 1, turns, sums, join, turn, [*sources, *words], block)
+        if turns <= block:
+            sums = self._finish(sums)
+        wait_for_copies(0)
+        gpu.barrier()
+        return sums
+
+    def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
+        """The sums and their places among the block's."""
+        return pieces(sums, self.first, self.units, self.tiling.pitch)
+
+    def _start(self, at: Value, offset: int, number: int) -> Value:
+        """The descriptor of a factor's tile at the first step: of lhs, the group's 64 rows."""
+        side, f = self.sides[number], self.format
+        panel = f.depth * ROW
+        place = at + offset
+        if number == 0:
+            group = Value(arith.index_cast(at.type, (thread() // (4 * WARP)).ssa))
+            each = ROWS * ROW if side.along_k else panel * (ROWS * f.bytes // ROW)
+            place = place + group * each
+        low = Value(arith.extui(ir.IntegerType.get_signless(64), (place & 0x3FFFF).ssa))
+        low = Value(arith.shrui(low.ssa, constant(4, low.type).ssa))
+        leading = 1 if side.along_k else panel >> 4
+        return low | (leading << 16 | (EIGHT_ROWS >> 4) << 32 | SWIZZLED)
+
+    def _multiply(self, starts: list[Value], step: int, sums: list[Value]) -> list[Value]:
+        """One instruction; further along k is further in the row, or some rows on."""
+        f, n = self.format, len(sums)
+        far = [STEP if side.along_k else STEP // f.bytes * ROW for side in self.sides]
+        a, b = (start + step * by // 16 for start, by in zip(starts, far, strict=True))
+        turned = [int(not side.along_k) for side in self.sides]
+        registers = ", ".join(f"${i}" for i in range(n))
+        kinds = f"{'s32' if f.sums == 'i32' else f.sums}.{f.name}.{f.name}"
+        shape = f"m{ROWS}n{2 * n}k{STEP // f.bytes}"
+        options = (
+            ", p" + ("" if f.sums == "i32" else ", 1, 1") + (f", {turned[0]}, {turned[1]}" if f.bytes == 2 else "")
+        )
+        text = (
+            "{ .reg .pred p; setp.eq.b32 p, 0, 0; "
+            f"wgmma.mma_async.sync.aligned.{shape}.{kinds} {{{registers}}}, ${2 * n}, ${2 * n + 1}{options}; }}"
+        )
+        numbers = [list(FORMATS).index(f.name), 2 * n, *turned]
+        return instruction("multiply_groups", text, [f.sum_type] * n, [*sums, a, b], numbers, tied=n)
+
+    def _finish(self, sums: list[Value]) -> list[Value]:
+        """The sums once all instructions are done."""
+        text = "wgmma.wait_group.sync.aligned 0;"
+        return instruction("same", text, [self.format.sum_type] * len(sums), sums, [len(sums)], tied=len(sums))
+
+
+def _share(left: int) -> None:
+    """The copies of all threads, but for the last `left` groups, are there for all."""
+    wait_for_copies(left)
+    instruction("nothing", FENCE)
+    gpu.barrier()

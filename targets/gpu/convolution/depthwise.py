@@ -1,0 +1,122 @@
+"""Convolutions of channels that have nothing to do with each other: a thread computes neighbouring ones of one output.
+
+All loads of a window are on their way together; what its neighbours read as well comes from the first cache.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import arith, vector
+
+from stablexla.targets.codegen.emission import Value, bits_of, constant, fma, index, loop, replay, select, vector_of
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.match.contraction import Operand
+from stablexla.targets.codegen.match.convolution import match_convolution
+from stablexla.targets.codegen.match.epilogue import Scene, compute_type, load_converted, writes_vectors
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.convolution.implicit_gemm import Pixel, Windows, apart, is_empty, windows_of
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.threads import global_thread, total_threads
+
+MOST_TAPS = 49
+"""Windows of so many elements are written out."""
+BITS, MOST_LANES = 128, 8
+MOST_LAUNCHES = 16
+
+
+@gpu_emitter("convolution", first=True)
+def emit_channels(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes convolutions with one input feature in each group, of windows that can be written out."""
+    with kernel.func.context, ir.Location.unknown():
+        convolved = match_convolution(kernel)
+    if convolved is None or is_empty(convolved, kernel.inputs) or convolved.inputs.extent != 1:
+        return None
+    parts = windows_of(convolved)
+    if convolved.taps > MOST_TAPS or len(parts) > MOST_LAUNCHES or convolved.group.extent == 1:
+        return None
+    with kernel.func.context:
+        if not isinstance(compute_type(convolved.contraction), ir.FloatType | ir.IntegerType):
+            return None
+    names = []
+    for number, windows in enumerate(parts):
+        names.append(f"{kernel.impl_name}_{number}" if len(parts) > 1 else kernel.impl_name)
+        channels = _Channels(windows)
+        with thread_of(kernel, Launch.for_items(channels.items), names[-1]) as arguments:
+            channels.write(arguments)
+    return Emitted(1, 1, phases=tuple((name, 1, 1) for name in names))
+
+
+class _Channels:
+    """The outputs of one phase."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows, self.convolved = windows, windows.convolved
+        c = self.convolved
+        self.lanes = 1
+        if c.outputs == 1 and c.group.a == c.group.b == 1 and writes_vectors(c.contraction):
+            self.lanes = max(1, min(MOST_LANES, BITS // max(8, bits_of(c.contraction.a.element))))
+            while c.group.extent % self.lanes:
+                self.lanes //= 2
+
+    @property
+    def items(self) -> int:
+        """Accesses of the result."""
+        return self.windows.rows * self.convolved.contraction.n.extent // self.lanes
+
+    def write(self, arguments: KernelArguments) -> None:
+        """The thread's items; neighbours are neighbours in the result."""
+        c, rows = self.convolved, self.windows.rows
+        pieces = c.contraction.n.extent // self.lanes
+        with loop(Value(global_thread()), self.items, Value(total_threads())) as item:
+            if c.contraction.n.c == 1:
+                number, piece = apart(item.iv, [rows, pieces])
+            else:
+                plane = prod(self.windows.counts)
+                image, piece, place = apart(item.iv, [rows // plane, pieces, plane])
+                number = image * plane + place
+            self._one(Scene(c.contraction, arguments), self.windows.pixel(number), piece * self.lanes)
+
+    def _one(self, scene: Scene, pixel: Pixel, feature: Value) -> None:
+        c, width = self.convolved, 0 if self.lanes == 1 else self.lanes
+        group, output = (feature // c.outputs, feature % c.outputs) if c.outputs > 1 else (feature, index(0))
+        found = []
+        for number in range(self.windows.depth):
+            taps = self._tap(number)
+            at, inside = self.windows.left(pixel, taps)
+            at = at if inside is None else select(inside, at, pixel.batch * c.batch.a)
+            right = self.windows.right(taps, index(0)) + group * c.group.b + output * c.contraction.n.b
+            operands = (c.contraction.a, at + group * c.group.a), (c.contraction.b, right)
+            x, w = (self._load(scene, operand, place) for operand, place in operands)
+            found.append((x, w, inside))
+        total = constant(0, vector_of(width, scene.compute))
+        for x, w, inside in found:
+            made = fma(x, w, total)
+            total = made if inside is None else select(inside, made, total)
+        scene.write(total, self.windows.row(scene, pixel), feature, self.lanes)
+
+    def _load(self, scene: Scene, operand: Operand, at: Value) -> Value:
+        """Elements of a factor in the type of the sums. Vectors begin at whole vectors, which LLVM does not see."""
+        buffer = scene.inputs[operand.number]
+        if self.lanes == 1:
+            return load_converted(buffer, operand.conversion, scene.compute, at)
+        size = self.lanes * max(8, bits_of(operand.element)) // 8
+        type_ = vector_of(self.lanes, operand.element)
+        value = Value(vector.load(type_, buffer.ssa, [at.ssa], alignment=size))
+        for operation in operand.conversion:
+            (value,) = replay(operation, [value], self.lanes)
+        return (
+            value
+            if value.element == scene.compute
+            else Value(arith.extsi(vector_of(self.lanes, scene.compute), value.ssa))
+        )
+
+    def _tap(self, number: int) -> list[Value]:
+        """The element of the window of a known number."""
+        places = []
+        for phase in reversed(self.windows.phases):
+            places.append(index(number % phase.count))
+            number //= phase.count
+        return places[::-1]

@@ -1,0 +1,155 @@
+"""A convolution as a product of matrices whose left factor is never made: its rows are outputs, and along k are the
+elements of the window, for each of them the input features.
+
+With lhs dilated, outputs of different phases meet different elements of the window: each phase is a product of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import Index, Value, index, minimum
+from stablexla.targets.codegen.match.convolution import Convolved, Phase, Spatial
+from stablexla.targets.codegen.match.epilogue import Frame, Row, Scene
+from stablexla.targets.gpu.threads.threads import taken_apart
+
+
+@dataclass(frozen=True)
+class Pixel:
+    """An output, of all features: where its window begins.
+
+    Attributes:
+        base: in lhs, in elements; only a tap's distance is missing.
+        starts: along each spatial dimension.
+        batch, places: coordinates of the output, places in its phase.
+    """
+
+    base: Value
+    starts: tuple[Value, ...]
+    batch: Value
+    places: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The outputs of one phase along each spatial dimension."""
+
+    convolved: Convolved
+    numbers: tuple[int, ...]
+
+    @property
+    def dims(self) -> tuple[Spatial, ...]:
+        """The spatial dimensions."""
+        return (*self.convolved.outer, self.convolved.last)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phase along each."""
+        return tuple(d.phases[n] for d, n in zip(self.dims, self.numbers, strict=True))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Outputs along each."""
+        return tuple(-(-(d.outputs - n) // len(d.phases)) for d, n in zip(self.dims, self.numbers, strict=True))
+
+    @property
+    def rows(self) -> int:
+        """Outputs in all, of one feature."""
+        return self.convolved.batch.extent * prod(self.counts)
+
+    @property
+    def features(self) -> int:
+        """Input features of a group."""
+        return self.convolved.inputs.extent
+
+    @property
+    def depth(self) -> int:
+        """Products that are added up for one output."""
+        return prod(p.count for p in self.phases) * self.features
+
+    def pixel(self, number: Value) -> Pixel:
+        """Output number `number`; those after the last one are the last one."""
+        number = minimum(number, self.rows - 1)
+        batch, *places = apart(number, [self.convolved.batch.extent, *self.counts])
+        base, starts = batch * self.convolved.batch.a, []
+        for d, phase, place in zip(self.dims, self.phases, places, strict=True):
+            start = place * d.stride + phase.offset
+            base = base + start * d.a
+            starts.append(start)
+        return Pixel(base, tuple(starts), batch, tuple(places))
+
+    def tap(self, k: Value) -> tuple[list[Value], Value]:
+        """Which element of the window along each dimension, and which feature, place `k` along the sums is."""
+        counts = [p.count for p in self.phases]
+        if prod(counts) == 1:
+            return [index(0)] * len(counts), k
+        *taps, feature = apart(k, [*counts, self.features])
+        return taps, feature
+
+    def left(self, pixel: Pixel, taps: Sequence[Value]) -> tuple[Value, Value | None]:
+        """Where in lhs a pixel meets an element of the window, and whether that is inside, if it may not be."""
+        at, inside = pixel.base, None
+        for d, phase, tap, start in zip(self.dims, self.phases, taps, pixel.starts, strict=True):
+            step = tap * d.tap_stride
+            at = at + step * d.a
+            for condition in self._conditions(d, phase, start + step):
+                inside = condition if inside is None else inside & condition
+        return at, inside
+
+    def _conditions(self, d: Spatial, phase: Phase, place: Value) -> list[Value]:
+        count = self.counts[self.dims.index(d)]
+        last = (count - 1) * d.stride + phase.offset + (phase.count - 1) * d.tap_stride
+        below = [place.ge(0)] if phase.offset < 0 else []
+        return below + ([place.lt(d.size)] if last >= d.size else [])
+
+    def right(self, taps: Sequence[Value], feature: Value) -> Value:
+        """Where in the weights of the first output feature an element of the window lies."""
+        at = feature * self.convolved.inputs.b
+        for d, phase, tap in zip(self.dims, self.phases, taps, strict=True):
+            at = at + (tap * d.tap_step + phase.first) * d.b
+        return at
+
+    @property
+    def right_stride(self) -> int | None:
+        """How far the weights move along k, where that is always the same."""
+        expected = self.convolved.inputs.b * self.features
+        for d, phase in reversed(list(zip(self.dims, self.phases, strict=True))):
+            if phase.count > 1 and d.tap_step * d.b != expected:
+                return None
+            expected *= phase.count
+        return self.convolved.inputs.b
+
+    def row(self, scene: Scene, pixel: Pixel) -> Row:
+        """The row of the result that a pixel is."""
+        *outer, last = (
+            place * len(d.phases) + n for place, d, n in zip(pixel.places, self.dims, self.numbers, strict=True)
+        )
+        coordinates: list[Index] = [pixel.batch, *outer]
+        at = index(0)
+        for axis, x in zip(scene.contraction.batch, coordinates, strict=True):
+            at = at + index(x) * axis.c
+        return scene.row(Frame(0, 0, at, tuple(coordinates)), last)
+
+
+def windows_of(convolved: Convolved) -> list[Windows]:
+    """One for each phase that has outputs."""
+    dims = (*convolved.outer, convolved.last)
+    numbers = product(*(range(min(len(d.phases), d.outputs)) for d in dims))
+    return [Windows(convolved, n) for n in numbers]
+
+
+def is_empty(convolved: Convolved, inputs: Sequence[ir.Value]) -> bool:
+    """Whether nothing is computed, or nothing is there to be read."""
+    sizes = [prod(value.type.shape) for value in inputs if isinstance(value.type, ir.RankedTensorType)]
+    c = convolved.contraction
+    return not all(sizes) or not c.batches * c.m.extent * c.n.extent
+
+
+def apart(number: Value, extents: Sequence[int]) -> list[Value]:
+    """The indices whose number is `number`, with the last running fastest."""
+    return [Value(v) for v in taken_apart(number.ssa, extents)]

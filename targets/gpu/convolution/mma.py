@@ -1,0 +1,168 @@
+"""Convolutions on tensor cores: the tiles of `tensor_cores.py`, with the elements under the windows for a left factor.
+
+Features must lie side by side in lhs, by whole 16 bytes: then each copy to shared memory is one element of the window,
+some features of it; where it is outside of lhs, zeros are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import Index, Value, address, constant, index, select, split_index
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.match.contraction import Axis, Contraction
+from stablexla.targets.codegen.match.convolution import match_convolution
+from stablexla.targets.codegen.match.epilogue import Scene
+from stablexla.targets.gpu.chips import GpuName, generation
+from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW, Format, format_of
+from stablexla.targets.gpu.contraction.mma_gather import Gatherer
+from stablexla.targets.gpu.contraction.mma_loads import CHUNKS, Loader, is_doubled
+from stablexla.targets.gpu.contraction.mma_loop import Stages
+from stablexla.targets.gpu.contraction.mma_plan import Plan, Side, plan_of, sides_of
+from stablexla.targets.gpu.contraction.store import keep_sums, lanes_for, put_tile
+from stablexla.targets.gpu.contraction.tensor_cores import WAYS
+from stablexla.targets.gpu.convolution.implicit_gemm import Windows, is_empty, windows_of
+from stablexla.targets.gpu.ptx.instructions import copy_async, i32, wide, word
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import block, thread
+
+LEAST, LEAST_DEPTH = 16, 32
+"""Rows and output features, and products of a sum, from which tiles are worth it."""
+
+
+@gpu_emitter("convolution", first=True)
+def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes convolutions of types that tensor cores have, lhs not dilated, with features last in lhs."""
+    with kernel.func.context, ir.Location.unknown():
+        convolved = match_convolution(kernel)
+        format_ = format_of(convolved.contraction) if convolved is not None else None
+    if convolved is None or format_ is None or generation(chip.chip) < format_.oldest:
+        return None
+    if is_empty(convolved, kernel.inputs) or len(windows_of(convolved)) > 1:
+        return None
+    (windows,) = windows_of(convolved)
+    if min(windows.rows, convolved.outputs) < LEAST or windows.depth < LEAST_DEPTH or convolved.contraction.n.c != 1:
+        return None
+    flat = flattened(windows)
+    if flat is None or not _fits(windows, format_):
+        return None
+    plan = plan_of(flat, format_, chip.chip)
+    if plan is None:
+        return None
+    turns = -(-windows.depth // format_.depth)
+    plan = replace(plan, parts=1, turns=turns)
+    launch = Launch(plan.blocks, plan.tiling.threads, plan.tiling.shared(format_))
+    with thread_of(kernel, launch) as arguments:
+        _Block(windows, flat, plan, arguments, generation(chip.chip)).write()
+    return Emitted(plan.blocks, 1)
+
+
+def flattened(windows: Windows) -> Contraction | None:
+    """The product of matrices that a convolution is, for each group; None if its weights do not lie like a matrix."""
+    c, stride = windows.convolved, windows.right_stride
+    if stride is None or any(p.first for p in windows.phases):
+        return None
+    n = Axis(c.outputs, 0, c.contraction.n.b, 1)
+    group = Axis(c.group.extent, c.group.a, c.group.b, c.group.c)
+    rows, depth = Axis(windows.rows), Axis(windows.depth, c.inputs.a, stride)
+    return replace(c.contraction, batch=(group,), m=rows, n=n, k=depth)
+
+
+def _fits(windows: Windows, format_: Format) -> bool:
+    """Whether all copies are whole."""
+    c, chunk = windows.convolved, format_.chunk
+    steps = [c.batch.a, c.group.a, *(d.a for d in windows.dims if d.size > 1)]
+    return c.inputs.a == 1 and c.inputs.extent % chunk == 0 and not any(step % chunk for step in steps)
+
+
+@dataclass
+class WindowLoader(Loader):
+    """What one thread copies of the windows.
+
+    Attributes:
+        windows: what the rows are.
+    """
+
+    windows: Windows
+
+    def start(self, base: Index, first: Value, k: Index) -> None:
+        """Finds the windows of the thread's rows, for the tile that begins at row `first`."""
+        me = thread()
+        place, chunk = me // CHUNKS, me % CHUNKS
+        swapped = (place * 2 if is_doubled(self.side, self.format) else place) % CHUNKS
+        self._to = word(place * ROW + (chunk ^ swapped) * CHUNK)
+        self._k = chunk * self.format.chunk
+        rows = self.threads // CHUNKS
+        self._pixels = [self.windows.pixel(first + place + n * rows) for n in range(self.size // rows)]
+        self._base = index(base)
+        self.source = address(self.buffer)
+
+    @property
+    def advance(self) -> int:
+        """Where a copy comes from is computed anew for every stage."""
+        return 0
+
+    def issue(self, to: Value, to_offset: int, source: Value, k: Index) -> None:
+        """Starts the copies of the stage that begins at `k` to the address `to`; `source`: of lhs."""
+        place, rows = index(k) + self._k, self.threads // CHUNKS
+        taps, feature = self.windows.tap(place)
+        exists = None if self.whole else place.lt(self.depth)
+        full, none = constant(CHUNK, i32()), constant(0, i32())
+        for number, pixel in enumerate(self._pixels):
+            at, inside = self.windows.left(pixel, taps)
+            if exists is not None:
+                inside = exists if inside is None else inside & exists
+            at = at + feature + self._base
+            size = None
+            if inside is not None:
+                at, size = select(inside, at, index(0)), select(inside, full, none)
+            from_ = wide(source + at * self.format.bytes)
+            copy_async(to + self._to, to_offset + number * rows * ROW, from_, 0, size)
+
+
+class _Block:
+    """What one thread does for its block's tile."""
+
+    def __init__(self, windows: Windows, flat: Contraction, plan: Plan, arguments: KernelArguments, chip: int) -> None:
+        self.windows, self.flat, self.plan, self.chip = windows, flat, plan, chip
+        self.scene = Scene(windows.convolved.contraction, arguments)
+
+    def write(self) -> None:
+        """The tile that the number of the block means."""
+        plan, tiling, flat = self.plan, self.plan.tiling, self.flat
+        group, column, row = split_index(block(), [plan.batches, plan.columns, plan.rows])
+        first = row * tiling.rows, column * tiling.columns
+        sides, whole = self._sides(), flat.k.extent % plan.format.depth == 0
+        inputs, threads = self.scene.inputs, tiling.threads
+        depth, f = flat.k.extent, plan.format
+        buffers = [inputs[side.number] for side in sides]
+        left = WindowLoader(sides[0], f, buffers[0], tiling.rows, threads, depth, whole, self.windows)
+        load_right = Gatherer if sides[1].gathered else Loader
+        right = load_right(sides[1], f, buffers[1], tiling.columns, threads, depth, whole)
+        left.start(group * flat.batch[0].a, first[0], 0)
+        right.start(group * flat.batch[0].b, first[1], 0)
+        count = min(tiling.stages, max(2, plan.turns))
+        stages = Stages((left, right), (0, tiling.rows * ROW), count, tiling.stage, plan.turns)
+        work = WAYS[tiling.way](tiling, plan.format, sides, self.chip)
+        buffer = keep_sums(plan, work.pieces(work.run(stages, index(0))))
+
+        def put(value: Value, number: Value, feature: Value) -> None:
+            out = self.windows.row(self.scene, self.windows.pixel(number))
+            self.scene.write(value, out, feature + group * flat.n.extent, max(1, value.lanes))
+
+        put_tile(plan, flat, buffer, first, self._lanes(), put)
+
+    def _sides(self) -> tuple[Side, Side]:
+        """Both factors; the left one lies along k as far as one element of the window goes."""
+        left, right = sides_of(self.flat, self.plan.format)
+        return replace(left, stride_k=1, along_k=True, gathered=False), right
+
+    def _lanes(self) -> int:
+        """Features that are written together."""
+        lanes = lanes_for(self.scene.contraction)
+        while self.flat.n.extent % lanes:
+            lanes //= 2
+        return lanes

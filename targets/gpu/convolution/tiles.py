@@ -1,0 +1,179 @@
+"""Convolutions of any type: tiles of windows and weights in shared memory, sums in registers.
+
+While a tile is multiplied, the elements of the next one are on their way to registers.
+"""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import gpu
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    bits_of,
+    constant,
+    extract,
+    index,
+    loop,
+    select,
+    split_index,
+    store,
+    when,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.match.convolution import Convolved, match_convolution
+from stablexla.targets.codegen.match.epilogue import Scene, compute_type, writes_vectors
+from stablexla.targets.codegen.sums.cascade import summed
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.contraction.register_tile import DEPTH, LANES, SEVERAL, SIDE, TERMS, THREADS, Tile, added
+from stablexla.targets.gpu.convolution.implicit_gemm import Windows, is_empty, windows_of
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import block, thread
+
+STEPS = 4
+"""Places along k that are written out."""
+LEAST = 8
+"""Output features and rows from which tiles are worth it."""
+MANY_TILES = 128
+MOST_LAUNCHES = 16
+
+
+@gpu_emitter("convolution")
+def emit_convolution(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes convolutions of numbers with some output features in each group."""
+    with kernel.func.context, ir.Location.unknown():
+        convolved = match_convolution(kernel)
+    if convolved is None or is_empty(convolved, kernel.inputs) or convolved.outputs < LEAST:
+        return None
+    parts = windows_of(convolved)
+    with kernel.func.context:
+        compute = compute_type(convolved.contraction)
+    if len(parts) > MOST_LAUNCHES or not isinstance(compute, ir.FloatType | ir.IntegerType):
+        return None
+    names = []
+    for number, windows in enumerate(parts):
+        names.append(f"{kernel.impl_name}_{number}" if len(parts) > 1 else kernel.impl_name)
+        work = _Work(windows, compute)
+        with thread_of(kernel, Launch(work.blocks, THREADS, work.tile.shared), names[-1]) as arguments:
+            _Block(work, arguments).write()
+    return Emitted(1, 1, phases=tuple((name, 1, 1) for name in names))
+
+
+class _Work:
+    """How outputs are dealt out to blocks."""
+
+    def __init__(self, windows: Windows, compute: ir.Type) -> None:
+        self.windows = windows
+        self.convolved: Convolved = windows.convolved
+        c = self.convolved
+        big = bits_of(compute) <= 32 and min(windows.rows, c.outputs) >= 128 and self.blocks_of(128) >= MANY_TILES
+        self.tile = Tile(2 if big else 1, compute)
+        # Where outputs lie side by side along the pixels, neighbouring threads have neighbouring pixels.
+        self.turned = c.contraction.n.c != 1
+        self.vectors = writes_vectors(c.contraction) and c.outputs % LANES == 0
+
+    def blocks_of(self, side: int) -> int:
+        """Blocks with tiles of that size."""
+        return self.convolved.group.extent * -(-self.windows.rows // side) * -(-self.convolved.outputs // side)
+
+    @property
+    def blocks(self) -> int:
+        """Tiles in all."""
+        return self.blocks_of(self.tile.side)
+
+    def places(self, along_k: bool) -> tuple[list[Value], list[Value]]:
+        """Rows, or columns, and places along k of what a thread brings; its neighbours are along k, or across."""
+        me, side = thread(), self.tile.side
+        count = side * DEPTH // THREADS
+        if along_k:
+            return [me // DEPTH + n * (THREADS // DEPTH) for n in range(count)], [me % DEPTH]
+        return [me % side], [me // side + n * (THREADS // side) for n in range(count)]
+
+
+class _Block:
+    """What one thread does for its block's tile."""
+
+    def __init__(self, work: _Work, arguments: KernelArguments) -> None:
+        self.work, self.windows, self.convolved = work, work.windows, work.convolved
+        self.scene = Scene(self.convolved.contraction, arguments)
+        self.buffers = work.tile.buffers()
+
+    def write(self) -> None:
+        """The tile that the number of the block means."""
+        work, c, windows = self.work, self.convolved, self.windows
+        side = work.tile.side
+        tiles = [-(-windows.rows // side), -(-c.outputs // side)]
+        self.group, row, column = split_index(block(), [c.group.extent, *tiles])
+        self.first = row * side, column * side
+        self._lefts, self._rights = work.places(c.inputs.a == 1), work.places(c.inputs.b == 1)
+        self._pixels = [windows.pixel(self.first[0] + place) for place in self._lefts[0]]
+        sums = work.tile.zeros()
+        self._put(self._sums(sums) if windows.depth else sums)
+
+    def _sums(self, sums: list[Value]) -> list[Value]:
+        tile, whole = self.work.tile, self.windows.depth
+
+        def turn(k: Value, sums: list[Value], brought: list[Value]) -> tuple[list[Value], list[Value]]:
+            self._keep(brought)
+            gpu.barrier()
+            brought = self._bring(k + DEPTH)
+            with loop(0, DEPTH, STEPS, sums) as depth:
+                made = depth.args
+                for number in range(STEPS):
+                    made = tile.step(self.buffers, self._own(), depth.iv + number, made)
+                depth.yields(*made)
+            gpu.barrier()
+            return depth.results, brought
+
+        turns, block = -(-whole // DEPTH), TERMS // DEPTH
+        return summed(0, whole, DEPTH, turns, sums, added, turn, self._bring(index(0)), block, SEVERAL)[0]
+
+    def _bring(self, first: Value) -> list[Value]:
+        """The thread's elements of both factors, from place `first` along k on; zeros stand for what is outside."""
+        c, depth = self.convolved, self.windows.depth
+        made = []
+        for k in self._lefts[1]:
+            (window, feature), exists = self.windows.tap(first + k), (first + k).lt(depth)
+            for pixel in self._pixels:
+                place, inside = self.windows.left(pixel, window)
+                inside = exists if inside is None else inside & exists
+                made.append((inside, place + feature * c.inputs.a + self.group * c.group.a, self.scene.load_a))
+        for k in self._rights[1]:
+            (window, feature), exists = self.windows.tap(first + k), (first + k).lt(depth)
+            for column in self._rights[0]:
+                number = self.first[1] + column
+                place = self.windows.right(window, feature) + number * c.contraction.n.b + self.group * c.group.b
+                made.append((exists & number.lt(c.outputs), place, self.scene.load_b))
+        zero = constant(0, self.work.tile.compute)
+        loaded = [read(select(inside, place, index(0))) for inside, place, read in made]
+        return [select(inside, value, zero) for (inside, _, _), value in zip(made, loaded, strict=True)]
+
+    def _keep(self, values: list[Value]) -> None:
+        each, waiting = (self._lefts, self._rights), iter(values)
+        for buffer, (across, along) in zip(self.buffers, each, strict=True):
+            for k in along:
+                for place in across:
+                    store(next(waiting), buffer, k * self.work.tile.pitch + place)
+
+    def _own(self) -> tuple[Value, Value]:
+        """The thread's place in the tile, down and across."""
+        me = thread()
+        y, x = me // SIDE, me % SIDE
+        return (x, y) if self.work.turned else (y, x)
+
+    def _put(self, sums: list[Value]) -> None:
+        """The sums through the epilogue into the results."""
+        c, (y, x), waiting, work = self.convolved, self._own(), iter(sums), self.work
+        for g in range(work.tile.groups):
+            for i in range(LANES):
+                number = self.first[0] + (y + g * SIDE) * LANES + i
+                row = self.windows.row(self.scene, self.windows.pixel(number))
+                for h in range(work.tile.groups):
+                    value, column = next(waiting), self.first[1] + (x + h * SIDE) * LANES
+                    for lane in (None,) if work.vectors else range(LANES):
+                        own = column if lane is None else column + lane
+                        with when(number.lt(self.windows.rows) & own.lt(c.outputs)):
+                            part = value if lane is None else extract(value, lane)
+                            own = own + self.group * c.outputs
+                            self.scene.write(part, row, own, LANES if lane is None else 1)

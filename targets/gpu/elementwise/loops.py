@@ -1,0 +1,69 @@
+"""Kernels of elementwise operations: a thread computes neighbours that fill one access to memory of 16 bytes."""
+
+from __future__ import annotations
+
+from math import prod
+
+from stablexla.targets.codegen.emission import Value, bits_of, branch, loop
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.loop_nest import Load, Nest, Store, analyse
+from stablexla.targets.codegen.scope import Scope
+from stablexla.targets.cpu.elementwise.loops import in_place
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+
+BITS = 128
+MOST_LANES = 8
+
+
+@gpu_emitter("loop", "row", "reduce", "transpose", "general")
+def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes every kernel whose operations are all elementwise over one set of loops."""
+    nest = analyse(kernel)
+    everything = frozenset(range(len(nest.extents))) if nest is not None else frozenset()
+    if nest is None or nest.folds or any(place.domain != everything for place in nest.stores):
+        return None
+    if not prod(nest.extents):
+        return Emitted(0, 1, phases=((kernel.impl_name, 0, 1),))
+    *outer, extent = nest.extents
+    lanes = lanes_of(nest)
+    pieces = -(-extent // lanes)
+    items = prod(outer) * pieces
+    with thread_of(kernel, Launch.for_items(items)) as arguments:
+        top = Scope(arguments)
+        with loop(Value(global_thread()), items, Value(total_threads())) as item:
+            *places, piece = (Value(v) for v in taken_apart(item.iv.ssa, [*outer, pieces]))
+            row = top.inside(dict(enumerate(places)))
+            _write(nest, row, piece * lanes, lanes)
+    return Emitted(items, items, in_place=in_place(kernel, nest))
+
+
+def lanes_of(nest: Nest) -> int:
+    """So many of the widest elements fill an access; 1 where rows do not begin at whole accesses."""
+    places: list[Load | Store] = [*nest.loads, *nest.stores]
+    widest = max(bits_of(place.element) for place in places)
+    lanes = max(1, min(MOST_LANES, BITS // widest))
+    aligned = len(nest.extents) == 1 or nest.extents[-1] % lanes == 0
+    return lanes if aligned and nest.extents[-1] >= lanes else 1
+
+
+def _write(nest: Nest, row: Scope, at: Value, lanes: int) -> None:
+    """The elements from `at` on; at the end of the row there may be fewer."""
+    inner, extent = len(nest.extents) - 1, nest.extents[-1]
+    if lanes == 1 or extent % lanes == 0:
+        _at(nest, row.inside({inner: at}, lane=inner, lanes=0 if lanes == 1 else lanes))
+        return
+    side = branch((at + lanes).le(extent))
+    with side.then:
+        _at(nest, row.inside({inner: at}, lane=inner, lanes=lanes))
+    with side.otherwise:
+        for i in range(extent % lanes):
+            _at(nest, row.inside({inner: at + i}))
+
+
+def _at(nest: Nest, here: Scope) -> None:
+    values = [here.value(place.ref) for place in nest.stores]
+    for place, value in zip(nest.stores, values, strict=True):
+        here.store(place, value)

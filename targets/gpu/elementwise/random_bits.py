@@ -1,0 +1,62 @@
+"""Random bits: a thread makes a block of words and stores them side by side, or where each one's row is."""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.lowering.kernels.random.blocks import resized
+from stablexla.lowering.rules.random import RANDOM_BITS, Layout, words_of
+from stablexla.targets.codegen.emission import Value, bitcast, branch, constant, insert, loop, splat, store, when
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+
+
+@gpu_emitter(RANDOM_BITS)
+def emit_random_bits(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes all of them."""
+    config = kernel.config
+    layout = Layout(*config["layout"])
+    with thread_of(kernel, Launch.for_items(layout.blocks)) as arguments:
+        result = Value(arguments.results[0])
+        with loop(Value(global_thread()), layout.blocks, Value(total_threads())) as item:
+            number = arith.index_cast(ir.IntegerType.get_signless(64), item.iv.ssa)
+            made = words_of(config["algorithm"], list(arguments.inputs), number, config["bits"])
+            words = [_stored(word, result.element, config["bits"]) for word in made]
+            if layout.inner == 1:
+                _side_by_side(words, result, item.iv * layout.words, layout.outer * layout.length)
+            else:
+                row, column = (Value(v) for v in taken_apart(item.iv.ssa, [layout.outer * layout.across, layout.inner]))
+                for which, word in enumerate(words):
+                    store(word, result, (row * layout.words + which) * layout.inner + column)
+    return Emitted(1, 1)
+
+
+def _side_by_side(words: list[Value], result: Value, at: Value, end: int) -> None:
+    """The words from a place on, as one vector unless some of them are beyond the end."""
+    if len(words) == 1:
+        store(words[0], result, at)
+        return
+    whole = splat(constant(0, words[0].type), len(words))
+    for lane, word in enumerate(words):
+        whole = insert(word, whole, lane)
+    if end % len(words) == 0:
+        store(whole, result, at)
+        return
+    sides = branch((at + len(words)).le(end))
+    with sides.then:
+        store(whole, result, at)
+    with sides.otherwise:
+        for lane, word in enumerate(words):
+            with when((at + lane).lt(end)):
+                store(word, result, at + lane)
+
+
+def _stored(word: ir.Value, element: ir.Type, bits: int) -> Value:
+    value = Value(resized(word, max(8, bits)))
+    if bits < 8:
+        return value & ((1 << bits) - 1)
+    return bitcast(value, element) if isinstance(element, ir.FloatType) else value

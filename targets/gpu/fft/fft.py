@@ -1,0 +1,189 @@
+"""Fourier transforms, a launch for each dimension: lines that shared memory holds twice, whatever their length.
+
+Longer lines, and lengths whose prime factors are too large for a thread's registers, go the general path: a launch for
+each pass, with a thread for each element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.lowering.kernels.fft.plan import (
+    Axis,
+    Bluestein,
+    Direct,
+    Line,
+    RealLine,
+    Split,
+    Transform,
+    plan_transform,
+)
+from stablexla.targets.codegen.emission import Value, index, load, minimum, store, when
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.gpu.chips import GpuName, generation
+from stablexla.targets.gpu.fft.lines import LARGEST_RADIX, Lines, Number, Shape
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import block
+
+ELEMENTS = 1024
+"""Elements of a block, where lines are short."""
+THREADS = 256
+FEW_BYTES, MANY_BYTES = 48 << 10, 96 << 10
+"""What a block may have of shared memory, before sm_80 and from it on."""
+
+
+@gpu_emitter("fft")
+def emit_fft(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes transforms of which every dimension fits."""
+    config = kernel.config
+    plan = plan_transform(config["fft_type"], config["shape"], config["fft_length"])
+    most = MANY_BYTES if generation(chip.chip) >= 80 else FEW_BYTES
+    shapes = [_shape(axis) for axis in plan.axes]
+    if not all(_fits(axis.plan) for axis in plan.axes) or max(shape.bytes for shape in shapes) > most:
+        return None
+    several = plan.kind == "IRFFT" and len(plan.axes) > 1
+    scratch = ((str(kernel.inputs[0].type.element_type), prod(config["shape"])),) if several else ()
+    names = []
+    for number, (axis, shape) in enumerate(zip(plan.axes, shapes, strict=True)):
+        name = kernel.impl_name if len(shapes) == 1 else f"{kernel.impl_name}_{number}"
+        names.append(name)
+        blocks = -(-axis.outer // shape.lines) if axis.inner == 1 else axis.outer * -(-axis.inner // shape.lines)
+        with thread_of(kernel, Launch(blocks, shape.threads, shape.bytes), name, scratch) as arguments:
+            _Dimension(plan, axis, shape, arguments, number == 0, number == len(shapes) - 1).write()
+    return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
+
+
+def _fits(plan: Line | RealLine) -> bool:
+    if isinstance(plan, RealLine):
+        return _fits(plan.inner)
+    if isinstance(plan, Direct):
+        return all(step.radix <= LARGEST_RADIX for step in plan.passes)
+    if isinstance(plan, Split):
+        return _fits(plan.columns) and _fits(plan.rows)
+    return isinstance(plan, Bluestein) and _fits(plan.inner)
+
+
+def _length(plan: Line | RealLine) -> int:
+    """Elements that a line has on the way, at most."""
+    return _length(plan.inner) if isinstance(plan, RealLine | Bluestein) else plan.n
+
+
+def _shape(axis: Axis) -> Shape:
+    length = _length(axis.plan)
+    others = axis.outer if axis.inner == 1 else axis.inner
+    lines = max(1, min(ELEMENTS // length, others))
+    threads = 32
+    while threads < THREADS and threads * 8 < lines * length:
+        threads *= 2
+    return Shape(lines, length, threads, across=axis.inner > 1)
+
+
+@dataclass
+class _Dimension:
+    """One dimension's transform: where the block's lines are read and written."""
+
+    plan: Transform
+    axis: Axis
+    shape: Shape
+    arguments: KernelArguments
+    is_first: bool
+    is_last: bool
+
+    def write(self) -> None:
+        arguments, axis = self.arguments, self.axis
+        tables = dict(zip(self.plan.tables, map(Value, arguments.inputs[1:]), strict=True))
+        lines = Lines(self.shape, tables)
+        result = Value(arguments.results[0])
+        middle = Value(arguments.scratch[0]) if arguments.scratch else result
+        source = Value(arguments.inputs[0]) if self.is_first else middle
+        target = result if self.is_last else middle
+        n = axis.plan.n
+        kept = n // 2 + 1
+        if not isinstance(axis.plan, RealLine):
+            made = lines.line(axis.plan, lambda line, at: _number(load(source, self._place(line, at, n))))
+            lines.each(n, self._to(target, n, lambda line, at: made(line, at)))
+        elif self.plan.kind == "RFFT":
+            real = lines.from_real(axis.plan, lambda line, at: _wide(load(source, self._place(line, at, n))))
+            lines.each(kept, self._to(target, kept, lambda line, at: real(line, at)))
+        else:
+            pairs = lines.to_real(axis.plan, lambda line, at: _number(load(source, self._place(line, at, kept))))
+            if axis.plan.fine is None:
+                lines.each(n, self._to(target, n, lambda line, at: pairs(line, at)))
+            else:
+                lines.each(n // 2, self._pairs_to(target, n, pairs))
+
+    def _to(self, target: Value, length: int, made: Callable[[Value, Value], Number]) -> Callable[[Value, Value], None]:
+        def body(line: Value, at: Value) -> None:
+            value = made(line, at)
+            with when(self._exists(line)):
+                _store(self._scaled(value), target, self._place(line, at, length))
+
+        return body
+
+    def _pairs_to(
+        self, target: Value, length: int, made: Callable[[Value, Value], Number]
+    ) -> Callable[[Value, Value], None]:
+        def body(line: Value, at: Value) -> None:
+            real, imaginary = self._scaled(made(line, at))
+            with when(self._exists(line)):
+                for part, number in ((real, 0), (imaginary, 1)):
+                    _store((part, part), target, self._place(line, at * 2 + number, length))
+
+        return body
+
+    def _scaled(self, value: Number) -> Number:
+        scale = self.plan.scale
+        return value if scale == 1.0 or not self.is_last else (value[0] * scale, value[1] * scale)
+
+    def _line(self, line: Value) -> tuple[Value, Value, int]:
+        """The number of a line of the block before the dimension and after it, and how many there are of these."""
+        axis, lines = self.axis, self.shape.lines
+        if axis.inner == 1:
+            return block() * lines + line, index(0), axis.outer
+        groups = -(-axis.inner // lines)
+        return block() // groups, block() % groups * lines + line, axis.inner
+
+    def _exists(self, line: Value) -> Value:
+        outer, column, count = self._line(line)
+        return (outer if self.axis.inner == 1 else column).lt(count)
+
+    def _place(self, line: Value, at: Value, length: int) -> Value:
+        """Where an element of a line lies; of lines that do not exist, an element of the last one."""
+        outer, column, count = self._line(line)
+        if self.axis.inner == 1:
+            return minimum(outer, count - 1) * length + at
+        return (outer * length + at) * self.axis.inner + minimum(column, count - 1)
+
+
+# ---- elements in memory ----------------------------------------------------------------------------------------------
+
+
+def _wide(value: Value) -> Value:
+    f64 = ir.F64Type.get()
+    return value if value.type == f64 else Value(arith.extf(f64, value.ssa))
+
+
+def _number(value: Value) -> Number:
+    part = ir.ComplexType(value.type).element_type
+    real, imaginary = (
+        _wide(Value(ir.Operation.create(f"complex.{name}", results=[part], operands=[value.ssa]).result))
+        for name in ("re", "im")
+    )
+    return real, imaginary
+
+
+def _store(value: Number, target: Value, place: Value) -> None:
+    element = target.element
+    part = element.element_type if isinstance(element, ir.ComplexType) else element
+    parts = [v.ssa if v.type == part else arith.truncf(part, v.ssa) for v in value]
+    if part == element:
+        store(Value(parts[0]), target, place)
+    else:
+        made = ir.Operation.create("complex.create", results=[element], operands=parts).result
+        store(Value(made), target, place)

@@ -1,0 +1,257 @@
+"""Fourier transforms of lines in shared memory: a block has some lines, and its threads take the butterflies of a pass.
+
+A pass reads one of two buffers and writes the other, so that one barrier stands between passes. What comes before and
+after them is done where elements are read: factors, turning around, zeros behind the end. Computed in f64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import mlir.ir as ir
+import numpy as np
+from mlir.dialects import gpu
+
+from stablexla.lowering.kernels.fft.plan import Bluestein, Direct, Line, Pass, RealLine, Split
+from stablexla.lowering.kernels.fft.tables import Powers, Table, roots
+from stablexla.targets.codegen.emission import Value, constant, fma, index, load, loop, select, store
+from stablexla.targets.gpu.threads.warps import shared_buffer, thread
+
+Number = tuple[Value, Value]
+"""A real and an imaginary part."""
+# (line of the block, place in it) -> element; and the same with what is written there.
+Read = Callable[[Value, Value], Number]
+Write = Callable[[Value, Value, Number], None]
+LARGEST_RADIX = 13
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many lines a block has, of up to how many elements, and how many threads work on them.
+
+    Attributes:
+        across: neighbouring threads take neighbouring lines, not neighbours of a line.
+    """
+
+    lines: int
+    length: int
+    threads: int
+    across: bool
+
+    @property
+    def pitch(self) -> int:
+        """From line to line; lines of a whole power of two would meet in the same banks."""
+        return self.length + 1 if self.lines > 1 else self.length
+
+    @property
+    def bytes(self) -> int:
+        """Of both buffers."""
+        return 4 * 8 * self.lines * self.pitch
+
+
+class Lines:
+    """The passes of a block's lines inside one function."""
+
+    def __init__(self, shape: Shape, tables: Mapping[Table, Value]) -> None:
+        self.shape, self.tables = shape, tables
+        self._f64 = ir.F64Type.get()
+        self._turn = 0
+
+    # ---- memory ------------------------------------------------------------------------------------------------------
+
+    def _planes(self, turn: int) -> list[Value]:
+        size = self.shape.lines * self.shape.pitch
+        return [shared_buffer(self._f64, size, 8 * size * (2 * turn + plane)) for plane in range(2)]
+
+    def _reader(self, turn: int) -> Read:
+        def read(line: Value, at: Value) -> Number:
+            real, imaginary = (load(plane, line * self.shape.pitch + at) for plane in self._planes(turn))
+            return real, imaginary
+
+        return read
+
+    def _writer(self, turn: int) -> Write:
+        def write(line: Value, at: Value, value: Number) -> None:
+            for part, plane in zip(value, self._planes(turn), strict=True):
+                store(part, plane, line * self.shape.pitch + at)
+
+        return write
+
+    def each(self, count: int, body: Callable[[Value, Value], None]) -> None:
+        """`body(line, number)` for so many numbers in every line."""
+        lines = self.shape.lines
+        with loop(thread(), index(lines * count), self.shape.threads) as item:
+            if self.shape.across:
+                body(item.iv % lines, item.iv // lines)
+            else:
+                body(item.iv // count, item.iv % count)
+
+    def root(self, table: Table, at: Value) -> Number:
+        """An element of a table."""
+        planes = self.tables[table]
+        return load(planes, at), load(planes, at + table.size)
+
+    def _product_of_roots(self, fine: Powers, coarse: Powers | None, row: Value, column: Value) -> Number:
+        if coarse is None:
+            return self.root(fine, row * fine.columns + column)
+        inside, outside = row % fine.rows, row // fine.rows
+        return times(
+            self.root(fine, inside * fine.columns + column), self.root(coarse, outside * coarse.columns + column)
+        )
+
+    # ---- transforms --------------------------------------------------------------------------------------------------
+
+    def line(self, plan: Line, read: Read) -> Read:
+        """A complex transform of what is read; how to read what comes out."""
+        if isinstance(plan, Direct):
+            return self._passes(plan, 1, read)
+        if isinstance(plan, Split):
+            return self._split(plan, read)
+        assert isinstance(plan, Bluestein)
+        return self._convolution(plan, read)
+
+    def _passes(self, plan: Direct, inner: int, read: Read) -> Read:
+        for step in plan.passes:
+            read = self._pass(step, step.rest * inner, read)
+        return read
+
+    def _pass(self, step: Pass, rest: int, read: Read) -> Read:
+        """One pass, from what is read into a buffer."""
+        write = self._writer(self._turn)
+
+        def group(line: Value, number: Value) -> None:
+            k, q = number // rest, number % rest
+            given = []
+            for t in range(step.radix):
+                value = read(line, (k * step.radix + t) * rest + q)
+                if t and step.twiddles is not None:
+                    value = times(value, self.root(step.twiddles, k * step.radix + t))
+                given.append(value)
+            for j, value in enumerate(butterfly(given, step.roots.sign)):
+                write(line, (k + j * step.done) * rest + q, value)
+
+        self.each(step.done * rest, group)
+        gpu.barrier()
+        made = self._reader(self._turn)
+        self._turn = 1 - self._turn
+        return made
+
+    def _split(self, plan: Split, read: Read) -> Read:
+        n, m = plan.columns.n, plan.rows.n
+        made = self._passes(plan.columns, m, read)
+
+        def turned(line: Value, at: Value) -> Number:
+            b, a = at // n, at % n
+            return times(made(line, a * m + b), self._product_of_roots(plan.fine, plan.coarse, a, b))
+
+        return self._passes(plan.rows, n, turned)
+
+    def _convolution(self, plan: Bluestein, read: Read) -> Read:
+        zero = constant(0.0, self._f64)
+
+        def chirped(line: Value, at: Value) -> Number:
+            inside = at.lt(plan.n)
+            place = select(inside, at, index(0))
+            real, imaginary = times(read(line, place), self.root(plan.chirp, place))
+            return select(inside, real, zero), select(inside, imaginary, zero)
+
+        spectrum = self.line(plan.inner, chirped)
+        back = self.line(
+            plan.inner, lambda line, at: conjugate(times(spectrum(line, at), self.root(plan.spectrum, at)))
+        )
+        return lambda line, at: times(conjugate(back(line, at)), self.root(plan.chirp, at))
+
+    # ---- between real numbers and half a spectrum --------------------------------------------------------------------
+
+    def from_real(self, plan: RealLine, read: Callable[[Value, Value], Value]) -> Read:
+        """The kept half of the spectrum of real numbers."""
+        if plan.fine is None:
+            return self.line(plan.inner, lambda line, at: (read(line, at), constant(0.0, self._f64)))
+        half = plan.n // 2
+        made = self.line(plan.inner, lambda line, at: (read(line, at * 2), read(line, at * 2 + 1)))
+
+        def joined(line: Value, k: Value) -> Number:
+            a, b = made(line, k % half), conjugate(made(line, (index(half) - k) % half))
+            odd = times(minus(a, b), self._unit(plan, k))
+            both = plus(plus(a, b), (odd[1], -odd[0]))
+            return both[0] * 0.5, both[1] * 0.5
+
+        return joined
+
+    def to_real(self, plan: RealLine, read: Read) -> Read:
+        """The real numbers of half a spectrum, two as one complex number where their number is even."""
+        if plan.fine is None:
+            return self.line(plan.inner, lambda line, at: self._mirrored(plan.n, read, line, at))
+        half = plan.n // 2
+
+        def without_edges(line: Value, k: Value) -> Number:
+            real, imaginary = read(line, k)
+            return real, select((k % half).eq(0), constant(0.0, self._f64), imaginary)
+
+        def apart(line: Value, k: Value) -> Number:
+            a, b = without_edges(line, k), conjugate(without_edges(line, index(half) - k))
+            odd = times(minus(a, b), self._unit(plan, k))
+            return plus(plus(a, b), (-odd[1], odd[0]))
+
+        return self.line(plan.inner, apart)
+
+    def _unit(self, plan: RealLine, k: Value) -> Number:
+        assert plan.fine is not None
+        if plan.coarse is None:
+            return self.root(plan.fine, k)
+        return times(self.root(plan.fine, k % plan.fine.columns), self.root(plan.coarse, k // plan.fine.columns))
+
+    def _mirrored(self, n: int, read: Read, line: Value, k: Value) -> Number:
+        inside = k.lt(n // 2 + 1)
+        real, imaginary = read(line, select(inside, k, index(n) - k))
+        imaginary = select(inside, imaginary, -imaginary)
+        return real, select(k.eq(0), constant(0.0, self._f64), imaginary)
+
+
+# ---- complex numbers -------------------------------------------------------------------------------------------------
+
+
+def plus(a: Number, b: Number) -> Number:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def minus(a: Number, b: Number) -> Number:
+    return a[0] - b[0], a[1] - b[1]
+
+
+def times(a: Number, b: Number) -> Number:
+    return fma(a[0], b[0], -(a[1] * b[1])), fma(a[0], b[1], a[1] * b[0])
+
+
+def conjugate(a: Number) -> Number:
+    return a[0], -a[1]
+
+
+def butterfly(given: list[Number], sign: int) -> list[Number]:
+    """The transform of a few numbers: halves again and again, and an odd number of them by its definition."""
+    n = len(given)
+    if n == 1:
+        return given
+    units = roots(np.arange(n, dtype=np.int64), n, sign)
+    if n % 2:
+        made = []
+        for j in range(n):
+            total = given[0]
+            for t in range(1, n):
+                total = plus(total, _turned(given[t], complex(units[j * t % n])))
+            made.append(total)
+        return made
+    even, odd = butterfly(given[::2], sign), butterfly(given[1::2], sign)
+    turned = [_turned(value, complex(unit)) for value, unit in zip(odd, units, strict=False)]
+    pairs = list(zip(even, turned, strict=True))
+    return [plus(a, b) for a, b in pairs] + [minus(a, b) for a, b in pairs]
+
+
+def _turned(value: Number, unit: complex) -> Number:
+    """A number times a root of unity; quarters of a turn need no products."""
+    real, imaginary = value
+    quarters = {1: value, -1: (-real, -imaginary), 1j: (-imaginary, real), -1j: (imaginary, -real)}
+    if unit in quarters:
+        return quarters[unit]
+    return times(value, (constant(unit.real, real.type), constant(unit.imag, real.type)))

@@ -1,0 +1,81 @@
+"""The general path of kernels on a GPU: linalg's loops, a thread for each turn of the parallel ones.
+
+It is right for everything and quick for little: what is no parallel loop runs in one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlir.ir as ir
+from mlir.dialects import memref
+
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.kernels import INDEPENDENT
+from stablexla.lowering.support.operations import walk
+from stablexla.targets.codegen.general import bufferized, lift_allocations, run_passes, tell_apart
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.gpu.general.parallel_first import put_parallel_loops_first
+from stablexla.targets.gpu.general.phases import Splitter, parts_of, ranges_of
+from stablexla.targets.gpu.general.sums import block_sums
+
+LOOPS = "convert-linalg-to-parallel-loops,canonicalize,cse"
+THREAD_BYTES = 16 << 10
+"""The most that one thread of many may have for itself."""
+
+
+def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
+    """Writes the functions of all given kernels, in one run of the passes."""
+    if not kernels:
+        return []
+    with kernels[0].func.context, ir.Location.unknown():
+        module, updates = bufferized(kernels, put_parallel_loops_first)
+        run_passes(module, LOOPS)
+        block_sums(module)
+        emitted = []
+        for kernel, view, update in zip(kernels, list(module.body.operations), updates, strict=True):
+            phases, scratch = _mapped(kernel, view.operation)
+            emitted.append(Emitted(1, 1, scratch=scratch, updates=update, phases=phases))
+    return emitted
+
+
+def _mapped(
+    kernel: Kernel, function: ir.Operation
+) -> tuple[tuple[tuple[str, int, int], ...], tuple[tuple[str, int], ...]]:
+    """Moves a function's parts before the kernel. Returns the parts as phases, and the scratch buffers."""
+    ranges = ranges_of(function, INDEPENDENT in kernel.func.attributes)
+    ranges = {op: range_ for op, range_ in ranges.items() if _give_each_thread_its_own(op)}
+    scratch = lift_allocations(function)
+    tell_apart(function)
+    splitter = Splitter(function, parts_of(function, ranges))
+    made = splitter.write(kernel.impl_name)
+    names = {name for name, _ in made}
+    for view in list(function.parent.regions[0].blocks[0].operations):
+        if view.operation != function and ir.StringAttr(view.operation.attributes["sym_name"]).value in names:
+            _move_before(view.operation, kernel.func.operation)
+    phases = tuple((name, items, items) for name, items in made)
+    return phases, (*scratch, *splitter.spills)
+
+
+def _give_each_thread_its_own(loop: ir.Operation) -> bool:
+    """Takes what is allocated inside a loop from a thread's own memory; False if that is too much."""
+    allocations = [op for op in walk(loop) if op.name == "memref.alloc"]
+    if sum(bytes_of(op.results[0].type) for op in allocations) > THREAD_BYTES:
+        return False
+    function = loop.parent
+    for op in allocations:
+        with op.location, ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
+            local = memref.AllocaOp(op.results[0].type, [], [], alignment=16)
+        op.results[0].replace_all_uses_with(local.result)
+        erase(op)
+    for op in list(walk(loop)):
+        if op.name == "memref.dealloc":
+            erase(op)
+    return True
+
+
+def _move_before(op: ir.Operation, place: ir.Operation) -> None:
+    with ir.InsertionPoint(place):
+        op.clone()
+    erase(op)

@@ -1,0 +1,38 @@
+"""Puts the parallel loops of linalg's operations before those that reduce, so that they become one nest."""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.operations import walk
+from stablexla.targets.grouping.classify import is_generic, loops_of
+
+
+def put_parallel_loops_first(module: ir.Module) -> None:
+    """Renumbers the loops of every `linalg.generic` of the module where that is needed."""
+    for op in walk(module.operation):
+        if is_generic(op):
+            reduced = loops_of(op).reduced
+            order = sorted(range(len(reduced)), key=lambda loop: reduced[loop])
+            if order != list(range(len(reduced))):
+                _renumber(op, order)
+
+
+def _renumber(op: ir.Operation, order: list[int]) -> None:
+    """The loop number `order[i]` becomes number i."""
+    place = {old: new for new, old in enumerate(order)}
+    dims = [ir.AffineDimExpr.get(place[old]) for old in range(len(order))]
+    maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
+    renamed = [
+        ir.AffineMap.get(
+            len(order), 0, [ir.AffineExpr.compose(e, ir.AffineMap.get(len(order), 0, dims)) for e in m.results]
+        )
+        for m in maps
+    ]
+    kinds = list(op.attributes["iterator_types"])
+    op.attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in renamed])
+    op.attributes["iterator_types"] = ir.ArrayAttr.get([kinds[old] for old in order])
+    for inner in walk(op):
+        if inner.name == "linalg.index":
+            old = ir.IntegerAttr(inner.attributes["dim"]).value
+            inner.attributes["dim"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), place[old])

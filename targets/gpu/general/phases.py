@@ -1,0 +1,272 @@
+"""Cutting a function on buffers into kernels: parallel loops become threads, what stands between them one thread.
+
+Kernels that follow one another see what those before have written, so that nothing has to wait inside of one. Values
+that one computes and a later one reads go through a buffer of one element.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import arith, func, memref
+
+from stablexla.lowering.support.operations import captured, defining, remap
+from stablexla.targets.gpu.general.wide_copies import lanes_of, write_wide
+from stablexla.targets.gpu.launch.launches import known_number
+from stablexla.targets.gpu.threads.arguments import ALIGNED
+from stablexla.targets.gpu.threads.launch import Launch
+from stablexla.targets.gpu.threads.threads import constant, for_own_items, in_one_thread, taken_apart
+
+_PURE = ("arith.", "math.", "complex.", "affine.apply", "index.", "ub.")
+_VIEWS = frozenset(
+    f"memref.{name}"
+    for name in ("reinterpret_cast", "subview", "cast", "collapse_shape", "expand_shape", "view", "dim", "alloca")
+)
+
+
+@dataclass
+class Range:
+    """A loop nest whose turns do not depend on each other.
+
+    Attributes:
+        extents: turns of each loop.
+        starts, steps: what its index is in the first turn, and between two.
+    """
+
+    extents: tuple[int, ...]
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass
+class Part:
+    """What becomes a kernel: one parallel loop nest, or operations that one thread runs."""
+
+    ops: list[ir.Operation]
+    range: Range | None
+    kept: dict[ir.Value, int] = field(default_factory=dict)
+
+
+def ranges_of(function: ir.Operation, independent: bool) -> dict[ir.Operation, Range]:
+    """The outermost loops of a function whose turns do not depend on each other.
+
+    Args:
+        independent: this is known of the one outermost `scf.for`, too.
+    """
+    *ops, _ = (view.operation for view in function.regions[0].blocks[0].operations)
+    loops = [op for op in ops if op.name == "scf.for" and not len(op.results)]
+    single = loops if independent and len(loops) == 1 else []
+    found = {op: range_of(op) for op in ops if op.name == "scf.parallel" or op in single}
+    return {op: range_ for op, range_ in found.items() if range_ is not None}
+
+
+def parts_of(function: ir.Operation, ranges: dict[ir.Operation, Range]) -> list[Part]:
+    """The parts of a function's only block, in order; each of the loops in `ranges` is one."""
+    *ops, _ = (view.operation for view in function.regions[0].blocks[0].operations)
+    parts: list[Part] = []
+    for op in ops:
+        if is_setup(op):
+            continue
+        if op in ranges:
+            parts.append(Part([op], ranges[op]))
+        elif parts and parts[-1].range is None:
+            parts[-1].ops.append(op)
+        else:
+            parts.append(Part([op], None))
+    return parts if all(_can_be_cut(v) for part in parts for op in part.ops for v in op.results) else _whole(parts)
+
+
+def _can_be_cut(result: ir.Value) -> bool:
+    """Whether a result of something that runs once may be handed on by way of memory."""
+    return not isinstance(result.type, ir.MemRefType)
+
+
+def _whole(parts: list[Part]) -> list[Part]:
+    return [Part([op for part in parts for op in part.ops], None)]
+
+
+def is_setup(op: ir.Operation) -> bool:
+    """Whether any kernel that needs its results can make them anew."""
+    return op.name in _VIEWS or (op.name.startswith(_PURE) and not len(op.regions))
+
+
+def range_of(op: ir.Operation) -> Range | None:
+    """The turns of a loop or a nest of parallel loops; None when they are not known, or the nest gives results."""
+    if len(op.results):
+        return None
+    numbers = [number for v in op.operands if (number := known_number(v)) is not None]
+    if len(numbers) != len(op.operands):
+        return None
+    n = len(numbers) // 3
+    low, high, step = numbers[:n], numbers[n : 2 * n], numbers[2 * n :]
+    extents = tuple(max(0, -(-(end - start) // by)) for start, end, by in zip(low, high, step, strict=True))
+    return Range(extents, tuple(low), tuple(step))
+
+
+class Splitter:
+    """Writes the parts of one function as functions of their own, before it."""
+
+    def __init__(self, function: ir.Operation, parts: list[Part]) -> None:
+        self._function = function
+        self._block = function.regions[0].blocks[0]
+        self._parts = parts
+        self._spilled: dict[ir.Value, int] = {}
+        self.spills: list[tuple[str, int]] = []
+        for number, part in enumerate(parts):
+            for value in self._slice(part)[1]:
+                self._spill(value, parts[:number])
+
+    def _inline(self, part: Part) -> set[ir.Operation]:
+        """What could be made anew anywhere, if it did not need what the part's own operations compute."""
+        own = set(part.ops)
+        inline: set[ir.Operation] = set()
+        if part.range is None:
+            for view in self._block.operations:
+                op = view.operation
+                if is_setup(op) and any(defining(v) in own or defining(v) in inline for v in op.operands):
+                    inline.add(op)
+        return inline
+
+    def _slice(self, part: Part) -> tuple[list[ir.Operation], list[ir.Value]]:
+        """What has to be made anew before a part, in order, and what it needs of earlier parts."""
+        own, setup, outside = {*part.ops, *self._inline(part)}, list[ir.Operation](), list[ir.Value]()
+
+        def take(value: ir.Value) -> None:
+            maker = defining(value)
+            if maker is None or maker in own or maker in setup:
+                return
+            if not is_setup(maker):
+                if value not in outside:
+                    outside.append(value)
+                return
+            for operand in maker.operands:
+                take(operand)
+            setup.append(maker)
+
+        for op in own:
+            for value in captured(op):
+                if value.owner == self._block or defining(value) is not None:
+                    take(value)
+        order = {view.operation: n for n, view in enumerate(self._block.operations)}
+        return sorted(setup, key=lambda op: order[op]), outside
+
+    def _spill(self, value: ir.Value, before: list[Part]) -> None:
+        if value in self._spilled:
+            return
+        number = self._spilled[value] = len(self.spills)
+        maker = defining(value)
+        next(part for part in before if maker in part.ops).kept[value] = number
+        type_ = "i64" if isinstance(value.type, ir.IndexType) else "i8" if str(value.type) == "i1" else str(value.type)
+        self.spills.append((type_, 1))
+
+    def write(self, name: str) -> list[tuple[str, int]]:
+        """The functions' names in order, and how many items each has."""
+        *types, low, high = (a.type for a in self._block.arguments)
+        spills = [ir.MemRefType.get([n], ir.Type.parse(t)) for t, n in self.spills]
+        made = []
+        for number, part in enumerate(self._parts):
+            label = name if len(self._parts) == 1 else f"{name}_{number}"
+            items = 1 if part.range is None else prod(part.range.extents) // _lanes(part.ops[0], part.range)
+            with ir.InsertionPoint(self._function):
+                type_ = ir.FunctionType.get([*types, *spills, low, high], [])
+                function = func.FuncOp(label, type_, visibility="private")
+            Launch.for_items(items).write(function.operation)
+            _copy_argument_attributes(self._function, function.operation)
+            self._fill(function, part)
+            made.append((label, items))
+        return made
+
+    def _fill(self, function: func.FuncOp, part: Part) -> None:
+        arguments = list(function.add_entry_block().arguments)
+        places = arguments[len(self._block.arguments) - 2 : -2]
+        mapping: dict[ir.Value, ir.Value] = dict(zip(list(self._block.arguments)[:-2], arguments, strict=False))
+        setup, outside = self._slice(part)
+        with ir.InsertionPoint(function.entry_block):
+            for value in outside:
+                mapping[value] = _restored(places[self._spilled[value]], value.type)
+            for op in setup:
+                _clone(op, mapping)
+            if part.range is None:
+                in_one_thread(lambda: self._sequence(part, mapping, places))
+            else:
+                _map(part.ops[0], part.range, mapping)
+            func.ReturnOp([])
+
+    def _sequence(self, part: Part, mapping: dict[ir.Value, ir.Value], places: list[ir.Value]) -> None:
+        here = {*part.ops, *self._inline(part)}
+        for view in self._block.operations:
+            op = view.operation
+            if op in here:
+                _clone(op, mapping)
+                for result in op.results:
+                    if result in part.kept:
+                        _keep(mapping[result], places[part.kept[result]])
+
+
+def _copy_argument_attributes(source: ir.Operation, target: ir.Operation) -> None:
+    """Arguments that are buffers stay apart from all others; the new ones before the last two are buffers, too."""
+    rows = [ir.DictAttr(row) for row in ir.ArrayAttr(source.attributes["arg_attrs"])]
+    types = ir.FunctionType(ir.TypeAttr(target.attributes["function_type"]).value).inputs
+    apart = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get()})
+    aligned = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ALIGNED)
+    every = [*rows[:-2], *[apart] * (len(types) - len(rows)), *rows[-2:]]
+    written = [
+        ir.DictAttr.get({**{named.name: named.attr for named in row}, "llvm.align": aligned})
+        if isinstance(type_, ir.MemRefType)
+        else row
+        for row, type_ in zip(every, types, strict=True)
+    ]
+    target.attributes["arg_attrs"] = ir.ArrayAttr.get(written)
+
+
+def _lanes(op: ir.Operation, range_: Range) -> int:
+    """How many neighbours a turn of a loop nest may compute."""
+    plain = range_.extents and not any(range_.starts) and all(step == 1 for step in range_.steps)
+    return lanes_of(op, range_.extents) if plain else 1
+
+
+def _map(op: ir.Operation, range_: Range, mapping: dict[ir.Value, ir.Value]) -> None:
+    """The body of a parallel loop nest for the thread's own items."""
+    block = op.regions[0].blocks[0]
+    lanes = _lanes(op, range_)
+    extents = (*range_.extents[:-1], range_.extents[-1] // lanes)
+
+    def body(item: ir.Value) -> None:
+        indices = taken_apart(item, extents)
+        if lanes > 1:
+            indices[-1] = arith.muli(indices[-1], constant(lanes))
+            mapping.update(zip(block.arguments, indices, strict=True))
+            write_wide(op, mapping, lanes)
+            return
+        for argument, index, start, step in zip(block.arguments, indices, range_.starts, range_.steps, strict=True):
+            scaled = index if step == 1 else arith.muli(index, constant(step))
+            mapping[argument] = scaled if start == 0 else arith.addi(scaled, constant(start))
+        *ops, _ = (view.operation for view in block.operations)
+        for inner in ops:
+            _clone(inner, mapping)
+
+    for_own_items(prod(extents), body)
+
+
+def _clone(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    copy = op.clone().operation
+    remap(copy, mapping)
+    mapping.update(zip(op.results, copy.results, strict=True))
+
+
+def _keep(value: ir.Value, place: ir.Value) -> None:
+    wanted = ir.MemRefType(place.type).element_type
+    if isinstance(value.type, ir.IndexType):
+        value = arith.index_cast(wanted, value)
+    elif value.type != wanted:
+        value = arith.extui(wanted, value)
+    memref.store(value, place, [constant(0)])
+
+
+def _restored(place: ir.Value, type_: ir.Type) -> ir.Value:
+    value = memref.load(place, [constant(0)])
+    if isinstance(type_, ir.IndexType):
+        return arith.index_cast(type_, value)
+    return value if value.type == type_ else arith.trunci(type_, value)

@@ -1,0 +1,146 @@
+"""Sums in the loops of the general path: a loop that adds to a place in memory adds up blocks, and then these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import arith, complex, memref, scf
+
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.operations import defining, remap, walk
+from stablexla.targets.codegen.sums.cascade import BLOCK
+from stablexla.targets.gpu.launch.launches import known_number
+
+_SUMS = ("arith.addf", "complex.add")
+_PARTS = ("complex.re", "complex.im")
+
+
+def block_sums(module: ir.Module) -> None:
+    """Rewrites the loops of a module, from the innermost one on, until none adds more than `BLOCK` times in a row."""
+    for loop in [op for op in walk(module.operation) if op.name == "scf.for"][::-1]:
+        found = _match(loop)
+        while found is not None:
+            rest = found.write()
+            found = None if rest is None else _match(rest)
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A loop, the operations of its body that read and write one place, and the place's new value, which is a sum.
+
+    Attributes:
+        turns: of the loop; at most `BLOCK` of them are a block of the loop around it.
+    """
+
+    loop: ir.Operation
+    load: ir.Operation
+    value: ir.Value
+    store: ir.Operation
+    turns: int
+
+    def write(self) -> ir.Operation | None:
+        """Puts the loop's turns into blocks, and returns the loop over these; None where there is one block."""
+        lo, hi, step = list(self.loop.operands)[:3]
+        size = known_number(step)
+        assert size is not None
+        outer = None
+        with self.loop.location, ir.InsertionPoint(self.loop):
+            if self.turns <= BLOCK:
+                self._add_block(lo, hi, step)
+            else:
+                outer = scf.ForOp(lo, hi, arith.constant(step.type, size * BLOCK))
+                with ir.InsertionPoint(outer.body):
+                    begin = outer.induction_variable
+                    end = arith.minsi(arith.addi(begin, outer.operation.operands[2]), hi)
+                    self._add_block(begin, end, step)
+                    scf.YieldOp([])
+        erase(self.loop)
+        return None if outer is None else outer.operation
+
+    def _add_block(self, begin: ir.Value, end: ir.Value, step: ir.Value) -> None:
+        """Adds what these turns sum up, from nothing, to what the place has."""
+        inner = scf.ForOp(begin, end, step, [_zero(self.value.type)])
+        self._move(inner)
+        place, *at = self.load.operands
+        before, own = memref.load(place, at), inner.results[0]
+        is_complex = isinstance(self.value.type, ir.ComplexType)
+        memref.store(complex.add(before, own) if is_complex else arith.addf(before, own), place, at)
+
+    def _move(self, inner: scf.ForOp) -> None:
+        """The body on the block's own total."""
+        mapping: dict[ir.Value, ir.Value] = {
+            self.loop.regions[0].blocks[0].arguments[0]: inner.induction_variable,
+            self.load.results[0]: inner.inner_iter_args[0],
+        }
+        with ir.InsertionPoint(inner.body):
+            for view in list(self.loop.regions[0].blocks[0].operations):
+                if view.operation in (self.load, self.store) or view.operation.name == "scf.yield":
+                    continue
+                copy = view.operation.clone().operation
+                remap(copy, mapping)
+                mapping.update(zip(view.operation.results, copy.results, strict=True))
+            scf.YieldOp([mapping[self.value]])
+
+
+def _match(loop: ir.Operation) -> _Sum | None:
+    """A loop that does nothing but add to a place that stays the same: a long one, or one in a loop that adds there."""
+    *operations, _ = (view.operation for view in loop.regions[0].blocks[0].operations)
+    bounds = [known_number(v) for v in list(loop.operands)[:3]]
+    if len(loop.results) or None in bounds or not operations or operations[-1].name != "memref.store":
+        return None
+    lo, hi, step = (n or 0 for n in bounds)
+    store = operations[-1]
+    value, *place = store.operands
+    load = _added_to(value)
+    turns = -((lo - hi) // step)
+    if load is None or list(load.operands) != place or not (turns > BLOCK or _adds_on(loop, place)):
+        return None
+    if load not in operations or defining(value) not in operations:
+        return None
+    inside = {op for view in operations for op in walk(view)} | set(operations)
+    if any(defining(v) in inside or v == loop.regions[0].blocks[0].arguments[0] for v in place):
+        return None
+    others = [op for op in inside if op not in (load, store) and place[0] in list(op.operands)]
+    return None if others else _Sum(loop, load, value, store, turns)
+
+
+def _adds_on(loop: ir.Operation, place: list[ir.Value]) -> bool:
+    """Whether the loop around a loop comes to the same place in each of its turns."""
+    around = loop.parent
+    if around is None or around.name != "scf.for":
+        return False
+    inside = set(walk(around))
+    return not any(defining(v) in inside or v == around.regions[0].blocks[0].arguments[0] for v in place)
+
+
+def _added_to(value: ir.Value) -> ir.Operation | None:
+    """The load of a number that a value is the sum of with something, where nothing else reads the number."""
+    maker = defining(value)
+    if maker is not None and maker.name == "complex.create":
+        parts = [_term(part, name) for part, name in zip(maker.operands, _PARTS, strict=True)]
+        numbers = [part.operands[0] for part in parts if part is not None]
+        same = len(numbers) == len(_PARTS) and numbers[0] == numbers[1]
+        load, uses = defining(numbers[0]) if same else None, len(_PARTS)
+    else:
+        load, uses = _term(value, "memref.load"), 1
+    read = load is not None and load.name == "memref.load" and len(list(load.results[0].uses)) == uses
+    return load if read else None
+
+
+def _term(value: ir.Value, name: str) -> ir.Operation | None:
+    """The operation of that name whose result is added to something, and used for nothing else."""
+    add = defining(value)
+    if add is None or add.name not in _SUMS:
+        return None
+    makers = [defining(v) for v in add.operands]
+    terms = [op for op in makers if op is not None and op.name == name]
+    return next((op for op in terms if len(list(op.results[0].uses)) == 1), None)
+
+
+def _zero(type_: ir.Type) -> ir.Value:
+    """A sum of nothing, which leaves the sign of a zero as it is."""
+    if isinstance(type_, ir.ComplexType):
+        part = ir.FloatAttr.get(type_.element_type, -0.0)
+        return complex.ConstantOp(type_, ir.ArrayAttr.get([part, part])).result
+    return arith.constant(type_, -0.0)

@@ -1,0 +1,66 @@
+"""The pass that converts small arrays where they are read, not in a kernel of their own.
+
+A scale of 16 bits that a normalisation uses in 32 would be converted by a launch, which takes longer than the
+conversions; and wide elements are more to read than narrow ones.
+"""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.operations import body_of, defining, main_of, walk
+from stablexla.targets.grouping.classify import Kind, classify, is_generic, num_inputs
+from stablexla.targets.grouping.prepare import drop_unused
+from stablexla.targets.pipeline.passes import module_pass
+
+CONVERSIONS = frozenset(["arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp"])
+READERS = (Kind.MAP, Kind.ROW_REDUCTION, Kind.REDUCTION)
+
+
+@module_pass("stablexla-sink-conversions", "converts small arrays to wider types where they are read")
+def sink_conversions(module: ir.Module) -> None:
+    """Of arrays that are as large as what is made of them nothing is said: they are converted in the same pass."""
+    main = main_of(module)
+    changed = False
+    with module.context:
+        for op in [op for op in walk(main) if is_generic(op)]:
+            if classify(op) in READERS:
+                for place in range(num_inputs(op)):
+                    changed |= _sink(op, place)
+    if changed:
+        drop_unused(main)
+
+
+def _sink(op: ir.Operation, place: int) -> bool:
+    """Reads an operand before its conversion, if it has one and is smaller than what is made of it."""
+    maker = defining(op.operands[place])
+    if maker is None or not is_generic(maker) or not _is_conversion(maker):
+        return False
+    loops = ir.AffineMapAttr(op.attributes["indexing_maps"][0]).value.n_dims
+    if op.operands[place].type.rank >= loops:
+        return False
+    argument = op.regions[0].blocks[0].arguments[place]
+    if not list(argument.uses):
+        return False
+    source = maker.operands[0]
+    op.operands[place] = source
+    readers = [use.owner for use in argument.uses]
+    argument.set_type(source.type.element_type)
+    with op.location, ir.InsertionPoint.at_block_begin(op.regions[0].blocks[0]):
+        copy = body_of(maker)[0].clone()
+    for reader in dict.fromkeys(readers):
+        for number, value in enumerate(reader.operands):
+            if value == argument:
+                reader.operands[number] = copy.operation.results[0]
+    copy.operation.operands[0] = argument
+    return True
+
+
+def _is_conversion(op: ir.Operation) -> bool:
+    """Whether an operation widens one array, element by element."""
+    body = body_of(op)
+    maps = list(op.attributes["indexing_maps"])
+    if len(body) != 2 or body[0].name not in CONVERSIONS or num_inputs(op) != 1 or maps[0] != maps[1]:
+        return False
+    block = op.regions[0].blocks[0]
+    return bool(body[0].operands[0] == block.arguments[0] and body[1].operands[0] == body[0].results[0])

@@ -1,0 +1,151 @@
+"""The pass that has reductions compute what they read, where that is cheap and others read it as well.
+
+A mean and then a variance would write an array between them, and read it again: it takes no longer to read what it is
+made of. Rows along the last dimension are left alone: they stay in registers from one pass to the next.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import mlir.ir as ir
+
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.operations import body_of, defining, is_tensor, main_of, walk
+from stablexla.targets.grouping.classify import Kind, classify, is_generic, loops_of, num_inputs
+from stablexla.targets.grouping.prepare import drop_unused
+from stablexla.targets.pipeline.passes import module_pass
+
+CHEAP = frozenset(
+    f"arith.{name}" for name in ("addf", "subf", "mulf", "extf", "truncf", "negf", "addi", "subi", "muli", "sitofp")
+)
+MOST_OPERATIONS = 8
+MOST_ARRAYS = 2
+"""As many are read instead of one, which was written before."""
+
+
+@module_pass("stablexla-sink-producers", "has reductions make anew what they read, where that is cheap")
+def sink_producers(module: ir.Module) -> None:
+    """Takes elementwise operations of arrays of at most the same size into the bodies of reductions."""
+    main = main_of(module)
+    changed = False
+    with module.context:
+        for op in [op for op in walk(main) if is_generic(op)]:
+            while (made := _with_producer(op)) is not None:
+                for old, new in zip(op.results, made.results, strict=True):
+                    old.replace_all_uses_with(new)
+                erase(op)
+                op, changed = made, True
+    if changed:
+        drop_unused(main)
+
+
+def _is_reader(op: ir.Operation) -> bool:
+    """Whether an operation reduces, but not the last dimensions alone."""
+    if classify(op) not in (Kind.REDUCTION, Kind.GENERAL):
+        return False
+    if any(o.name.split(".")[0] not in ("arith", "math") and o.name != "linalg.yield" for o in body_of(op)):
+        return False
+    loops = loops_of(op)
+    places = [n for n, reduced in enumerate(loops.reduced) if reduced]
+    return bool(places) and loops.maps[0].is_projected_permutation and len(op.results) == 1
+
+
+def _with_producer(op: ir.Operation) -> ir.Operation | None:
+    """The reduction with the operation that makes one of its operands inside; None if there is none to be taken in."""
+    if not _is_reader(op):
+        return None
+    for place in range(num_inputs(op)):
+        maker = defining(op.operands[place])
+        if maker is not None and is_generic(maker) and _is_cheap(maker) and maker.block == op.block:
+            made = _fused(op, place, maker)
+            if made is not None:
+                return made
+    return None
+
+
+def _is_cheap(op: ir.Operation) -> bool:
+    """Whether an operation is elementwise, of a few operations that take no time."""
+    if classify(op) is not Kind.MAP or len(op.results) != 1 or loops_of(op).maps[-1] != _identity(op):
+        return False
+    *body, _ = body_of(op)
+    return len(body) <= MOST_OPERATIONS and all(o.name in CHEAP or o.name == "arith.constant" for o in body)
+
+
+def _identity(op: ir.Operation) -> ir.AffineMap:
+    return ir.AffineMap.get_identity(len(loops_of(op).extents))
+
+
+def _fused(op: ir.Operation, place: int, maker: ir.Operation) -> ir.Operation | None:
+    """`maker`'s body before `op`'s, or None if more would be read, or a product of matrices would come of it."""
+    count, inputs = num_inputs(op), num_inputs(maker)
+    maps = list(loops_of(op).maps)
+    inner = [_composed(m, maps[place]) for m in loops_of(maker).maps[:inputs]]
+    kept = [n for n in range(count) if n != place]
+    values = [*(op.operands[n] for n in kept), *list(maker.operands)[:inputs]]
+    places = [*(maps[n] for n in kept), *inner]
+    unique = list(dict.fromkeys(zip(values, places, strict=True)))
+    size = prod(op.operands[place].type.shape)
+    arrays = [v for v, _ in unique if is_tensor(v) and prod(v.type.shape) == size]
+    if not 1 <= len(arrays) <= MOST_ARRAYS or len(body_of(op)) + len(body_of(maker)) > 2 * MOST_OPERATIONS:
+        return None
+    if not _are_seen(len(loops_of(op).extents), [m for _, m in unique]):
+        return None
+    outputs = list(op.operands)[count:]
+    operands = [*(v for v, _ in unique), *outputs]
+    attributes = dict(op.attributes.items())
+    read = [m for _, m in unique]
+    attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in (*read, *maps[count:])])
+    attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([len(unique), len(outputs)])
+    with op.location, ir.InsertionPoint(op):
+        made = ir.Operation.create(
+            "linalg.generic",
+            results=[r.type for r in op.results],
+            operands=operands,
+            attributes=attributes,
+            regions=1,
+        )
+        types = [v.type.element_type if is_tensor(v) else v.type for v in operands]
+        block = made.regions[0].blocks.append(*types, arg_locs=[op.location] * len(types))
+    by_place = dict(zip(unique, block.arguments, strict=False))
+    arguments = [by_place[pair] for pair in zip(values, places, strict=True)]
+    of_maker = {a: arguments[len(kept) + n] for n, a in enumerate(list(maker.regions[0].blocks[0].arguments)[:inputs])}
+    (value,) = _copied(maker, block, of_maker)
+    theirs = list(op.regions[0].blocks[0].arguments)
+    of_op = {theirs[n]: arguments[i] for i, n in enumerate(kept)} | {theirs[place]: value}
+    of_op |= dict(zip(theirs[count:], list(block.arguments)[len(unique) :], strict=True))
+    results = _copied(op, block, of_op)
+    with op.location, ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=results)
+    if classify(made) is Kind.CONTRACTION:
+        erase(made)
+        return None
+    return made
+
+
+def _copied(op: ir.Operation, block: ir.Block, known: dict[ir.Value, ir.Value]) -> list[ir.Value]:
+    """A body's operations once more at the end of a block. Returns what it yields."""
+    for inner in body_of(op):
+        if inner.name == "linalg.yield":
+            return [known.get(v, v) for v in inner.operands]
+        with ir.InsertionPoint(block):
+            copy = inner.clone().operation
+        for number, value in enumerate(inner.operands):
+            copy.operands[number] = known.get(value, value)
+        known.update(zip(inner.results, copy.results, strict=True))
+    raise ValueError("a body without linalg.yield")
+
+
+def _composed(inner: ir.AffineMap, outer: ir.AffineMap) -> ir.AffineMap:
+    """inner after outer."""
+    return ir.AffineMap.get(outer.n_dims, 0, [ir.AffineExpr.compose(e, outer) for e in inner.results])
+
+
+def _are_seen(loops: int, maps: list[ir.AffineMap]) -> bool:
+    """Whether each loop alone indexes a dimension of some array."""
+    seen = {e.position for m in maps for e in map(_dim, m.results) if e is not None}
+    return seen == set(range(loops))
+
+
+def _dim(expression: ir.AffineExpr) -> ir.AffineDimExpr | None:
+    return expression if isinstance(expression, ir.AffineDimExpr) else None

@@ -1,0 +1,64 @@
+"""Gathers: a thread copies neighbours of a slice that fill one access to memory, or one element."""
+
+from __future__ import annotations
+
+from math import gcd, prod
+
+import mlir.ir as ir
+
+from stablexla.dialects.element_types import BY_NAME
+from stablexla.lowering.rules.shape import as_index, held_within
+from stablexla.lowering.support.storage import from_storage
+from stablexla.targets.codegen.emission import Value, bits_of, index, load, loop, store
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.cpu.indexing.gather import Axis
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+
+BITS, MOST_LANES = 128, 16
+
+
+@gpu_emitter("gather")
+def emit_gather(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes all gathers."""
+    axes = [Axis(*row) for row in kernel.config["axes"]]
+    starts = list(kernel.config["starts"])
+    lanes = _lanes(axes, starts, kernel.results[0].type.element_type)
+    extents = [axis.extent for axis in axes] or [1]
+    extents[-1] //= lanes
+    items = prod(extents)
+    type_ = BY_NAME[kernel.config["index_type"]]
+    with thread_of(kernel, Launch.for_items(items)) as arguments:
+        operand, indices = (Value(v) for v in arguments.inputs[:2])
+        result = Value(arguments.results[0])
+        with loop(Value(global_thread()), items, Value(total_threads())) as item:
+            at = [Value(v) for v in taken_apart(item.iv.ssa, extents)]
+            at = [*at[:-1], at[-1] * lanes] if axes else []
+            vector = _sum([i * axis.index_step for i, axis in zip(at, axes, strict=True)])
+            place = _sum([i * axis.operand_step for i, axis in zip(at, axes, strict=True)])
+            written = _sum([i * axis.result_step for i, axis in zip(at, axes, strict=True)])
+            for offset, highest, step in starts:
+                is_array = isinstance(indices.type, ir.MemRefType)
+                start = from_storage((load(indices, vector + offset) if is_array else indices).ssa, type_)
+                if highest >= 0:
+                    start = held_within(start, type_, highest)
+                place = place + Value(as_index(start, type_)) * step
+            store(load(operand, place, 0 if lanes == 1 else lanes), result, written)
+    return Emitted(items, items)
+
+
+def _sum(terms: list[Value]) -> Value:
+    return sum(terms, index(0))
+
+
+def _lanes(axes: list[Axis], starts: list[tuple[int, int, int]], element: ir.Type) -> int:
+    """Neighbours that are copied at once: every slice and every row of it begins at a multiple of so many elements."""
+    if not axes or not isinstance(element, ir.FloatType | ir.IntegerType):
+        return 1
+    *outer, row = axes
+    if (row.index_step, row.operand_step, row.result_step) != (0, 1, 1):
+        return 1
+    steps = [step for axis in outer for step in (axis.operand_step, axis.result_step)]
+    return gcd(min(MOST_LANES, BITS // bits_of(element)), row.extent, *steps, *(step for _, _, step in starts))

@@ -1,0 +1,113 @@
+"""Scatters: windows of updates combined into arrays, each element with its updates in their order.
+
+Windows that have no element in common, and computations that atomic instructions do exactly, give every element of the
+updates a thread. Otherwise a block owns a range of the places at which windows begin: it lists the windows that begin
+there, and its threads take their elements. Nothing depends on which thread comes first.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from math import gcd, prod
+
+import mlir.ir as ir
+from mlir.dialects import arith, gpu, memref
+
+from stablexla.lowering.support.operations import defining
+from stablexla.targets.codegen.emission import Value, index, loop, when
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.indexing.scatter_owned import Owned, write_owned
+from stablexla.targets.gpu.indexing.scatter_windows import Plan, Windows
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.body_copies import leaves_of
+from stablexla.targets.gpu.threads.launch import THREADS, Launch, gpu_emitter
+from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+from stablexla.targets.gpu.threads.warps import thread
+
+ATOMIC = {
+    **{name: name for name in ("addi", "andi", "ori", "xori")},
+    "maxsi": "maxs",
+    "maxui": "maxu",
+    "minsi": "mins",
+    "minui": "minu",
+}
+"""Operations of arith whose order does not matter, and what their atomic forms are called."""
+MOST = (1 << 31) - 1
+
+
+@gpu_emitter("scatter")
+def emit_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes all whose computation is arithmetic."""
+    plan = Plan.of(kernel)
+    if plan is None or plan.count * plan.width > MOST:
+        return None
+    updates = tuple((number, number) for number in range(len(kernel.results)))
+    atomic = None if plan.distinct else _atomic(kernel, plan)
+    if plan.distinct or atomic is not None:
+        _write_each(kernel, plan, atomic)
+        return Emitted(1, 1, updates=updates)
+    if plan.partly:
+        _write_in_turn(kernel, plan)
+        return Emitted(1, 1, updates=updates)
+    unit = reduce(gcd, [*(start.step for start in plan.starts), *(axis.operand_step for axis in plan.outer)])
+    last = sum((start.extent - 1) * start.step for start in plan.starts)
+    last += sum((axis.extent - 1) * axis.operand_step for axis in plan.outer)
+    if not unit or last // unit >= MOST:
+        return None
+    write_owned(kernel, plan, Owned.of(kernel, plan, unit, 1 + last // unit))
+    return Emitted(1, 1, updates=updates)
+
+
+def _atomic(kernel: Kernel, plan: Plan) -> tuple[arith.AtomicRMWKind, ir.Value] | None:
+    """The atomic instruction that does the computation, and the part that it takes besides what is there."""
+    if len(plan.stored) != 1 or str(kernel.results[0].type.element_type) not in ("i32", "i64"):
+        return None
+    (stored,) = plan.stored
+    maker = defining(stored)
+    if maker is None or maker.name.removeprefix("arith.") not in ATOMIC:
+        return None
+    there = {value for value, _ in plan.there}
+    for one, other in (maker.operands, reversed(list(maker.operands))):
+        if one in there and there.isdisjoint(op.results[0] for op in leaves_of([other]) or ()):
+            return getattr(arith.AtomicRMWKind, ATOMIC[maker.name.removeprefix("arith.")]), other
+    return None
+
+
+def _write_each(kernel: Kernel, plan: Plan, atomic: tuple[arith.AtomicRMWKind, ir.Value] | None) -> None:
+    """A thread for each element of the updates, neighbours for neighbours."""
+    steps = [axis.update_step for axis in plan.outer] + [axis.update_step for axis in plan.inner]
+    extents = [axis.extent for axis in plan.outer] + [axis.extent for axis in plan.inner]
+    order = sorted(range(len(steps)), key=lambda d: -steps[d])
+    items = prod(extents)
+    with thread_of(kernel, Launch.for_items(items)) as arguments:
+        windows = Windows(kernel, plan, arguments)
+        with loop(Value(global_thread()), items, Value(total_threads())) as item:
+            found = taken_apart(item.iv.ssa, [extents[d] for d in order]) if order else []
+            at = [Value(found[order.index(d)]) for d in range(len(extents))]
+            outer, inner = at[: len(plan.outer)], at[len(plan.outer) :]
+            starts = windows.starts(outer)
+            there = sum((i * axis.operand_step for i, axis in zip(inner, plan.inner, strict=True)), index(0))
+            given = sum((i * axis.update_step for i, axis in zip(inner, plan.inner, strict=True)), index(0))
+            with when(windows.begins_inside(starts) & windows.element_inside(starts, inner)):
+                place = windows.first(outer, starts) + there
+                given = windows.given(outer) + given
+                if atomic is None:
+                    windows.combine(place, given)
+                else:
+                    memref.atomic_rmw(atomic[0], windows.update(atomic[1], given), windows.results[0].ssa, [place.ssa])
+
+
+def _write_in_turn(kernel: Kernel, plan: Plan) -> None:
+    """Windows that may lie over one another at any distance: one after the other, by one block."""
+    threads = min(THREADS * 4, -(-plan.width // 32) * 32)
+    with thread_of(kernel, Launch(1, threads)) as arguments:
+        windows = Windows(kernel, plan, arguments)
+        with loop(0, plan.count) as window:
+            outer = windows.split(window.iv)
+            starts = windows.starts(outer)
+            with when(windows.begins_inside(starts)), loop(thread(), index(plan.width), threads) as turn:
+                there, given, places = windows.element(turn.iv)
+                with when(windows.element_inside(starts, places)):
+                    windows.combine(windows.first(outer, starts) + there, windows.given(outer) + given)
+            gpu.barrier()

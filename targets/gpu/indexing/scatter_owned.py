@@ -1,0 +1,152 @@
+"""Scatters in which a block owns a range of the places at which windows may begin.
+
+It looks at all index vectors, some thousand at a time, and lists those that begin in its range, in their order. Then
+its threads go through the list: each has elements of the window, or some of the places where windows are narrow, for
+itself. So updates are combined in their order, whatever the computation, and without atomic instructions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import gpu
+
+from stablexla.targets.codegen.emission import (
+    Value,
+    cast_index,
+    constant,
+    index,
+    load,
+    loop,
+    minimum,
+    select,
+    store,
+    when,
+)
+from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.gpu.indexing.scatter_windows import Plan, Windows, below
+from stablexla.targets.gpu.scan.warp_scans import scanned_in_warp
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import THREADS, Launch
+from stablexla.targets.gpu.threads.warps import WARP, block, shared_buffer, thread
+
+EACH = 8
+"""Neighbouring index vectors that a thread looks at, at a time."""
+LISTED = THREADS * EACH
+COLUMN = 2048
+"""Elements of a window that a block takes at most."""
+BLOCKS = 1024
+MOST_READ = 1 << 28
+"""Index vectors that all blocks together look at, at most, as long as there are some blocks."""
+FEWEST_RANGES = 16
+
+
+@dataclass(frozen=True)
+class Owned:
+    """How places and windows are dealt out to blocks, and to the threads of each.
+
+    Attributes:
+        unit, places: windows begin at multiples of `unit`, of which there are `places`.
+        ranges, range: into how many ranges places are cut, and of how many each.
+        columns, column: the same of the elements of a window.
+        across: threads that share a window; the others have other places.
+    """
+
+    unit: int
+    places: int
+    ranges: int
+    range: int
+    columns: int
+    column: int
+    across: int
+
+    @staticmethod
+    def of(kernel: Kernel, plan: Plan, unit: int, places: int) -> Owned:
+        """Enough blocks to keep a chip busy, as long as they do not read the indices all too often."""
+        across = min(THREADS, 1 << (plan.width - 1).bit_length())
+        columns = -(-plan.width // COLUMN)
+        column = -(-plan.width // columns)
+        ranges = max(1, min(BLOCKS // columns, -(-places * across // THREADS)))
+        while ranges > FEWEST_RANGES and ranges * columns * plan.count > MOST_READ:
+            ranges //= 2
+        each = -(-places // ranges)
+        return Owned(unit, places, -(-places // each), each, columns, column, across)
+
+
+def write_owned(kernel: Kernel, plan: Plan, owned: Owned) -> None:
+    """The function that one thread of a block runs."""
+    warps = THREADS // WARP
+    shared = 4 * (2 * LISTED + warps)
+    with thread_of(kernel, Launch(owned.ranges * owned.columns, THREADS, shared)) as arguments:
+        i32 = ir.IntegerType.get_signless(32)
+        places, numbers = (shared_buffer(i32, LISTED, 4 * LISTED * n) for n in range(2))
+        counts = shared_buffer(i32, warps, 8 * LISTED)
+        windows = Windows(kernel, plan, arguments)
+        low = block() // owned.columns * owned.range
+        column = block() % owned.columns * owned.column
+        with loop(0, plan.count, LISTED) as chunk:
+            found = _list(plan, owned, windows, (places, numbers, counts), chunk.iv, low)
+            gpu.barrier()
+            with loop(0, found) as entry:
+                place = cast_index(load(places, entry.iv), index(0).type)
+                number = cast_index(load(numbers, entry.iv), index(0).type)
+                _combine(plan, owned, windows, place, low, number, column)
+
+
+def _list(
+    plan: Plan, owned: Owned, windows: Windows, lists: tuple[Value, Value, Value], first: Value, low: Value
+) -> Value:
+    """Lists the windows of a chunk that begin in the block's range, from `low` on; returns how many there are."""
+    places, numbers, counts = lists
+    i32 = counts.element
+    one, zero = constant(1, i32), constant(0, i32)
+    me, lane = thread() // WARP, thread() % WARP
+    seen = []
+    mine = zero
+    for turn in range(EACH):
+        number = first + thread() * EACH + turn
+        at = windows.split(minimum(number, plan.count - 1))
+        starts = windows.starts(at)
+        place = windows.first(at, starts) // owned.unit - low
+        here = windows.begins_inside(starts) & number.lt(plan.count) & below(place, owned.range)
+        mine = mine + select(here, one, zero)
+        seen.append((here, place, number))
+    before, whole = scanned_in_warp([mine], lambda a, b: [a[0] + b[0]], [zero])
+    with when(lane.eq(0)):
+        store(whole[0], counts, me)
+    gpu.barrier()
+    total, to = zero, before[0]
+    for warp in range(THREADS // WARP):
+        count = load(counts, warp)
+        to = to + select(me.gt(warp), count, zero)
+        total = total + count
+    for here, place, number in seen:
+        with when(here):
+            there = cast_index(to, index(0).type)
+            store(cast_index(place, i32), places, there)
+            store(cast_index(number, i32), numbers, there)
+        to = to + select(here, one, zero)
+    return cast_index(total, index(0).type)
+
+
+def _combine(
+    plan: Plan, owned: Owned, windows: Windows, place: Value, low: Value, number: Value, column: Value
+) -> None:
+    """One listed window: the elements that are this thread's."""
+    groups = THREADS // owned.across
+    lane = thread() % owned.across
+    at = windows.split(number)
+    first, given = (low + place) * owned.unit, windows.given(at)
+
+    def elements() -> None:
+        stop = minimum(column + owned.column, plan.width)
+        with loop(column + lane, stop, owned.across) as turn:
+            there, here, _ = windows.element(turn.iv)
+            windows.combine(first + there, given + here)
+
+    if groups == 1:
+        elements()
+    else:
+        with when((place % groups).eq(thread() // owned.across)):
+            elements()

@@ -1,0 +1,222 @@
+"""What the ways to scatter have in common: where windows lie, and what an element becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.dialects.element_types import BY_NAME, ElementType
+from stablexla.lowering.rules.shape import as_index, held_within
+from stablexla.lowering.support.operations import walk
+from stablexla.lowering.support.storage import from_storage
+from stablexla.targets.codegen.emission import Value, constant, index, load, split_index, store
+from stablexla.targets.codegen.kernel import Kernel, KernelArguments
+from stablexla.targets.gpu.threads.body_copies import Copies, leaves_of
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A loop over windows, and how many elements a turn moves on in indices, operands and updates."""
+
+    extent: int
+    index_step: int
+    operand_step: int
+    update_step: int
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A loop over a window's elements; `moved` is the start by which it may lie partly outside, or -1."""
+
+    extent: int
+    operand_step: int
+    update_step: int
+    moved: int
+
+
+@dataclass(frozen=True)
+class Start:
+    """A number of an index vector: how far behind the first it lies, its limit, and the elements that it counts."""
+
+    offset: int
+    extent: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The loops of a scatter, and the computation.
+
+    Attributes:
+        distinct: no two windows have an element in common.
+        stored: what the elements of each result become, in the function on tensors.
+        there, given: the reads of operands' and updates' elements in it, with the number of the array.
+    """
+
+    outer: tuple[Outer, ...]
+    inner: tuple[Inner, ...]
+    starts: tuple[Start, ...]
+    index_type: ElementType
+    distinct: bool
+    stored: tuple[ir.Value, ...]
+    there: tuple[tuple[ir.Value, int], ...]
+    given: tuple[tuple[ir.Value, int], ...]
+
+    @staticmethod
+    def of(kernel: Kernel) -> Plan | None:
+        """The plan of a kernel; None if its computation is more than arithmetic."""
+        config = kernel.config
+        read = _computation(kernel) if config else None
+        if read is None:
+            return None
+        inner = [
+            Inner(n, there, given, moved)
+            for (n, there, given), moved in zip(config["window"], config["moved"], strict=True)
+        ]
+        return Plan(
+            tuple(Outer(*row) for row in config["outer"]),
+            tuple(inner),
+            tuple(Start(*row) for row in config["starts"]),
+            BY_NAME[config["index_type"]],
+            config["distinct"],
+            *read,
+        )
+
+    @property
+    def count(self) -> int:
+        """How many windows there are."""
+        return prod(axis.extent for axis in self.outer)
+
+    @property
+    def width(self) -> int:
+        """Elements of a window."""
+        return prod(axis.extent for axis in self.inner)
+
+    @property
+    def partly(self) -> bool:
+        """Whether windows may lie partly outside."""
+        return any(axis.moved >= 0 for axis in self.inner)
+
+
+_Reads = tuple[tuple[ir.Value, int], ...]
+
+
+def _computation(kernel: Kernel) -> tuple[tuple[ir.Value, ...], _Reads, _Reads] | None:
+    count = len(kernel.results)
+    inserts = [op for op in walk(kernel.func.operation) if op.name == "tensor.insert"][:count]
+    stored = tuple(op.operands[0] for op in inserts)
+    leaves = leaves_of(stored)
+    if leaves is None or len(inserts) != count:
+        return None
+    there: list[tuple[ir.Value, int]] = []
+    given: list[tuple[ir.Value, int]] = []
+    for read in leaves:
+        number = _array_of(kernel, read.operands[0])
+        if number is None:
+            return None
+        (there if number < count else given).append((read.results[0], number if number < count else number - count - 1))
+    return stored, tuple(there), tuple(given)
+
+
+def _array_of(kernel: Kernel, source: ir.Value) -> int | None:
+    """The number of an array among the kernel's inputs; what loops carry has the number of what they begin with."""
+    if source in kernel.inputs:
+        return kernel.inputs.index(source)
+    if isinstance(source.owner, ir.Block) and source.owner.owner.operation.name == "scf.for":
+        return int(ir.BlockArgument(source).arg_number) - 1
+    return None
+
+
+class Windows:
+    """Where windows lie and how their elements are combined, inside one function."""
+
+    def __init__(self, kernel: Kernel, plan: Plan, arguments: KernelArguments) -> None:
+        self._plan = plan
+        count = len(kernel.results)
+        self.results = [Value(v) for v in arguments.results]
+        self._indices = Value(arguments.inputs[count])
+        self._updates = [Value(v) for v in arguments.inputs[count + 1 : 2 * count + 1]]
+        pairs = zip(kernel.inputs, arguments.inputs, strict=True)
+        self._scalars = {v: made for v, made in pairs if not isinstance(v.type, ir.RankedTensorType)}
+
+    def split(self, window: Value) -> list[Value]:
+        """A window's number in each of the loops over windows."""
+        return split_index(window, [axis.extent for axis in self._plan.outer]) if self._plan.outer else []
+
+    def starts(self, at: Sequence[Value]) -> list[Value]:
+        """The numbers of a window's index vector; what lies outside is no small positive one."""
+        vector = _sum([i * axis.index_step for i, axis in zip(at, self._plan.outer, strict=True)])
+        return [self._start(vector + start.offset, start) for start in self._plan.starts]
+
+    def _start(self, place: Value, start: Start) -> Value:
+        type_ = self._plan.index_type
+        stored = load(self._indices, place) if isinstance(self._indices.type, ir.MemRefType) else self._indices
+        number = from_storage(stored.ssa, type_)
+        if type_.is_unsigned and type_.bits == 64:
+            number = held_within(number, type_, start.extent)
+        return Value(as_index(number, type_))
+
+    def begins_inside(self, starts: Sequence[Value]) -> Value:
+        """Whether the window begins inside; of starts that move it, each element is looked at instead."""
+        moved = {axis.moved for axis in self._plan.inner}
+        inside = constant(1, ir.IntegerType.get_signless(1))
+        for number, (value, start) in enumerate(zip(starts, self._plan.starts, strict=True)):
+            if number not in moved:
+                inside = inside & below(value, start.extent)
+        return inside
+
+    def first(self, at: Sequence[Value], starts: Sequence[Value]) -> Value:
+        """The operand's element at which the window begins."""
+        terms = [i * axis.operand_step for i, axis in zip(at, self._plan.outer, strict=True)]
+        return _sum([*terms, *(value * start.step for value, start in zip(starts, self._plan.starts, strict=True))])
+
+    def given(self, at: Sequence[Value]) -> Value:
+        """The updates' element at which it begins."""
+        return _sum([i * axis.update_step for i, axis in zip(at, self._plan.outer, strict=True)])
+
+    def element(self, number: Value) -> tuple[Value, Value, list[Value]]:
+        """How far an element of a window lies behind the first, in operand and updates, and its places."""
+        inner = self._plan.inner
+        places = split_index(number, [axis.extent for axis in inner]) if inner else []
+        there = _sum([i * axis.operand_step for i, axis in zip(places, inner, strict=True)])
+        return there, _sum([i * axis.update_step for i, axis in zip(places, inner, strict=True)]), places
+
+    def element_inside(self, starts: Sequence[Value], places: Sequence[Value]) -> Value:
+        """Whether an element lies inside along the dimensions in which its window may lie partly outside."""
+        inside = constant(1, ir.IntegerType.get_signless(1))
+        for axis, place in zip(self._plan.inner, places, strict=True):
+            if axis.moved >= 0:
+                inside = inside & below(starts[axis.moved] + place, self._plan.starts[axis.moved].extent)
+        return inside
+
+    def values(self, at: Value | None, given: Value) -> list[ir.Value]:
+        """What elements become; without a place that does not depend on what is there."""
+        known = dict(self._scalars)
+        if at is not None:
+            known.update({value: load(self.results[number], at).ssa for value, number in self._plan.there})
+        known.update({value: load(self._updates[number], given).ssa for value, number in self._plan.given})
+        copies = Copies(known)
+        return [copies.of(value) for value in self._plan.stored]
+
+    def update(self, value: ir.Value, given: Value) -> ir.Value:
+        """A part of the computation that depends on the updates alone."""
+        known = {v: load(self._updates[number], given).ssa for v, number in self._plan.given}
+        return Copies({**self._scalars, **known}).of(value)
+
+    def combine(self, at: Value, given: Value) -> None:
+        """Combines one element of the updates into one of the operands."""
+        for value, result in zip(self.values(at, given), self.results, strict=True):
+            store(Value(value), result, at)
+
+
+def below(number: Value, limit: Value | int) -> Value:
+    """0 <= number < limit."""
+    return Value(arith.cmpi(arith.CmpIPredicate.ult, number.ssa, index(limit).ssa))
+
+
+def _sum(terms: Sequence[Value]) -> Value:
+    return sum(terms, index(0))

@@ -1,0 +1,52 @@
+"""From a module with `main` in LLVM's dialect and kernels in PTX to a function that can be called.
+
+The machine code of `main` is made here; that of the kernels when the program is first run, for the GPU that is there.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import mlir.ir as ir
+
+from stablexla.targets.gpu.emit import ON_HOST
+from stablexla.targets.gpu.launch.code import GpuCode
+from stablexla.targets.gpu.launch.launches import LaunchTable
+from stablexla.targets.llvm.engine import machine_code
+from stablexla.targets.llvm.options import CpuOptions
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.runtime._runtime import GpuFunction
+from stablexla.targets.signature.signature import Signature
+
+
+def load(module: ir.Module, signature: Signature, options: CompileOptions, chip: str) -> GpuFunction:
+    """The program, ready to be called.
+
+    Raises:
+        CompileError: the module is not what the pipeline leaves; something in it has no translation.
+    """
+    cpu = CpuOptions.of(options)
+    _warn_of_host(module, signature.name)
+    table = LaunchTable.take(module)
+    found = machine_code(module, signature, cpu.opt_level)
+    made = GpuCode(found.code, table.ptx, chip, tuple(table.shared_bytes.items()))
+    return made.function(
+        signature.name,
+        signature.parameter_specs(),
+        signature.result_specs(),
+        arena_bytes=found.entry.arena_bytes,
+        constants=found.entry.constants,
+        aliases=found.entry.aliases,
+        host=found.host,
+        flush_denormals=cpu.flush_denormals,
+    )
+
+
+def _warn_of_host(module: ir.Module, name: str) -> None:
+    """Names what does not run on the GPU; the list is taken off the module."""
+    attributes = module.operation.attributes
+    if ON_HOST not in attributes:
+        return
+    names = dict.fromkeys(ir.StringAttr(each).value for each in ir.ArrayAttr(attributes[ON_HOST]))
+    del attributes[ON_HOST]
+    warnings.warn(f"{name}: run on the host, not on the GPU: {', '.join(names)}", stacklevel=2)

@@ -1,0 +1,114 @@
+"""Calls of functions that run on the host, in a `main` whose arrays are on the device: these come over, and go back.
+
+What such a function does with each argument is noted on it when its kernel is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import mlir.ir as ir
+from mlir.dialects import arith, func
+
+from stablexla.dialects.erasing import erase
+from stablexla.targets.buffers.assign import PARALLEL_GRAIN
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
+
+ACCESS = "stablexla.access"
+"""Attribute of a function of the host: for each argument whether it reads it, writes it, or both."""
+NOTHING, READS, WRITES = 0, 1, 2
+TO_HOST, FROM_HOST = "stablexla_gpu_to_host", "stablexla_gpu_from_host"
+
+
+def note_access(kernel: Kernel, emitted: Emitted) -> None:
+    """Notes on a kernel's functions what they do with their arguments: inputs, results, scratch and the range."""
+    changed = {result for result, _ in emitted.updates}
+    results = [WRITES | (READS if number in changed else NOTHING) for number in range(len(kernel.results))]
+    inputs = [READS if isinstance(v.type, ir.RankedTensorType) else NOTHING for v in kernel.inputs]
+    row = [*inputs, *results, *(READS | WRITES for _ in emitted.scratch), NOTHING, NOTHING]
+    names = {name for name, _, _ in emitted.phases} or {kernel.impl_name}
+    for view in kernel.func.operation.parent.regions[0].blocks[0].operations:
+        if ir.StringAttr(view.operation.attributes["sym_name"]).value in names:
+            view.operation.attributes[ACCESS] = ir.DenseI64ArrayAttr.get(row)
+
+
+def functions_of_host(module: ir.Module | ir.Operation) -> dict[str, list[int]]:
+    """The functions of a module that run on the host, and what each does with its arguments."""
+    return {
+        ir.StringAttr(view.operation.attributes["sym_name"]).value: [
+            int(n) for n in ir.DenseI64ArrayAttr(view.operation.attributes[ACCESS])
+        ]
+        for view in module.operation.regions[0].blocks[0].operations
+        if ACCESS in view.operation.attributes
+    }
+
+
+def is_host_call(op: ir.Operation, functions: Collection[str]) -> bool:
+    """Whether an operation calls one of the functions."""
+    return op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value in functions
+
+
+class HostCalls:
+    """Writes such calls in one function.
+
+    Attributes:
+        functions: those of the host, and what each does with its arguments.
+        on_host: arrays of the device that a call has just written, with where they are on the host.
+    """
+
+    def __init__(self, main: ir.Operation) -> None:
+        self._main = main
+        self.functions = functions_of_host(main.parent)
+        self.on_host: dict[ir.Value, ir.Value] = {}
+
+    def forget(self) -> None:
+        """Something else may be written from here on."""
+        self.on_host.clear()
+
+    def write(self, op: ir.Operation) -> None:
+        """Lets a call work on copies on the host, at the insertion point, and brings back after it what it wrote."""
+        access = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+        done: dict[ir.Value, int] = {}
+        for value, how in zip(op.operands, access, strict=True):
+            if how != NOTHING:
+                done[value] = done.get(value, NOTHING) | how
+        copies = {value: self._on_host(value, bool(how & READS)) for value, how in done.items()}
+        call = func.CallOp([], op.attributes["callee"], [copies.get(v, v) for v in op.operands])
+        if PARALLEL_GRAIN in op.attributes:
+            call.operation.attributes[PARALLEL_GRAIN] = op.attributes[PARALLEL_GRAIN]
+        written = [value for value, how in done.items() if how & WRITES]
+        self._bring_back(written, copies)
+        erase(op)
+        self.on_host = {value: copies[value] for value in written}
+
+    def _on_host(self, buffer: ir.Value, copied: bool) -> ir.Value:
+        pointer, i64 = pointer_type(), ir.IntegerType.get_signless(64)
+        callee = declare(self._main, TO_HOST, [pointer, i64, i64], [pointer])
+        numbers = [arith.ConstantOp(i64, n).result for n in (bytes_of(buffer.type), int(copied))]
+        return buffer_at(func.CallOp([pointer], callee, [pointer_to(buffer), *numbers]).results[0], buffer.type)
+
+    def _bring_back(self, written: Iterable[ir.Value], copies: dict[ir.Value, ir.Value]) -> None:
+        pointer, i64 = pointer_type(), ir.IntegerType.get_signless(64)
+        for buffer in written:
+            size = bytes_of(buffer.type)
+            if size:
+                callee = declare(self._main, FROM_HOST, [pointer, pointer, i64])
+                count = arith.ConstantOp(i64, size).result
+                func.CallOp([], callee, [pointer_to(buffer), pointer_to(copies[buffer]), count])
+
+
+def buffer_at(address: ir.Value, type_: ir.Type) -> ir.Value:
+    """The flat buffer of a type that begins at an address."""
+    i64 = ir.IntegerType.get_signless(64)
+    form = ir.Type.parse("!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>")
+    (extent,) = ir.MemRefType(type_).shape
+    zero, count, one = (arith.ConstantOp(i64, n).result for n in (0, extent, 1))
+    made = ir.Operation.create("llvm.mlir.undef", results=[form]).result
+    for value, place in ((address, [0]), (address, [1]), (zero, [2]), (count, [3, 0]), (one, [4, 0])):
+        position = {"position": ir.DenseI64ArrayAttr.get(place)}
+        made = ir.Operation.create(
+            "llvm.insertvalue", results=[form], operands=[made, value], attributes=position
+        ).result
+    return ir.Operation.create("builtin.unrealized_conversion_cast", results=[type_], operands=[made]).result

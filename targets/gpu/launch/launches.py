@@ -1,0 +1,104 @@
+"""The launches of `main`, and what its code and the image of the kernels say about each other: a table, by numbers.
+
+The pass `stablexla-launch-gpu` writes the table into the module, and the loader takes it off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.dialects.errors import CompileError
+from stablexla.lowering.support.operations import defining
+from stablexla.targets.gpu.threads.launch import Launch
+
+KERNELS, IMAGE = "stablexla.gpu_kernels", "stablexla.gpu_image"
+"""Attributes of the module: what is launched, by number, and the PTX in which it is."""
+
+
+@dataclass
+class LaunchTable:
+    """The kernels that `main` launches, in the order of their numbers.
+
+    Attributes:
+        ptx: where they are.
+        shared_bytes: for each kernel the most that a launch of it asks for.
+    """
+
+    ptx: str
+    shared_bytes: dict[str, int]
+
+    def number(self, kernel: str, shared_bytes: int) -> int:
+        """The kernel's number; it is noted that a launch asks for so many bytes."""
+        self.shared_bytes[kernel] = max(shared_bytes, self.shared_bytes.get(kernel, 0))
+        return list(self.shared_bytes).index(kernel)
+
+    def write(self, module: ir.Module) -> None:
+        """Notes it on a module."""
+        i64 = ir.IntegerType.get_signless(64)
+        rows: list[ir.Attribute] = [
+            ir.DictAttr.get({"name": ir.StringAttr.get(name), "shared_bytes": ir.IntegerAttr.get(i64, size)})
+            for name, size in self.shared_bytes.items()
+        ]
+        module.operation.attributes[KERNELS] = ir.ArrayAttr.get(rows)
+        module.operation.attributes[IMAGE] = ir.StringAttr.get(self.ptx)
+
+    @staticmethod
+    def take(module: ir.Module) -> LaunchTable:
+        """What is noted on a module, from which it is removed.
+
+        Raises:
+            CompileError: nothing is.
+        """
+        attributes = module.operation.attributes
+        if KERNELS not in attributes or IMAGE not in attributes:
+            raise CompileError("the pipeline left no table of kernels to launch", hint="stablexla-launch-gpu makes it")
+        rows = [ir.DictAttr(row) for row in ir.ArrayAttr(attributes[KERNELS])]
+        sizes = {ir.StringAttr(row["name"]).value: ir.IntegerAttr(row["shared_bytes"]).value for row in rows}
+        found = LaunchTable(ir.StringAttr(attributes[IMAGE]).value, sizes)
+        del attributes[KERNELS], attributes[IMAGE]
+        return found
+
+
+def launch_of(op: ir.Operation) -> Launch:
+    """What a `gpu.launch_func` asks for.
+
+    Raises:
+        CompileError: it is not known, or blocks or threads are numbered in more than one dimension.
+    """
+    given, _ = _operands_of(op)
+    numbers = [known_number(value) for value in given]
+    blocks, *more_blocks, threads, height, depth = numbers[:6]
+    shared = numbers[6] if len(numbers) > 6 else 0
+    if blocks is None or threads is None or shared is None:
+        raise CompileError(f"{kernel_of(op)}: a launch's numbers of blocks, threads and bytes must be known")
+    if (*more_blocks, height, depth) != (1, 1, 1, 1):
+        raise CompileError(f"{kernel_of(op)}: blocks and threads are numbered in one dimension alone")
+    return Launch(blocks, threads, shared)
+
+
+def parameters_of(op: ir.Operation) -> list[ir.Value]:
+    """What a `gpu.launch_func` hands to the kernel."""
+    return _operands_of(op)[1]
+
+
+def kernel_of(op: ir.Operation) -> str:
+    """The name of what a `gpu.launch_func` launches."""
+    return str(ir.SymbolRefAttr(op.attributes["kernel"]).value[-1])
+
+
+def known_number(value: ir.Value) -> int | None:
+    """What a constant is; None for other values."""
+    maker = defining(value)
+    if maker is None or maker.name != "arith.constant":
+        return None
+    return int(ir.IntegerAttr(maker.attributes["value"]).value)
+
+
+def _operands_of(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
+    """The sizes of a launch, and the kernel's parameters."""
+    *sizes, parameters, _ = (int(n) for n in ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
+    first = sum(sizes)
+    operands = list(op.operands)
+    return operands[:first], operands[first : first + parameters]

@@ -1,0 +1,176 @@
+"""Cholesky factors, a block for each matrix: tiles of columns, each after those on its left are taken off.
+
+With x_ij for l_ij or u_ji, both factors are x_ij = (a_ij - sum over k < j of x_ik * conj(x_jk)) / x_jj. A turn takes a
+panel of columns: the sums over the panels before it by tiles, then the tile on the diagonal in shared memory, and then
+the rows below it, one for each thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import gpu, math
+
+from stablexla.dialects.element_types import BY_NAME
+from stablexla.lowering.rules.linear_algebra import Field
+from stablexla.targets.codegen.emission import (
+    Value,
+    bits_of,
+    constant,
+    index,
+    load,
+    loop,
+    minimum,
+    select,
+    store,
+    when,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.linalg.square_tiles import THREADS, Tile, less_products, own_elements, size_of
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import block, shared_buffer, thread
+
+ROWS = 128
+"""Rows below the tile on the diagonal that are solved at a time."""
+NAMES = {"f32": "f32", "f64": "f64", "complex<f32>": "c64", "complex<f64>": "c128"}
+
+
+@gpu_emitter("cholesky")
+def emit_cholesky(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes all matrices that have elements."""
+    batch, n, _ = kernel.results[0].type.shape
+    if not batch * n:
+        return None
+    element = kernel.results[0].type.element_type
+    size = size_of(element)
+    diagonal = Tile(size, element, 0)
+    one = Tile(size, element, diagonal.bytes)
+    other = Tile(size, element, diagonal.bytes + one.bytes)
+    rows = size * ROWS * bits_of(element) // 8
+    shared = diagonal.bytes + max(2 * one.bytes, rows)
+    with thread_of(kernel, Launch(batch, THREADS, shared)) as arguments:
+        _Matrix(
+            Field(BY_NAME[NAMES[str(element)]]), arguments, n, kernel.config["lower"], (diagonal, one, other)
+        ).write()
+    return Emitted(1, 1)
+
+
+@dataclass
+class _Matrix:
+    """What one thread does for its block's matrix."""
+
+    field: Field
+    arguments: KernelArguments
+    n: int
+    lower: bool
+    tiles: tuple[Tile, Tile, Tile]
+
+    def __post_init__(self) -> None:
+        self.given, self.made = Value(self.arguments.inputs[0]), Value(self.arguments.results[0])
+        self.first = block() * (self.n * self.n)
+        self.size = self.tiles[0].size
+        self.zero = Value(self.field.constant(0.0))
+
+    def place(self, i: Value, j: Value) -> Value:
+        """Where x_ij lies."""
+        return self.first + (i * self.n + j if self.lower else j * self.n + i)
+
+    def write(self) -> None:
+        n, size = self.n, self.size
+        with loop(thread(), index(n * n), THREADS) as turn:
+            i, j = turn.iv // n, turn.iv % n
+            outside = i.lt(j) if self.lower else j.lt(i)
+            with when(outside):
+                store(self.zero, self.made, self.first + turn.iv)
+        true = constant(1, ir.IntegerType.get_signless(1))
+        with loop(0, n, size, [true]) as panel:
+            self._take_off(panel.iv)
+            gpu.barrier()
+            good = self._factor(panel.iv, panel.args[0])
+            self._write_diagonal(panel.iv)
+            self._solve_below(panel.iv)
+            gpu.barrier()
+            panel.yields(good)
+        with when(panel.results[0] ^ true), loop(thread(), index(n * n), THREADS) as turn:
+            store(Value(self.field.constant(float("nan"))), self.made, self.first + turn.iv)
+
+    def _take_off(self, panel: Value) -> None:
+        """Takes the panels on the left off this one; its first tile goes to shared memory, the others to the result."""
+        diagonal, one, other = self.tiles
+        n, size = self.n, self.size
+        last = index(n - 1)
+        with loop(panel, n, size) as below:
+            own = own_elements(size)
+            starts = [
+                load(self.given, self.place(minimum(below.iv + row, last), minimum(panel + column, last)))
+                for row, column in own
+            ]
+            with loop(0, panel, size, starts) as left:
+                one.fill(lambda r, k: self._at(minimum(below.iv + r, last), left.iv + k), along_rows=self.lower)
+                other.fill(lambda r, k: self._at(minimum(panel + r, last), left.iv + k), along_rows=self.lower)
+                gpu.barrier()
+                sums = less_products(self.field, left.args, one, other, conjugated=True)
+                gpu.barrier()
+                left.yields(*sums)
+            for (row, column), value in zip(own, left.results, strict=True):
+                inside = (below.iv + row).lt(n) & (panel + column).lt(n)
+                with when(below.iv.eq(panel)):
+                    whole = Value(self.field.constant(1.0))
+                    padding = select(row.eq(column), whole, self.zero)
+                    diagonal.put(select(inside, value, padding), row, column)
+                with when(below.iv.gt(panel) & inside):
+                    store(value, self.made, self.place(below.iv + row, panel + column))
+
+    def _at(self, i: Value, j: Value) -> Value:
+        return load(self.made, self.place(i, j))
+
+    def _factor(self, panel: Value, good: Value) -> Value:
+        """Factors the tile on the diagonal, but for the roots on the diagonal itself; whether all were positive."""
+        diagonal, size, field = self.tiles[0], self.size, self.field
+        with loop(0, size, 1, [good]) as turn:
+            j = turn.iv
+            square = Value(field.real_part(diagonal.at(j, j).ssa))
+            good = turn.args[0] & square.gt(0.0)
+            root = math.sqrt(square.ssa)
+            me = thread()
+            with when(me.gt(j) & me.lt(size)):
+                diagonal.put(Value(field.divide_by_real(diagonal.at(me, j).ssa, root)), me, j)
+            gpu.barrier()
+            for row, column in own_elements(size):
+                with when(column.gt(j) & row.ge(column)):
+                    product = field.conjugate(diagonal.at(column, j).ssa)
+                    rest = field.subtract_product(diagonal.at(row, column).ssa, diagonal.at(row, j).ssa, product)
+                    diagonal.put(Value(rest), row, column)
+            gpu.barrier()
+            turn.yields(good)
+        with when(thread().lt(size)):
+            me = thread()
+            root = math.sqrt(field.real_part(diagonal.at(me, me).ssa))
+            diagonal.put(Value(field.of_real(root)), me, me)
+        gpu.barrier()
+        return turn.results[0]
+
+    def _write_diagonal(self, panel: Value) -> None:
+        for row, column in own_elements(self.size):
+            with when(row.ge(column) & (panel + row).lt(self.n)):
+                store(self.tiles[0].at(row, column), self.made, self.place(panel + row, panel + column))
+
+    def _solve_below(self, panel: Value) -> None:
+        """The rows below the tile, by substitution; a row's elements so far lie in shared memory."""
+        diagonal, size, field = self.tiles[0], self.size, self.field
+        rows = shared_buffer(self.made.element, size * ROWS, diagonal.bytes)
+        with loop(panel + size, self.n, ROWS) as start:
+            row = start.iv + thread()
+            with when(thread().lt(ROWS) & row.lt(self.n)), loop(0, size) as column:
+                first = load(self.made, self.place(row, panel + column.iv))
+                with loop(0, column.iv, 1, [first]) as before:
+                    known = load(rows, before.iv * ROWS + thread()).ssa
+                    factor = field.conjugate(diagonal.at(column.iv, before.iv).ssa)
+                    before.yields(Value(field.subtract_product(before.args[0].ssa, known, factor)))
+                root = field.real_part(diagonal.at(column.iv, column.iv).ssa)
+                value = Value(field.divide_by_real(before.results[0].ssa, root))
+                store(value, rows, column.iv * ROWS + thread())
+                store(value, self.made, self.place(row, panel + column.iv))

@@ -1,0 +1,76 @@
+"""Square tiles of matrices in shared memory, for factorisations and substitutions by blocks.
+
+A row of a tile is one element longer than it needs to be, so that the elements of a column lie in different banks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.lowering.rules.linear_algebra import Field
+from stablexla.targets.codegen.emission import Value, bits_of, load, loop, store
+from stablexla.targets.gpu.threads.warps import shared_buffer, thread
+
+THREADS = 256
+# (row, column) -> element.
+Read = Callable[[Value, Value], Value]
+
+
+def size_of(element: ir.Type) -> int:
+    """Rows of a tile: such that four tiles are no more than what every chip has."""
+    return 32 if bits_of(element) <= 64 else 16
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of `size` rows, in shared memory from `first_byte` on."""
+
+    size: int
+    element: ir.Type
+    first_byte: int
+
+    @property
+    def bytes(self) -> int:
+        return self.size * (self.size + 1) * bits_of(self.element) // 8
+
+    def at(self, row: Value, column: Value) -> Value:
+        return load(self._buffer(), self._place(row, column))
+
+    def put(self, value: Value, row: Value, column: Value) -> None:
+        store(value, self._buffer(), self._place(row, column))
+
+    def fill(self, read: Read, *, along_rows: bool) -> None:
+        """Reads all elements; neighbouring threads along a row or along a column, as they are neighbours in memory."""
+        for slow, fast in own_elements(self.size):
+            row, column = (slow, fast) if along_rows else (fast, slow)
+            self.put(read(row, column), row, column)
+
+    def _place(self, row: Value, column: Value) -> Value:
+        return row * (self.size + 1) + column
+
+    def _buffer(self) -> Value:
+        return shared_buffer(self.element, self.size * (self.size + 1), self.first_byte)
+
+
+def own_elements(size: int) -> list[tuple[Value, Value]]:
+    """The rows and columns of a tile's elements that are this thread's; neighbours have neighbouring columns."""
+    rows = THREADS // size
+    return [(thread() // size + n, thread() % size) for n in range(0, size, rows)]
+
+
+def less_products(field: Field, sums: list[Value], one: Tile, other: Tile, *, conjugated: bool) -> list[Value]:
+    """This thread's elements without the products of their row in one tile and their column's row in the other."""
+    size = one.size
+    own = own_elements(size)
+    with loop(0, size, 1, sums) as k:
+        right = other.at(own[0][1], k.iv).ssa
+        right = field.conjugate(right) if conjugated else right
+        made = [
+            Value(field.subtract_product(s.ssa, one.at(row, k.iv).ssa, right))
+            for s, (row, _) in zip(k.args, own, strict=True)
+        ]
+        k.yields(*made)
+    return k.results

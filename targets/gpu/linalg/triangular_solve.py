@@ -1,0 +1,126 @@
+"""Triangular systems, a block for each matrix and some right-hand sides: tiles of unknowns, each after those before it.
+
+With m for op(a) or its transpose, and x for the solution or its transpose, x_i is b_i less the sum over k of
+m_ik * x_k, divided by m_ii, for the k whose x_k is known already. Unknowns are numbered in the order in which they
+become known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlir.dialects import gpu
+
+from stablexla.dialects.element_types import BY_NAME
+from stablexla.lowering.rules.linear_algebra import Field
+from stablexla.targets.codegen.emission import Value, index, load, loop, minimum, store, when
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.linalg.cholesky import NAMES
+from stablexla.targets.gpu.linalg.square_tiles import THREADS, Tile, less_products, own_elements, size_of
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import block, thread
+
+
+@gpu_emitter("triangular_solve")
+def emit_triangular_solve(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes all systems that have elements."""
+    batch, rows, columns = kernel.results[0].type.shape
+    if not batch * rows * columns:
+        return None
+    config = kernel.config
+    size, others = (rows, columns) if config["left_side"] else (columns, rows)
+    element = kernel.results[0].type.element_type
+    edge = size_of(element)
+    one = Tile(edge, element, 0)
+    other = Tile(edge, element, one.bytes)
+    groups = -(-others // edge)
+    with thread_of(kernel, Launch(batch * groups, THREADS, 2 * one.bytes)) as arguments:
+        field = Field(BY_NAME[NAMES[str(element)]])
+        _System(field, arguments, config, size, others, (one, other)).write(block() // groups, block() % groups * edge)
+    return Emitted(1, 1)
+
+
+@dataclass
+class _System:
+    """What one thread does for its block's right-hand sides."""
+
+    field: Field
+    arguments: KernelArguments
+    config: dict[str, object]
+    n: int
+    others: int
+    tiles: tuple[Tile, Tile]
+
+    def __post_init__(self) -> None:
+        self.given, self.right = (Value(v) for v in self.arguments.inputs[:2])
+        self.made = Value(self.arguments.results[0])
+        self.left_side = bool(self.config["left_side"])
+        self.swapped = (self.config["transpose_a"] != "NO_TRANSPOSE") == self.left_side
+        self.forward = bool(self.config["lower"]) != self.swapped
+
+    def write(self, batch: Value, first: Value) -> None:
+        """Solves for the right-hand sides from `first` on."""
+        one, other = self.tiles
+        size = one.size
+        own = own_elements(size)
+        with loop(0, self.n, size) as now:
+            starts = [load(self.right, self._place(batch, now.iv + row, first + column)) for row, column in own]
+            with loop(0, now.iv, size, starts) as known:
+                self._fill_matrix(batch, now.iv, known.iv)
+                other.fill(
+                    lambda o, k: load(self.made, self._place(batch, known.iv + k, first + o)),
+                    along_rows=not self.left_side,
+                )
+                gpu.barrier()
+                sums = less_products(self.field, known.args, one, other, conjugated=False)
+                gpu.barrier()
+                known.yields(*sums)
+            self._fill_matrix(batch, now.iv, now.iv)
+            for (row, column), value in zip(own, known.results, strict=True):
+                other.put(value, column, row)
+            gpu.barrier()
+            with when(thread().lt(size)):
+                self._substitute(thread(), minimum(index(self.n) - now.iv, size))
+            gpu.barrier()
+            for slow, fast in own:
+                unknown, side = (slow, fast) if self.left_side else (fast, slow)
+                with when((now.iv + unknown).lt(self.n) & (first + side).lt(self.others)):
+                    store(other.at(side, unknown), self.made, self._place(batch, now.iv + unknown, first + side))
+            gpu.barrier()
+
+    def _fill_matrix(self, batch: Value, row: Value, column: Value) -> None:
+        self.tiles[0].fill(lambda r, k: self._element(batch, row + r, column + k), along_rows=not self.swapped)
+
+    def _substitute(self, side: Value, count: Value) -> None:
+        """The unknowns of a tile, one after the other, for one right-hand side."""
+        one, other = self.tiles
+        field = self.field
+        with loop(0, count) as turn:
+            i = turn.iv
+            with loop(0, i, 1, [other.at(side, i)]) as before:
+                k = before.iv
+                product = field.subtract_product(before.args[0].ssa, one.at(i, k).ssa, other.at(side, k).ssa)
+                before.yields(Value(product))
+            value = before.results[0].ssa
+            if not self.config["unit_diagonal"]:
+                value = field.divide(value, one.at(i, i).ssa)
+            other.put(Value(value), side, i)
+
+    def _element(self, batch: Value, i: Value, k: Value) -> Value:
+        """m_ik, in the order of the unknowns; outside of the matrix something of it."""
+        row, column = self._number(i), self._number(k)
+        place = column * self.n + row if self.swapped else row * self.n + column
+        value = load(self.given, batch * (self.n * self.n) + place)
+        return Value(self.field.conjugate(value.ssa)) if self.config["transpose_a"] == "ADJOINT" else value
+
+    def _place(self, batch: Value, i: Value, side: Value) -> Value:
+        """Where unknown i of a right-hand side lies; outside of the array somewhere in it."""
+        row, side = self._number(i), minimum(side, self.others - 1)
+        place = row * self.others + side if self.left_side else side * self.n + row
+        return batch * (self.n * self.others) + place
+
+    def _number(self, i: Value) -> Value:
+        held = minimum(i, self.n - 1)
+        return held if self.forward else index(self.n - 1) - held

@@ -1,0 +1,79 @@
+"""Kernels that read along another dimension than they write: tiles of 32 x 32 go through shared memory.
+
+So both the reads and the writes of neighbouring threads are neighbours. A row of a tile is one element longer than it
+needs to be, so that the elements of a column lie in different banks.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import gpu
+
+from stablexla.targets.codegen.emission import Value, bits_of, load, split_index, store, when
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.loop_nest import Nest, Store, analyse
+from stablexla.targets.codegen.scope import Scope
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import block, shared_buffer, thread
+
+TILE, ROWS = 32, 8
+PITCH = TILE + 1
+LEAST = 16
+"""Along shorter dimensions most of a tile would be empty."""
+
+
+@gpu_emitter("transpose", first=True)
+def emit_transpose(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes one result whose inputs all lie along one dimension, which is not the result's last."""
+    nest = analyse(kernel)
+    if nest is None or nest.folds or len(nest.stores) != 1 or not prod(nest.extents):
+        return None
+    along = _read_along(nest)
+    inner = len(nest.extents) - 1
+    (place,) = nest.stores
+    if along is None or along == inner or min(nest.extents[along], nest.extents[inner]) < LEAST:
+        return None
+    if not isinstance(place.element, ir.IntegerType | ir.FloatType):
+        return None
+    outer = [d for d in range(inner) if d != along]
+    tiles = [-(-nest.extents[d] // TILE) for d in (along, inner)]
+    blocks = prod(nest.extents[d] for d in outer) * prod(tiles)
+    shared = TILE * PITCH * max(1, bits_of(place.element) // 8)
+    with thread_of(kernel, Launch(blocks, TILE * ROWS, shared)) as arguments:
+        *at, first, second = split_index(block(), [*(nest.extents[d] for d in outer), *tiles])
+        scope = Scope(arguments).inside(dict(zip(outer, at, strict=True)))
+        _write(nest, scope, along, (first * TILE, second * TILE), place)
+    return Emitted(blocks, blocks)
+
+
+def _read_along(nest: Nest) -> int | None:
+    """The dimension along which all inputs that change at all have neighbours in memory."""
+    found = {d for node in nest.loads for d, stride in enumerate(node.strides) if abs(stride) == 1}
+    every = all(1 in map(abs, node.strides) for node in nest.loads if any(node.strides))
+    return found.pop() if len(found) == 1 and every else None
+
+
+def _write(nest: Nest, scope: Scope, along: int, corner: tuple[Value, Value], place: Store) -> None:
+    """One tile, from its corner: read along one dimension, written along the other."""
+    inner = len(nest.extents) - 1
+    x, y = thread() % TILE, thread() // TILE
+    tile = shared_buffer(place.element, TILE * PITCH, 0)
+    for row in range(0, TILE, ROWS):
+        here = {along: corner[0] + x, inner: corner[1] + (y + row)}
+        with when(_inside(nest, here)):
+            store(scope.inside(here).value(place.ref), tile, (y + row) * PITCH + x)
+    gpu.barrier()
+    for row in range(0, TILE, ROWS):
+        there = {along: corner[0] + (y + row), inner: corner[1] + x}
+        with when(_inside(nest, there)):
+            scope.inside(there).store(place, load(tile, x * PITCH + (y + row)))
+
+
+def _inside(nest: Nest, at: dict[int, Value]) -> Value:
+    """Whether the tile's element is one of the array's."""
+    first, second = (position.lt(nest.extents[d]) for d, position in at.items())
+    return first & second

@@ -1,0 +1,136 @@
+"""Instructions of PTX that no dialect has in the form wanted: written as they are, with a meaning for the emulation.
+
+Addresses in shared memory are numbers of 32 bits, counted from `shared_base`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlir.ir as ir
+from mlir.dialects import arith, gpu, llvm, memref
+
+from stablexla.targets.codegen.emission import Value
+
+NAME = "stablexla.instruction"
+"""Attribute of what is written as text: the name of the function that emulates it."""
+NUMBERS = "stablexla.numbers"
+"""Attribute beside it: numbers in the text that the function is given first."""
+BASE = "shared_base"
+
+_LETTERS = {"i32": "r", "i64": "l", "f32": "f", "f64": "d"}
+
+
+def instruction(
+    name: str,
+    text: str,
+    results: Sequence[ir.Type] = (),
+    operands: Sequence[Value] = (),
+    numbers: Sequence[int] = (),
+    tied: int = 0,
+    pure: bool = False,
+) -> list[Value]:
+    """One instruction, or some that belong together.
+
+    Args:
+        name: of the emulation's function, after `stablexla_emulated_`.
+        text: $0 ... are the results and then the operands.
+        tied: so many of the first operands share registers with the results.
+        pure: it may be moved and left out.
+    """
+    letters = [f"={_LETTERS[str(t)]}" for t in results]
+    letters += [str(i) if i < tied else _LETTERS[str(v.type)] for i, v in enumerate(operands)]
+    attributes: dict[str, ir.Attribute] = {
+        "asm_string": ir.StringAttr.get(text),
+        "constraints": ir.StringAttr.get(",".join(letters + ([] if pure else ["~{memory}"]))),
+        NAME: ir.StringAttr.get(name),
+        NUMBERS: ir.DenseI64ArrayAttr.get(list(numbers)),
+    }
+    if not pure:
+        attributes["has_side_effects"] = ir.UnitAttr.get()
+    several = len(results) > 1
+    types = [ir.Type.parse(f"!llvm.struct<({', '.join(map(str, results))})>")] if several else list(results)
+    made = ir.Operation.create(
+        "llvm.inline_asm", results=types, operands=[v.ssa for v in operands], attributes=attributes
+    )
+    if not several:
+        return [Value(v) for v in made.results]
+    return [Value(llvm.extractvalue(t, made.results[0], [i])) for i, t in enumerate(results)]
+
+
+def i32() -> ir.Type:
+    """Words."""
+    return ir.IntegerType.get_signless(32)
+
+
+def word(value: Value) -> Value:
+    """An index in 32 bits."""
+    return Value(arith.index_cast(i32(), value.ssa))
+
+
+def wide(value: Value) -> Value:
+    """An index in 64 bits, as an address is."""
+    return Value(arith.index_cast(ir.IntegerType.get_signless(64), value.ssa))
+
+
+def shared_base() -> Value:
+    """Where the memory that a block's threads share begins; 0 in the emulation."""
+    space = ir.Attribute.parse("#gpu.address_space<workgroup>")
+    byte = ir.IntegerType.get_signless(8)
+    whole = gpu.DynamicSharedMemoryOp(
+        ir.MemRefType.get([ir.ShapedType.get_dynamic_size()], byte, memory_space=space)
+    ).result
+    zero = arith.constant(ir.IndexType.get(), 0)
+    view = memref.view(ir.MemRefType.get([16], byte, memory_space=space), whole, zero, [])
+    cast = arith.IndexCastOp(i32(), memref.extract_aligned_pointer_as_index(view))
+    cast.operation.attributes[NAME] = ir.StringAttr.get(BASE)
+    return Value(cast.result)
+
+
+# --- copies from global to shared memory that nobody waits for at once -----------------------------------------
+
+
+def copy_async(to: Value, to_offset: int, source: Value, source_offset: int, size: Value | None) -> None:
+    """Sixteen bytes; of these `size` are read, the others are zeros."""
+    places = f"[$0 + {to_offset}], [$1 + {source_offset}], 16"
+    operands = [to, source] if size is None else [to, source, size]
+    text = f"cp.async.cg.shared.global {places}{'' if size is None else ', $2'};"
+    instruction("copy_async", text, operands=operands, numbers=[to_offset, source_offset, size is not None])
+
+
+def commit_copies() -> None:
+    """The copies since the last commit are a group."""
+    instruction("nothing", "cp.async.commit_group;")
+
+
+def wait_for_copies(left: int) -> None:
+    """Until no more than `left` groups of this thread are under way."""
+    instruction("nothing", f"cp.async.wait_group {left};")
+
+
+# --- registers of a warp --------------------------------------------------------------------------------------
+
+
+def load_matrices(at: Value, offset: int, *, turned: bool) -> list[Value]:
+    """Four matrices of 8 rows of 16 bytes; thread i says where row i % 8 of matrix i // 8 is.
+
+    A thread gets the words i % 4 of rows i // 4; `turned`: of columns, in units of 16 bits.
+    """
+    order = ".trans" if turned else ""
+    text = f"ldmatrix.sync.aligned.m8n8.x4{order}.shared.b16 {{$0, $1, $2, $3}}, [$4 + {offset}];"
+    return instruction("load_matrices", text, [i32()] * 4, [at], [offset, int(turned)])
+
+
+def load_shared(type_: ir.Type, at: Value, offset: int, lanes: int = 1) -> list[Value]:
+    """Neighbours in shared memory."""
+    bits = 64 if str(type_) in ("f64", "i64") else 32
+    registers = ", ".join(f"${i}" for i in range(lanes))
+    many = f".v{lanes}" if lanes > 1 else ""
+    shown = f"{{{registers}}}" if lanes > 1 else registers
+    text = f"ld.shared{many}.b{bits} {shown}, [${lanes} + {offset}];"
+    return instruction("load_shared", text, [type_] * lanes, [at], [offset, lanes, bits // 8])
+
+
+def store_shared(words: list[Value], at: Value) -> None:
+    """Sixteen bytes into shared memory."""
+    instruction("store_shared", "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", operands=[at, *words])

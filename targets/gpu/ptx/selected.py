@@ -1,0 +1,88 @@
+"""What LLVM has instructions for on NVIDIA's GPUs: at anything else its instruction selection ends the process.
+
+Found by trying each operation of LLVM's dialect on each type; `tests/targets/gpu/test_errors.py` has those that are refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+import mlir.ir as ir
+
+FUNCTIONS = frozenset(
+    {
+        *(
+            "acos",
+            "asin",
+            "atan",
+            "atan2",
+            "cos",
+            "cosh",
+            "exp",
+            "exp10",
+            "exp2",
+            "log",
+            "log10",
+            "log2",
+            "pow",
+            "powi",
+        ),
+        *("sin", "sincos", "sinh", "tan", "tanh"),
+    }
+)
+"""Elementary functions that LLVM has as intrinsics; for some there are approximations, which nobody asked for."""
+_CONVERSIONS = frozenset(f"llvm.{name}" for name in ("fptosi", "fptoui", "sitofp", "uitofp"))
+_NO_FLOATS = re.compile(r"\b(?:f80|f128|ppc_fp128|x86_amx|f8E\w+|f6E\w+|f4E\w+|tf32)\b")
+_WIDE = re.compile(r"\bi(\d+)\b")
+_FROM_ELSEWHERE = ("llvm.x86.", "llvm.aarch64.", "llvm.arm.")
+MOST_BITS = 64
+
+
+def name_of(op: ir.Operation) -> str:
+    """An operation as errors name it: the intrinsic that it calls, the function that is not there."""
+    if op.name == "llvm.call_intrinsic":
+        return str(ir.StringAttr(op.attributes["intrin"]).value)
+    if op.name == "llvm.call" and "callee" in op.attributes:
+        return f"{op.name} @{ir.FlatSymbolRefAttr(op.attributes['callee']).value}"
+    return str(op.name)
+
+
+def is_selected(op: ir.Operation, texts: dict[ir.Type, str]) -> bool:
+    """Whether an operation in a GPU module becomes PTX; `texts` keeps how types are spelled from call to call."""
+    if not op.name.startswith(("llvm.", "nvvm.", "gpu.module")):
+        return False
+    name = name_of(op)
+    if name.startswith(_FROM_ELSEWHERE) or _function_in(name) in FUNCTIONS:
+        return False
+    if op.name == "llvm.call" and "callee" in op.attributes:
+        return _is_defined(op)
+    if op.name in _CONVERSIONS:
+        both = f"{_text(op.operands[0].type, texts)} {_text(op.results[0].type, texts)}"
+        return not any(int(n) > MOST_BITS for n in _WIDE.findall(both))
+    return not any(_NO_FLOATS.search(_text(result.type, texts)) for result in op.results)
+
+
+def _text(type_: ir.Type, texts: dict[ir.Type, str]) -> str:
+    found = texts.get(type_)
+    if found is None:
+        found = texts[type_] = str(type_)
+    return found
+
+
+def _function_in(name: str) -> str:
+    """`exp` of `llvm.intr.exp` and of `llvm.exp.f32`."""
+    parts = name.split(".")
+    return parts[2] if parts[1:2] == ["intr"] and len(parts) > 2 else parts[1] if len(parts) > 1 else ""
+
+
+def _is_defined(call: ir.Operation) -> bool:
+    """Whether the function that is called stands in the same module, with a body."""
+    callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    place = call
+    while place.name != "gpu.module":
+        place = place.parent.operation
+    for view in place.regions[0].blocks[0].operations:
+        op = view.operation
+        if op.name == "llvm.func" and ir.StringAttr(op.attributes["sym_name"]).value == callee:
+            return len(op.regions[0].blocks) > 0
+    return False

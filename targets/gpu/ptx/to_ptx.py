@@ -1,0 +1,110 @@
+"""PTX: what may be handed to LLVM for it, and its text in a module."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import mlir.ir as ir
+from mlir.dialects import gpu
+
+from stablexla.dialects.erasing import erase
+from stablexla.dialects.errors import CompileError
+from stablexla.lowering.support.operations import walk
+from stablexla.targets.gpu.chips import DEFAULT, MOST_THREADS, shared_limit
+from stablexla.targets.gpu.launch.launches import kernel_of, launch_of
+from stablexla.targets.gpu.ptx.selected import is_selected, name_of
+from stablexla.targets.pipeline.passes import module_pass
+
+INTRINSICS = {
+    "math.absf": "llvm.fabs",
+    "math.ceil": "llvm.ceil",
+    "math.copysign": "llvm.copysign",
+    "math.floor": "llvm.floor",
+    "math.fma": "llvm.fma",
+    "math.round": "llvm.round",
+    "math.roundeven": "llvm.roundeven",
+    "math.sqrt": "llvm.sqrt",
+    "math.trunc": "llvm.trunc",
+}
+
+
+@module_pass("stablexla-math-to-intrinsics", "calls LLVM's intrinsics for what GPUs have instructions for")
+def math_to_intrinsics(module: ir.Module) -> None:
+    """`convert-gpu-to-nvvm` would call libdevice, and refuses the operations of LLVM's dialect that mean the same."""
+    with module.context:
+        for view in module.body.operations:
+            for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
+                if op.name in INTRINSICS:
+                    with op.location, ir.InsertionPoint(op):
+                        made = ir.Operation.create(
+                            "llvm.call_intrinsic",
+                            results=[op.results[0].type],
+                            operands=list(op.operands),
+                            attributes={
+                                "intrin": ir.StringAttr.get(INTRINSICS[op.name]),
+                                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(op.operands), 0]),
+                                "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+                            },
+                        )
+                    op.results[0].replace_all_uses_with(made.results[0])
+                    erase(op)
+
+
+@module_pass("stablexla-share-outside", "declares what the threads of a block share as memory that the launch brings")
+def share_outside(module: ir.Module) -> None:
+    """Upstream defines it as an array of no elements, of which LLVM may think that no access lies inside."""
+    with module.context:
+        external = ir.Attribute.parse("#llvm.linkage<external>")
+        for view in module.body.operations:
+            for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
+                if op.name == "llvm.mlir.global" and _is_shared_bytes(op):
+                    op.attributes["linkage"] = external
+
+
+def _is_shared_bytes(op: ir.Operation) -> bool:
+    shared = "addr_space" in op.attributes and str(op.attributes["addr_space"]).startswith("3")
+    return shared and "x i8>" in str(op.attributes["global_type"])
+
+
+@module_pass("stablexla-check-nvvm", "refuses what LLVM has no instructions for, at which it would end the process")
+def check_nvvm(module: ir.Module, *, chip: str = DEFAULT) -> None:
+    """Raises CompileError where a GPU module has what has no translation, or a launch asks for more than the chip has.
+
+    Args:
+        chip: whose limits hold.
+    """
+    left: Counter[str] = Counter()
+    texts: dict[ir.Type, str] = {}
+    for view in module.body.operations:
+        for op in walk(view.operation):
+            if op.name == "gpu.launch_func":
+                _check_launch(op, chip)
+            elif view.operation.name == "gpu.module" and not is_selected(op, texts):
+                left[name_of(op)] += 1
+    if left:
+        raise CompileError("left over: " + ", ".join(f"{name} ({count}x)" for name, count in left.items()))
+
+
+def _check_launch(op: ir.Operation, chip: str) -> None:
+    launch = launch_of(op)
+    if not 0 < launch.threads <= MOST_THREADS:
+        raise CompileError(f"{kernel_of(op)}: a block has at most {MOST_THREADS} threads, not {launch.threads}")
+    if launch.shared > shared_limit(chip):
+        raise CompileError(
+            f"{kernel_of(op)}: its blocks share {launch.shared} bytes; those of {chip} can share {shared_limit(chip)}",
+            hint="smaller tiles, in the emitter that wrote it",
+        )
+
+
+def ptx_of(module: ir.Module) -> str:
+    """The PTX in a module.
+
+    Raises:
+        CompileError: there is none.
+    """
+    for view in module.body.operations:
+        if view.operation.name == "gpu.binary":
+            for attribute in ir.ArrayAttr(view.operation.attributes["objects"]):
+                text: bytes = gpu.ObjectAttr(attribute).object
+                return text.decode().rstrip("\0")
+    raise CompileError("the pipeline left no PTX")

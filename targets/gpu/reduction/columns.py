@@ -1,0 +1,169 @@
+"""Reductions along other loops than the innermost one, or along several: columns, middles, batch statistics.
+
+Neighbouring threads read neighbours along the innermost loop. A launch for all passes, where the blocks are enough to
+keep a chip busy; else parts of every total are made by many blocks, and a second launch of the pass joins them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import Value, bits_of, load, store, when
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.loop_nest import analyse
+from stablexla.targets.codegen.reductions import InOrder
+from stablexla.targets.codegen.row_passes import Chain, Pass, chain_of, keep_nothing
+from stablexla.targets.codegen.sums.cascade import summed
+from stablexla.targets.codegen.sweeps import Totals, flat
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.reduction.rows import joins_of
+from stablexla.targets.gpu.reduction.walks import Walk, Walker, walk_of
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+
+MOST_SHARED = 48 << 10
+MANY_BLOCKS = 256
+"""With so many blocks a pass is one launch."""
+WANTED_BLOCKS, MOST_PARTS = 1024, 1024
+STEPS = 8
+"""What a thread takes of a part at least."""
+
+
+@gpu_emitter("row", "reduce", "general", first=True)
+def emit_columns(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes reductions over the same loops that are not the innermost one alone, or that few blocks would compute."""
+    nest = analyse(kernel)
+    chain = chain_of(nest) if nest is not None else None
+    if nest is None or chain is None or 0 in nest.extents:
+        return None
+    keep_nothing(chain)
+    walk = walk_of(chain)
+    ordered = any(isinstance(f, InOrder) for p in chain.passes for f in p.foldings)
+    if ordered and not walk.kept:
+        return None
+    shared = max(walk.shared(_types(p)) for p in chain.passes)
+    parts = 1 if ordered else _parts(walk)
+    if shared > MOST_SHARED or (parts == 1 and chain.columns == frozenset([chain.inner])):
+        return None
+    if parts == 1:
+        with thread_of(kernel, Launch(walk.blocks, walk.threads, shared)) as arguments:
+            walker = Walker(walk, arguments)
+            for now in chain.passes:
+                totals = walker.steps(now)
+                walker.finish(now, walker.joined(now, totals))
+            if chain.row_stores:
+                walker.write_rows()
+        return Emitted(1, 1, phases=((kernel.impl_name, walk.blocks, walk.blocks),))
+    return _Launches(kernel, replace(walk, parts=parts), shared).emit()
+
+
+def _parts(walk: Walk) -> int:
+    """Blocks that share each total: with many steps for few blocks."""
+    if walk.blocks >= MANY_BLOCKS:
+        return 1
+    parts = min(-(-WANTED_BLOCKS // walk.blocks), walk.steps // (walk.down * STEPS), MOST_PARTS)
+    folded = [t for p in walk.chain.passes for f in p.foldings for t in f.fold.types]
+    if parts < 2 or (len(walk.chain.passes) > 1 and any(bits_of(t) < 8 for t in folded)):
+        return 1
+    turn = replace(walk, parts=parts).steps_of_part
+    return -(-walk.steps // turn)
+
+
+def _types(now: Pass) -> list[ir.Type]:
+    return [t for f in now.foldings for t in f.types]
+
+
+class _Launches:
+    """Two launches for each pass that reduces, one for a pass that only writes."""
+
+    def __init__(self, kernel: Kernel, walk: Walk, shared: int) -> None:
+        self.kernel, self.walk, self.shared = kernel, walk, shared
+        self.chain: Chain = walk.chain
+        self.folding = [p for p in self.chain.passes if p.foldings]
+        parts = [(str(t), walk.totals * walk.parts) for p in self.folding for t in _types(p)]
+        whole = [(str(t), walk.totals) for p in self._handed_on() for f in p.foldings for t in f.fold.types]
+        self.scratch = (*parts, *whole)
+
+    def _handed_on(self) -> list[Pass]:
+        """Passes whose results a later launch needs."""
+        return self.folding if len(self.chain.passes) > 1 else []
+
+    def emit(self) -> Emitted:
+        """Writes all of them."""
+        names = list[str]()
+        for number, now in enumerate(self.chain.passes):
+            names.append(f"{self.kernel.impl_name}_parts{number}")
+            self._write_parts(names[-1], number, now)
+            if now.foldings:
+                names.append(f"{self.kernel.impl_name}_whole{number}")
+                self._write_whole(names[-1], number, now)
+        return Emitted(1, 1, scratch=self.scratch, phases=tuple((name, 1, 1) for name in names))
+
+    def _write_parts(self, name: str, number: int, now: Pass) -> None:
+        walk = self.walk
+        launch = Launch(walk.blocks * walk.parts, walk.threads, walk.shared(_types(now)))
+        with thread_of(self.kernel, launch, name, self.scratch) as arguments:
+            walker = Walker(walk, arguments)
+            scratch = [Value(v) for v in arguments.scratch]
+            self._find(walker, number, scratch)
+            totals = walker.joined(now, walker.steps(now))
+            if not totals:
+                return
+            with when(walker.first()):
+                at = walker.part * walk.totals + walker.place()
+                for value, buffer in zip(totals, self._parts_of(number, scratch), strict=True):
+                    store(value, buffer, at)
+
+    def _write_whole(self, name: str, number: int, now: Pass) -> None:
+        """A block for what one block of a part did; its threads share the parts as they did the steps."""
+        walk = replace(self.walk, parts=1)
+        launch = Launch(walk.blocks, walk.threads, walk.shared(_types(now)))
+        with thread_of(self.kernel, launch, name, self.scratch) as arguments:
+            walker = Walker(walk, arguments)
+            scratch = [Value(v) for v in arguments.scratch]
+            self._find(walker, number, scratch)
+            starts = flat([f.start(walker.scope, walker.width) for f in now.foldings])
+            join, turns = joins_of(now), -(-self.walk.parts // walk.down)
+
+            def turn(part: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
+                at = part * walk.totals + walker.place()
+                return join(totals, [load(b, at, walker.width) for b in self._parts_of(number, scratch)]), []
+
+            made, _ = summed(walker.down, self.walk.parts, walk.down, turns, starts, join, turn)
+            walker.finish(now, walker.joined(now, made))
+            self._hand_on(walker, now, scratch)
+            if now is self.folding[-1] and self.chain.row_stores:
+                walker.write_rows()
+
+    def _parts_of(self, number: int, scratch: list[Value]) -> list[Value]:
+        """The buffers of a pass's parts."""
+        before = sum(len(_types(p)) for p in self.chain.passes[:number])
+        return scratch[before : before + len(_types(self.chain.passes[number]))]
+
+    def _results_of(self, now: Pass, scratch: list[Value]) -> list[list[Value]]:
+        """The buffers of a pass's results, for each reduction."""
+        rest, out = scratch[sum(len(_types(p)) for p in self.folding) :], []
+        for one in self.folding:
+            for folding in one.foldings:
+                count = len(folding.fold.types)
+                if one is now:
+                    out.append(rest[:count])
+                rest = rest[count:]
+        return out
+
+    def _hand_on(self, walker: Walker, now: Pass, scratch: list[Value]) -> None:
+        if now not in self._handed_on():
+            return
+        with when(walker.first()):
+            for folding, buffers in zip(now.foldings, self._results_of(now, scratch), strict=True):
+                for number, buffer in enumerate(buffers):
+                    store(walker.scope.value((folding.fold, number)), buffer, walker.place())
+
+    def _find(self, walker: Walker, number: int, scratch: list[Value]) -> None:
+        """Makes the results of earlier passes known."""
+        for now in self.chain.passes[:number]:
+            for folding, buffers in zip(now.foldings, self._results_of(now, scratch), strict=True):
+                found = [load(b, walker.place(), walker.width) for b in buffers]
+                walker.scope.put(folding.fold, found)

@@ -1,0 +1,211 @@
+"""Kernels with reductions along rows: softmax, normalisation, sums. A warp or a block works on a row.
+
+Each thread keeps its vectors of the row in registers from pass to pass; only of very long rows every pass reads them
+again. Threads of one warp may work on several short rows.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+
+from stablexla.targets.codegen.emission import Value, bits_of, index, minimum, select, when
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.loop_nest import Load, Store, analyse
+from stablexla.targets.codegen.reductions import Folding, InOrder
+from stablexla.targets.codegen.row_passes import Chain, Pass, chain_of, keep_nothing
+from stablexla.targets.codegen.scope import Scope
+from stablexla.targets.codegen.sums.cascade import summed
+from stablexla.targets.codegen.sweeps import Items, Totals, flat, joined
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.threads import taken_apart
+from stablexla.targets.gpu.threads.warps import WARP, Join, block, over_block, over_warp, shared_bytes, thread
+
+MOST_THREADS = 512
+MOST_KEPT = 8
+"""Vectors of a row that a thread keeps."""
+WARPS_ABREAST = 4
+"""Warps of a block that work on a row or more each."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a row is dealt out.
+
+    Attributes:
+        lanes: elements of a vector; 1 is a scalar.
+        threads: that work on a row.
+        kept: vectors that each of them has, of which the last ones may be outside; 0 when they are read in every pass.
+        abreast: rows that a block works on.
+    """
+
+    lanes: int
+    threads: int
+    kept: int
+    abreast: int
+
+
+@gpu_emitter("row", "reduce", "general")
+def emit_rows(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes kernels whose reductions are all along the innermost loop."""
+    nest = analyse(kernel)
+    chain = chain_of(nest) if nest is not None else None
+    if chain is None or chain.columns != frozenset([chain.inner]) or not prod(chain.nest.extents):
+        return None
+    if any(isinstance(f, InOrder) for p in chain.passes for f in p.foldings):
+        return None
+    writer = _Rows(chain)
+    rows = writer.items.count
+    launch = Launch(-(-rows // writer.plan.abreast), writer.plan.threads * writer.plan.abreast, writer.shared)
+    with thread_of(kernel, launch) as arguments:
+        writer.write(arguments)
+    return Emitted(rows, rows)
+
+
+def plan_of(chain: Chain) -> Plan:
+    """Rows of up to some hundred elements are one warp's or a part's of one, so that nobody waits."""
+    nest, length = chain.nest, chain.length
+    places: list[Load | Store] = [*nest.loads, *(s for p in chain.passes for s in p.stores)]
+    widest = max((bits_of(place.element) for place in places), default=32)  # none: a constant's sum for another pass
+    lanes = max(1, min(8, 128 // widest))
+    while length % lanes:
+        lanes //= 2
+    vectors = length // lanes
+    if vectors <= WARP * MOST_KEPT:
+        few = [n for n in (32, 16, 8, 4, 2, 1) if -(-vectors // n) <= MOST_KEPT]
+        # As many as find most of them something to do: then neighbours read neighbours.
+        busy = [n for n in few if -(-vectors // n) * n * 3 <= vectors * 4]
+        threads = max(busy, default=min(few, key=lambda n: -(-vectors // n) * n))
+        return Plan(lanes, threads, -(-vectors // threads), WARPS_ABREAST * WARP // threads)
+    for threads in (WARP << n for n in range(1, 10) if WARP << n <= MOST_THREADS):
+        if -(-vectors // threads) <= MOST_KEPT:
+            return Plan(lanes, threads, -(-vectors // threads), 1)
+    return Plan(lanes, MOST_THREADS, 0, 1)
+
+
+class _Rows:
+    """What one thread does for its row."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain, self.plan = chain, plan_of(chain)
+        keep_nothing(chain)
+        rows = chain.rows
+        self.items = Items(rows, tuple(chain.nest.extents[d] for d in rows))
+        self._warps = -(-self.plan.threads // WARP)
+        sizes = [shared_bytes([t for f in p.foldings for t in f.types], self._warps) for p in chain.passes]
+        self._places = [sum(sizes[:i]) for i in range(len(sizes))]
+        self.shared = sum(sizes) if self._warps > 1 else 0
+
+    def write(self, arguments: KernelArguments) -> None:
+        """A row. Threads without one do the last row once more, as their warp needs them, and write nothing."""
+        top, rows, threads = Scope(arguments), self.items.count, self.plan.threads
+        row, me, inside = block(), thread(), None
+        if self.plan.abreast > 1:
+            row, me = row * self.plan.abreast + me // threads, me % threads
+            if rows % self.plan.abreast:
+                inside = row.lt(rows)
+                row = minimum(row, rows - 1)
+        places = (Value(v) for v in taken_apart(row.ssa, self.items.extents)) if self.items.extents else ()
+        self._row(top.inside(dict(zip(self.items.dims, places, strict=True))), me, inside)
+
+    def _row(self, row: Scope, me: Value, inside: Value | None) -> None:
+        width = 0 if self.plan.lanes == 1 else self.plan.lanes
+        own = [self._own(row, me, k, inside) for k in range(self.plan.kept)]
+        for number, now in enumerate(self.chain.passes):
+            row.prepare(now.refs, self.chain.columns, width)
+            starts = flat([f.start(row, width) for f in now.foldings])
+            if own:
+                totals = self._kept(now, own, starts, inside)
+            else:
+                totals = self._read_again(now, row, me, starts)
+            for folding, part in parts_of(now, totals):
+                place = self._places[number] + self._before(now, folding)
+                part = folding.across(row, part)
+                if self._warps > 1:
+                    part = over_block(part, folding.join, self._warps, place)
+                else:
+                    part = over_warp(part, folding.join, self.plan.threads)
+                row.put(folding.fold, folding.finish(row, part))
+        with when(me.eq(0) if inside is None else me.eq(0) & inside):
+            values = [row.inside({}).value(s.ref) for s in self.chain.row_stores]
+            for s, value in zip(self.chain.row_stores, values, strict=True):
+                row.inside({}).store(s, value)
+
+    def _own(self, row: Scope, me: Value, number: int, inside: Value | None) -> tuple[Scope, Value | None]:
+        """The place of one of the vectors that a thread keeps, and whether it is in the row, if that is not certain."""
+        lanes, inner, threads = self.plan.lanes, self.chain.inner, self.plan.threads
+        vectors, place, within = self.chain.length // lanes, me + threads * number, None
+        if threads * (number + 1) > vectors:
+            within = place.lt(vectors)
+            place = minimum(place, vectors - 1)
+        return row.inside({inner: place * lanes}, lane=inner, lanes=0 if lanes == 1 else lanes), within
+
+    def _before(self, now: Pass, folding: Folding) -> int:
+        """Bytes of shared memory of the pass's reductions before this one."""
+        number = now.foldings.index(folding)
+        return shared_bytes([t for f in now.foldings[:number] for t in f.types], self._warps)
+
+    def _kept(self, now: Pass, own: list[tuple[Scope, Value | None]], starts: Totals, inside: Value | None) -> Totals:
+        sets = []
+        for here, within in own:
+            made = folded(now, here, starts)
+            sets.append(made if within is None else [select(within, a, b) for a, b in zip(made, starts, strict=True)])
+        for here, within in own:
+            conditions = [c for c in (within, inside) if c is not None]
+            put(now, here, reduce(Value.__and__, conditions) if conditions else None)
+        each = [[part for _, part in parts_of(now, totals)] for totals in sets]
+        return flat([joined([s[i] for s in each], f.join) for i, f in enumerate(now.foldings)])
+
+    def _read_again(self, now: Pass, row: Scope, me: Value, starts: Totals) -> Totals:
+        """A whole block has the row, so that every thread is inside."""
+        lanes, inner = self.plan.lanes, self.chain.inner
+        step = self.plan.threads * lanes
+
+        def turn(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
+            here = row.inside({inner: at}, lane=inner, lanes=0 if lanes == 1 else lanes)
+            made = folded(now, here, totals)
+            put(now, here, None)
+            return made, []
+
+        turns = -(-self.chain.length // step)
+        return summed(me * lanes, index(self.chain.length), step, turns, starts, joins_of(now), turn)[0]
+
+
+def folded(now: Pass, here: Scope, totals: Totals) -> Totals:
+    """The totals of a pass with one vector more."""
+    made: Totals = []
+    for folding in now.foldings:
+        count = len(folding.types)
+        made += folding.step(here, totals[len(made) : len(made) + count])
+    return made
+
+
+def put(now: Pass, here: Scope, condition: Value | None) -> None:
+    """Writes a vector of a pass's results, if a condition holds."""
+    values = [here.value(s.ref) for s in now.stores]
+    with when(condition) if condition is not None and values else nullcontext():
+        for s, value in zip(now.stores, values, strict=True):
+            here.store(s, value)
+
+
+def joins_of(now: Pass) -> Join:
+    """How two sets of totals of a pass become one."""
+
+    def join(a: Totals, b: Totals) -> Totals:
+        pairs = zip(parts_of(now, a), parts_of(now, b), strict=True)
+        return flat([folding.join(x, y) for (folding, x), (_, y) in pairs])
+
+    return join
+
+
+def parts_of(now: Pass, totals: Totals) -> list[tuple[Folding, Totals]]:
+    """The totals of each reduction."""
+    out, first = [], 0
+    for folding in now.foldings:
+        out.append((folding, totals[first : first + len(folding.types)]))
+        first += len(folding.types)
+    return out

@@ -1,0 +1,192 @@
+"""What scans on a GPU have in common: the computation, out of the kernel's function, and elements in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.lowering.support.operations import walk
+from stablexla.targets.codegen.emission import Value, bits_of, constant, is_float, load, store
+from stablexla.targets.codegen.kernel import Kernel, KernelArguments
+from stablexla.targets.gpu.threads.body_copies import Copies, leaves_of
+
+Values = list[Value]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A scan of `outer` times `extent` rows of `inner` elements, of several arrays.
+
+    Attributes:
+        starts: whether there are initial values, which stand behind the arrays.
+        returned: numbers of the arrays whose scans are results.
+        positive_zeros: whether zeros are added to the results.
+        elements: types of the elements in memory.
+        totals: types of what is carried from element to element: f32 for sums of narrower numbers.
+        before, values: what stands in the computation for what came before, and for the elements.
+        made: what it comes to.
+    """
+
+    kernel: Kernel
+    outer: int
+    extent: int
+    inner: int
+    backwards: bool
+    starts: bool
+    returned: tuple[int, ...]
+    positive_zeros: bool
+    elements: tuple[ir.Type, ...]
+    totals: tuple[ir.Type, ...]
+    before: tuple[ir.Value, ...]
+    values: tuple[tuple[ir.Value, int], ...]
+    made: tuple[ir.Value, ...]
+
+    @staticmethod
+    def of(kernel: Kernel) -> Plan | None:
+        """The plan of a kernel; None if its computation is not found or is more than arithmetic."""
+        config = kernel.config
+        arrays = [v for v in kernel.inputs if isinstance(v.type, ir.RankedTensorType)]
+        if not config or arrays != kernel.inputs[: len(arrays)]:
+            return None
+        elements = tuple(v.type.element_type for v in arrays)
+        found = _computation(kernel, arrays)
+        if found is None or not all(_is_plain(e) for e in elements):
+            return None
+        carried = {v.type for v in found[0]}
+        if not config["whole_bytes"] and carried != {ir.IntegerType.get_signless(1)}:
+            return None
+        outer, extent, inner = config["extents"]
+        returned = tuple(config.get("returned", range(len(arrays))))
+        zeros = config.get("positive_zeros", False)
+        adds = config["computation"] == "add"
+        totals = tuple(ir.F32Type.get() if adds and _is_narrow(e) else e for e in elements)
+        return Plan(
+            kernel,
+            outer,
+            extent,
+            inner,
+            config["backwards"],
+            config["start"],
+            returned,
+            zeros,
+            elements,
+            totals,
+            *found,
+        )
+
+    @property
+    def associative(self) -> bool:
+        """Whether parts may be computed by themselves."""
+        return bool(self.kernel.config["associative"])
+
+    @property
+    def widest(self) -> int:
+        """Bits of the widest element."""
+        return max(map(bits_of, self.elements))
+
+
+_Found = tuple[tuple[ir.Value, ...], tuple[tuple[ir.Value, int], ...], tuple[ir.Value, ...]]
+
+
+def _computation(kernel: Kernel, arrays: list[ir.Value]) -> _Found | None:
+    """Reads the innermost loop, which carries what came before, or reads it from the results."""
+    loops = [op for op in walk(kernel.func.operation) if op.name == "scf.for"]
+    if not loops:
+        return None
+    block = loops[-1].regions[0].blocks[0]
+    carried, count = list(block.arguments)[1:], len(arrays)
+    operations = [view.operation for view in block.operations]
+    if len(carried) == count + len(kernel.results):
+        before, made = carried[:count], list(operations[-1].operands)[:count]
+    elif len(carried) == count == len(kernel.results):
+        reads = {op.operands[0]: op.results[0] for op in operations if op.name == "tensor.extract"}
+        made = [op.operands[0] for op in operations if op.name == "tensor.insert"]
+        before = [reads[array] for array in carried if array in reads]
+    else:
+        return None
+    leaves = leaves_of(made, before)
+    if leaves is None or len(made) != count or len(before) != count:
+        return None
+    if any(op.operands[0] not in arrays for op in leaves):
+        return None
+    values = tuple((op.results[0], arrays.index(op.operands[0])) for op in leaves)
+    return tuple(before), values, tuple(made)
+
+
+def _is_plain(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.FloatType) or (isinstance(type_, ir.IntegerType) and type_.width in (8, 16, 32, 64))
+
+
+def _is_narrow(type_: ir.Type) -> bool:
+    return is_float(type_) and bits_of(type_) < 32
+
+
+class Writer:
+    """Reads, combines and writes elements inside one function."""
+
+    def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
+        self.plan = plan
+        count = len(plan.elements)
+        self.arrays = [Value(v) for v in arguments.inputs[:count]]
+        self.results = [Value(v) for v in arguments.results]
+        pairs = list(zip(plan.kernel.inputs, arguments.inputs, strict=True))[count:]
+        self._uniforms = dict(pairs)
+        self._starts = [v for _, v in pairs][:count]
+
+    def starts(self) -> Values:
+        """The initial values, as totals."""
+        return self.widened([_stored(v, e) for v, e in zip(self._starts, self.plan.elements, strict=True)])
+
+    def combine(self, before: Values, values: Values) -> Values:
+        """Totals after what came before them."""
+        plan = self.plan
+        if plan.totals != plan.elements:
+            return [b + v for b, v in zip(before, values, strict=True)]
+        known = dict(self._uniforms)
+        known.update({v: _carried(b.ssa, v.type) for v, b in zip(plan.before, before, strict=True)})
+        known.update({v: values[number].ssa for v, number in plan.values})
+        copies = Copies(known)
+        return [_stored(copies.of(v), e) for v, e in zip(plan.made, plan.totals, strict=True)]
+
+    def read(self, at: Value) -> Values:
+        """The elements at a place, as totals."""
+        return self.widened([load(array, at) for array in self.arrays])
+
+    def widened(self, elements: Values) -> Values:
+        """Elements as totals."""
+        pairs = zip(elements, self.plan.totals, strict=True)
+        return [v if v.type == t else Value(arith.extf(t, v.ssa)) for v, t in pairs]
+
+    def finished(self, totals: Values) -> Values:
+        """What is written of totals."""
+        zeros = self.plan.positive_zeros
+        made = [_plus_zero(v) if zeros and is_float(v.type) else v for v in totals]
+        narrowed = [
+            v if v.type == e else Value(arith.truncf(e, v.ssa)) for v, e in zip(made, self.plan.elements, strict=True)
+        ]
+        return [narrowed[n] for n in self.plan.returned]
+
+    def write(self, totals: Values, at: Value) -> None:
+        """Writes those totals that are results."""
+        for value, result in zip(self.finished(totals), self.results, strict=True):
+            store(value, result, at)
+
+
+def _carried(stored: ir.Value, type_: ir.Type) -> ir.Value:
+    """What is carried of an element in memory; truth values are bytes there."""
+    if stored.type == type_:
+        return stored
+    return arith.cmpi(arith.CmpIPredicate.ne, stored, constant(0, stored.type).ssa)
+
+
+def _stored(value: ir.Value, element: ir.Type) -> Value:
+    return Value(value if value.type == element else arith.extui(element, value))
+
+
+def _plus_zero(value: Value) -> Value:
+    if bits_of(value.type) >= 32:
+        return value + constant(0.0, value.type)
+    wide = Value(arith.extf(ir.F32Type.get(), value.ssa))
+    return Value(arith.truncf(value.type, (wide + constant(0.0, wide.type)).ssa))

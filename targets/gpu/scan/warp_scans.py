@@ -1,0 +1,39 @@
+"""Running totals over the threads of a warp, and of a block.
+
+Threads exchange the totals of ever larger groups, as in a reduction; each adds those of the groups before its own. So
+the order of what is joined is kept, and the total of all is found on the way.
+"""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.targets.codegen.emission import Value, select
+from stablexla.targets.gpu.threads.warps import WARP, Join, exchanged, thread
+
+
+def scanned_in_warp(values: list[Value], join: Join, nothing: list[Value]) -> tuple[list[Value], list[Value]]:
+    """What the threads before this one in its warp come to, and all of them.
+
+    Args:
+        nothing: what the first thread gets.
+    """
+    lane = thread() % WARP
+    before, whole, offset = nothing, values, 1
+    while offset < WARP:
+        other = [exchanged(v, offset) for v in whole]
+        upper = _has_bits(lane, offset)
+        none_yet = (lane % offset).eq(0)
+        extended = [select(none_yet, o, j) for o, j in zip(other, join(other, before), strict=True)]
+        before = [select(upper, e, b) for e, b in zip(extended, before, strict=True)]
+        first = [select(upper, o, w) for o, w in zip(other, whole, strict=True)]
+        second = [select(upper, w, o) for o, w in zip(other, whole, strict=True)]
+        whole = join(first, second)
+        offset *= 2
+    return before, whole
+
+
+def _has_bits(lane: Value, bits: int) -> Value:
+    number = arith.index_cast(ir.IntegerType.get_signless(32), lane.ssa)
+    return (Value(number) & bits).ne(0)

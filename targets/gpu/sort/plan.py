@@ -1,0 +1,122 @@
+"""What is sorted: rows of several arrays, and the comparison of two elements, out of the kernel's function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.operations import defining, walk
+from stablexla.targets.codegen.emission import Value, bits_of, constant
+from stablexla.targets.codegen.kernel import Kernel, KernelArguments
+from stablexla.targets.gpu.threads.body_copies import Copies, leaves_of
+
+Values = list[Value]
+EACH = 8
+"""Neighbours that a thread has."""
+MOST_SLOTS, FEWEST_SLOTS = 2048, 256
+SHARED_BYTES = 40 << 10
+NUMBERS_BYTES = 96
+"""In front of the elements: two cuts, and from byte 16 on a number of each warp."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sort of the rows of some arrays.
+
+    Attributes:
+        first: elements of each row that are wanted.
+        by_keys: the comparison cannot contradict itself.
+        elements: types of the arrays' elements.
+        condition: whether one element comes before another, in the function on tensors; if `negated`, whether not.
+        these, those: what stands there for the one element and the other, with the number of the array.
+    """
+
+    kernel: Kernel
+    rows: int
+    length: int
+    first: int
+    by_keys: bool
+    elements: tuple[ir.Type, ...]
+    condition: ir.Value
+    negated: bool
+    these: tuple[tuple[ir.Value, int], ...]
+    those: tuple[tuple[ir.Value, int], ...]
+
+    @staticmethod
+    def of(kernel: Kernel) -> Plan | None:
+        """The plan of a kernel; None if its comparison is more than arithmetic, branches and loops on numbers."""
+        config = kernel.config
+        elements = tuple(v.type.element_type for v in kernel.results)
+        found = _comparison(kernel)
+        if found is None:
+            return None
+        rows, length, first, by_keys = (config[name] for name in ("rows", "length", "first", "by_keys"))
+        return Plan(kernel, rows, length, first, by_keys, elements, *found)
+
+    @property
+    def slots(self) -> int:
+        """Elements that a block sorts in shared memory."""
+        slots = MOST_SLOTS
+        while slots > FEWEST_SLOTS and self.shared(slots) > SHARED_BYTES:
+            slots //= 2
+        return slots
+
+    def shared(self, slots: int) -> int:
+        """Bytes of shared memory for so many elements, and some numbers besides."""
+        return sum(slots * _bytes(e) for e in self.elements) + NUMBERS_BYTES
+
+
+def _bytes(element: ir.Type) -> int:
+    return max(1, bits_of(element) // 8)
+
+
+_Sides = tuple[tuple[ir.Value, int], ...]
+
+
+def _comparison(kernel: Kernel) -> tuple[ir.Value, bool, _Sides, _Sides] | None:
+    """Reads where an element passes its neighbour, or not: first all arrays get the one, and then the other."""
+    count = len(kernel.results)
+    writes = [op for op in walk(kernel.func.operation) if op.name == "tensor.insert" and _is_chosen(op.operands[0])]
+    if len(writes) != 2 * count:
+        return None
+    arrays, at = [op.operands[1] for op in writes[:count]], writes[0].operands[2]
+    sides: dict[bool, list[tuple[ir.Value, int]]] = {True: [], False: []}
+    for read in walk(kernel.func.operation):
+        if read.name == "tensor.extract" and read.operands[0] in arrays:
+            sides[read.operands[1] == at].append((read.results[0], arrays.index(read.operands[0])))
+    chosen = defining(writes[0].operands[0])
+    if chosen is None or any(len(side) != count for side in sides.values()):
+        return None
+    condition, first = chosen.operands[0], chosen.operands[1]
+    given = {value for side in sides.values() for value, _ in side}
+    if leaves_of([condition], given) is None:
+        return None
+    negated = any(value == first for value, _ in sides[True])
+    return condition, negated, tuple(sides[True]), tuple(sides[False])
+
+
+def _is_chosen(value: ir.Value) -> bool:
+    maker = defining(value)
+    return maker is not None and maker.name == "arith.select"
+
+
+class Elements:
+    """Elements in one function: in memory, and compared."""
+
+    def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
+        self._plan = plan
+        count = len(plan.elements)
+        pairs = list(zip(plan.kernel.inputs, arguments.inputs, strict=True))
+        self.sources = [Value(v) for _, v in pairs[:count]]
+        self.results = [Value(v) for v in arguments.results]
+        self.scratch = [Value(v) for v in arguments.scratch]
+        self._scalars = dict(pairs[count:])
+
+    def less(self, these: Values, those: Values) -> Value:
+        """Whether these come before those."""
+        known = dict(self._scalars)
+        for side, values in ((self._plan.these, these), (self._plan.those, those)):
+            known.update({v: values[number].ssa for v, number in side})
+        answer = Value(Copies(known).of(self._plan.condition))
+        return answer ^ constant(1, answer.type) if self._plan.negated else answer

@@ -1,0 +1,306 @@
+"""Sorts of rows by any comparison: a block sorts some thousand elements in shared memory, and longer rows are merged.
+
+In a block a thread sorts eight neighbours in registers, and then runs are merged until they are whole, by all threads
+at once. Each further launch merges runs two by two, and reads and writes every element once. Where only the first few
+of a row are wanted, blocks keep no more than these, and what is left is sorted again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+from mlir.dialects import gpu
+
+from stablexla.targets.codegen.emission import (
+    Index,
+    Value,
+    bits_of,
+    cast_index,
+    constant,
+    index,
+    load,
+    loop,
+    maximum,
+    minimum,
+    select,
+    split_index,
+    store,
+    when,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.gpu.chips import GpuName, shared_limit
+from stablexla.targets.gpu.sort.merge import Read, Runs, cut, fit, merged
+from stablexla.targets.gpu.sort.plan import EACH, FEWEST_SLOTS, NUMBERS_BYTES, Elements, Plan, Values
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.warps import WARP, block, over_block, shared_buffer, thread
+
+
+@gpu_emitter("sort_rows")
+def emit_sort(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes every comparison that is computed from numbers alone, of as many arrays as a block can hold."""
+    plan = Plan.of(kernel)
+    if plan is None or plan.shared(plan.slots) > shared_limit(chip.chip):
+        return None
+    return _Phases(plan).write()
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """How rows of `length` elements are cut into tiles of up to `size`, so many of them a block; each keeps `kept`."""
+
+    rows: int
+    length: int
+    size: int
+    abreast: int
+    kept: int
+
+    @property
+    def per_row(self) -> int:
+        return -(-self.length // self.size)
+
+    @property
+    def left(self) -> int:
+        """Elements of a row that are kept."""
+        last = self.length - (self.per_row - 1) * self.size
+        return (self.per_row - 1) * min(self.kept, self.size) + min(self.kept, last)
+
+    @property
+    def slots(self) -> int:
+        return self.size * self.abreast
+
+
+class _Phases:
+    """The launches of a sort, one after the other."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.names: list[str] = []
+        self.scratch: list[int] = []
+        self.waiting: list[tuple[object, int, int]] = []
+
+    def write(self) -> Emitted:
+        plan, slots = self.plan, self.plan.slots
+        source, length = _SOURCE, plan.length
+        while length > slots and 2 * plan.first <= slots:
+            tiles = _Tiles(plan.rows, length, slots, 1, plan.first)
+            source, length = self._add(tiles, source, self._buffer(plan.rows * tiles.left)), tiles.left
+        if length <= slots:
+            size = max(EACH, 1 << (length - 1).bit_length())
+            few = 1 << (plan.rows - 1).bit_length()
+            abreast = max(FEWEST_SLOTS // size, min(slots // 2 // size, few), 1)
+            self._add(_Tiles(plan.rows, length, size, abreast, plan.first), source, _RESULT)
+        else:
+            self._add_merges(source, length, slots)
+        scratch = tuple((str(e), size) for size in self.scratch for e in plan.elements)
+        for number, (what, source, target) in enumerate(self.waiting):
+            self._emit(number, what, source, target, scratch)
+        return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in self.names))
+
+    def _add_merges(self, source: int, length: int, slots: int) -> None:
+        levels = (-(-length // slots) - 1).bit_length()
+        size = self.plan.rows * length
+        whole = self.plan.first == length
+        first = self._buffer(size)
+        turns = [_RESULT if whole else first, first if whole or levels < 2 else self._buffer(size)]
+        targets = [_RESULT if left == 0 else turns[left % 2] for left in reversed(range(levels + 1))]
+        source = self._add(_Tiles(self.plan.rows, length, slots, 1, slots), source, targets[0])
+        for level, target in enumerate(targets[1:]):
+            source = self._add(slots << level, source, target)
+
+    def _buffer(self, size: int) -> int:
+        self.scratch.append(size)
+        return len(self.scratch) - 1
+
+    def _add(self, what: object, source: int, target: int) -> int:
+        self.waiting.append((what, source, target))
+        return target
+
+    def _emit(self, number: int, what: object, source: int, target: int, scratch: tuple[tuple[str, int], ...]) -> None:
+        plan = self.plan
+        name = plan.kernel.impl_name if len(self.waiting) == 1 else f"{plan.kernel.impl_name}_{number}"
+        self.names.append(name)
+        if isinstance(what, _Tiles):
+            launch = Launch(-(-what.rows * what.per_row // what.abreast), what.slots // EACH, plan.shared(what.slots))
+            with thread_of(plan.kernel, launch, name, scratch) as arguments:
+                elements = Elements(plan, arguments)
+                _Block(plan, elements, what.slots).sort(what, _at(elements, source), _at(elements, target))
+            return
+        assert isinstance(what, int)
+        wanted = plan.first if target == _RESULT else plan.length
+        blocks = plan.rows * -(-wanted // plan.slots)
+        with thread_of(
+            plan.kernel, Launch(blocks, plan.slots // EACH, plan.shared(plan.slots)), name, scratch
+        ) as arguments:
+            elements = Elements(plan, arguments)
+            _Block(plan, elements, plan.slots).merge(what, wanted, _at(elements, source), _at(elements, target))
+
+
+_SOURCE, _RESULT = -1, -2
+
+
+def _at(elements: Elements, number: int) -> Values:
+    """The arrays of a number: those that are sorted, the results, or scratch."""
+    count = len(elements.results)
+    if number < 0:
+        return elements.sources if number == _SOURCE else elements.results
+    return elements.scratch[number * count : (number + 1) * count]
+
+
+class _Block:
+    """What a thread of a block does, whose elements lie in shared memory."""
+
+    def __init__(self, plan: Plan, elements: Elements, slots: int) -> None:
+        self.plan, self.elements, self.slots = plan, elements, slots
+        self.threads = slots // EACH
+        self.cuts = shared_buffer(ir.IntegerType.get_signless(32), 2, 0)
+        self.places: Values = []
+        at = NUMBERS_BYTES
+        for element in plan.elements:
+            self.places.append(shared_buffer(element, slots, at))
+            at += slots * max(1, bits_of(element) // 8)
+
+    def read(self, at: Value) -> Values:
+        """The element in a slot."""
+        return [load(place, at) for place in self.places]
+
+    def put(self, values: Values, at: Value) -> None:
+        """Puts an element into a slot."""
+        for value, place in zip(values, self.places, strict=True):
+            store(value, place, at)
+
+    # ---- one tile ----------------------------------------------------------------------------------------------------
+
+    def sort(self, tiles: _Tiles, sources: Values, targets: Values) -> None:
+        """Sorts tiles, of one row or of several."""
+        for turn in range(EACH):
+            slot = thread() + turn * self.threads
+            row, tile, local, _ = self._tile(tiles, slot)
+            place = minimum(row * tiles.length + tile * tiles.size + local, tiles.rows * tiles.length - 1)
+            self.put([load(source, place) for source in sources], slot)
+        gpu.barrier()
+        slot = thread() * EACH
+        *_, local, valid = self._tile(tiles, slot)
+        self._sort_own(slot, local, valid)
+        gpu.barrier()
+        bits = EACH.bit_length()
+        with loop(bits, (min(tiles.size, tiles.length) - 1).bit_length() + 1) as level:
+            width = index(1) << (level.iv - 1)
+            start = minimum((local >> level.iv) << level.iv, valid)
+            middle, end = minimum(start + width, valid), minimum(start + width * 2, valid)
+            base = slot - local
+            runs = Runs(base + start, middle - start, base + middle, end - middle)
+            low, high = (minimum(at, end) - start for at in (local, local + EACH))
+            self._merge_own(runs, low, high, level.iv, slot)
+            gpu.barrier()
+        for turn in range(EACH):
+            slot = thread() + turn * self.threads
+            row, tile, local, valid = self._tile(tiles, slot)
+            with when(local.lt(minimum(valid, tiles.kept))):
+                place = row * tiles.left + tile * min(tiles.kept, tiles.size) + local
+                for value, target in zip(self.read(slot), targets, strict=True):
+                    store(value, target, place)
+
+    def _tile(self, tiles: _Tiles, slot: Value) -> tuple[Value, Value, Value, Value]:
+        """A slot's row, tile and place in it, and how many elements that tile has."""
+        number = block() * tiles.abreast + slot // tiles.size
+        row, tile = split_index(number, [tiles.rows, tiles.per_row])
+        valid = minimum(index(tiles.length) - tile * tiles.size, tiles.size)
+        valid = select(number.lt(tiles.rows * tiles.per_row), valid, index(0))
+        return row, tile, slot % tiles.size, valid
+
+    def _sort_own(self, slot: Value, local: Value, valid: Value) -> None:
+        """A thread's neighbours, by exchanges of neighbours, so that equal ones keep their order."""
+        own = [self.read(slot + n) for n in range(EACH)]
+        for turn in range(EACH):
+            for n in range(turn % 2, EACH - 1, 2):
+                a, b = own[n], own[n + 1]
+                swapped = (local + n + 1).lt(valid) & self.elements.less(b, a)
+                own[n] = [select(swapped, y, x) for x, y in zip(a, b, strict=True)]
+                own[n + 1] = [select(swapped, x, y) for x, y in zip(a, b, strict=True)]
+        for n, values in enumerate(own):
+            self.put(values, slot + n)
+
+    def _merge_own(self, runs: Runs, low: Value, high: Value, turns: Index, slot: Value) -> None:
+        """A thread's part of two runs, in their place; all threads have read before any writes."""
+        left = cut(self.elements, self.read, runs, low, turns)
+        if self.plan.by_keys:
+            made = merged(self.elements, self.read, runs, left, low - left)
+            gpu.barrier()
+            self._put_own(made, slot)
+            return
+        end = cut(self.elements, self.read, runs, high, turns)
+        fitting = self._in_all_threads(fit(left, end, high - low))
+        own = Runs(runs.left, end, runs.right, high - end)
+        made = merged(self.elements, self.read, own, left, low - left)
+        gpu.barrier()
+        with when(fitting):
+            self._put_own(made, slot)
+
+    def _put_own(self, made: list[Values], slot: Value) -> None:
+        for n, values in enumerate(made):
+            self.put(values, slot + n)
+
+    def _in_all_threads(self, condition: Value) -> Value:
+        """Whether something holds in every thread of the block."""
+        i32 = ir.IntegerType.get_signless(32)
+        broken = select(condition, constant(0, i32), constant(1, i32))
+        (any_,) = over_block([broken], lambda a, b: [a[0] | b[0]], self.threads // WARP, 16)
+        return any_.eq(0)
+
+    # ---- runs in global memory ---------------------------------------------------------------------------------------
+
+    def merge(self, width: int, wanted: int, sources: Values, targets: Values) -> None:
+        """A tile of what two runs of `width` elements become."""
+        length, slots = self.plan.length, self.slots
+        row, tile = split_index(block(), [self.plan.rows, -(-wanted // slots)])
+        base, first = row * length, tile * slots
+        start = first // (2 * width) * (2 * width)
+        middle, end = minimum(start + width, length), minimum(start + 2 * width, length)
+        runs = Runs(base + start, middle - start, base + middle, end - middle)
+        low = first - start
+        high = minimum(low + slots, end - start)
+
+        def read(at: Value) -> Values:
+            return [load(source, at) for source in sources]
+
+        turns = width.bit_length()
+        whole = None if self.plan.by_keys else self._all_fit(runs, read, end - start, turns, width)
+        mine = select((thread() % 2).eq(0), low, high)
+        found = cut(self.elements, read, runs, mine, turns)
+        with when(thread().lt(2)):
+            store(cast_index(found, self.cuts.element), self.cuts, thread())
+        gpu.barrier()
+        left, left_end = (cast_index(load(self.cuts, n), low.type) for n in range(2))
+        count = high - low
+        if whole is not None:  # as they are: first the left run, then the right one
+            left, left_end = (
+                select(whole, found, minimum(at, middle - start)) for found, at in ((left, low), (left_end, high))
+            )
+        left_count = minimum(maximum(left_end - left, 0), count)
+        right = runs.right + (low - left)
+        for turn in range(EACH):
+            slot = thread() + turn * self.threads
+            at = minimum(slot, count - 1)
+            place = select(at.lt(left_count), runs.left + left + at, right + (at - left_count))
+            self.put(read(minimum(place, self.plan.rows * length - 1)), slot)
+        gpu.barrier()
+        slot = thread() * EACH
+        inside = Runs(index(0), left_count, left_count, count - left_count)
+        self._merge_own(inside, minimum(slot, count), minimum(slot + EACH, count), slots.bit_length(), slot)
+        gpu.barrier()
+        for turn in range(EACH):
+            slot = thread() + turn * self.threads
+            with when(slot.lt(count) & (first + slot).lt(wanted)):
+                for value, target in zip(self.read(slot), targets, strict=True):
+                    store(value, target, row * wanted + first + slot)
+
+    def _all_fit(self, runs: Runs, read: Read, count: Value, turns: int, width: int) -> Value:
+        """Whether all tiles of two runs begin in both where those before them end."""
+        true = constant(1, ir.IntegerType.get_signless(1))
+        with loop(thread() * self.slots, index(2 * width), self.threads * self.slots, [true]) as turn:
+            low, high = (minimum(at, count) for at in (turn.iv, turn.iv + self.slots))
+            left, end = (cut(self.elements, read, runs, at, turns) for at in (low, high))
+            turn.yields(turn.args[0] & fit(left, end, high - low))
+        return self._in_all_threads(turn.results[0])

@@ -1,0 +1,37 @@
+"""Functions that emitters write for GPUs: their arguments lie at whole vectors, and apart from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.emission import emitting
+from stablexla.targets.codegen.kernel import Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.gpu.threads.launch import Launch
+
+ALIGNED = 16
+"""Every buffer begins at a multiple of so many bytes."""
+
+
+@contextmanager
+def thread_of(
+    kernel: Kernel, launch: Launch, name: str | None = None, scratch: Sequence[tuple[str, int]] = ()
+) -> Iterator[KernelArguments]:
+    """Everything made inside is what one thread does for a kernel."""
+    function, arguments = kernel.declare(scratch, name)
+    launch.write(function.operation)
+    mark_arguments(function.operation)
+    with emitting(function, CpuTarget(vector_bits=128), in_blocks=False):
+        yield arguments
+
+
+def mark_arguments(function: ir.Operation) -> None:
+    """Lets LLVM know what holds for all buffers."""
+    types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).inputs
+    i64 = ir.IntegerType.get_signless(64)
+    row = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get(), "llvm.align": ir.IntegerAttr.get(i64, ALIGNED)})
+    rows = [row if isinstance(t, ir.MemRefType) else ir.DictAttr.get({}) for t in types]
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)

@@ -1,0 +1,91 @@
+"""Handing values from thread to thread: between the 32 of a warp by shuffles, between warps by shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import mlir.ir as ir
+from mlir.dialects import arith, gpu, memref
+
+from stablexla.targets.codegen.emission import Value, bits_of, is_float, load, store, when
+
+WARP = 32
+Join = Callable[[list[Value], list[Value]], list[Value]]
+
+
+def thread() -> Value:
+    """The number of this thread in its block."""
+    return Value(gpu.thread_id(gpu.Dimension.x))
+
+
+def block() -> Value:
+    """The number of this block."""
+    return Value(gpu.block_id(gpu.Dimension.x))
+
+
+def over_warp(totals: list[Value], join: Join, threads: int = WARP) -> list[Value]:
+    """The joined totals of all threads of a warp, or of as many neighbours in it, in each of them."""
+    offset = threads // 2
+    while offset:
+        others = [exchanged(v, offset) for v in totals]
+        totals = join(totals, others)
+        offset //= 2
+    return totals
+
+
+def exchanged(value: Value, offset: int) -> Value:
+    """The value of the thread whose number differs in the bits of `offset`."""
+    bits, i32 = bits_of(value.type), ir.IntegerType.get_signless(32)
+    whole = ir.IntegerType.get_signless(bits)
+    word = arith.bitcast(whole, value.ssa) if is_float(value.type) else value.ssa
+    if bits == 64:
+        sent = [arith.trunci(i32, word), arith.trunci(i32, arith.shrui(word, arith.constant(whole, 32)))]
+        low, high = (arith.extui(whole, _shuffled(v, offset)) for v in sent)
+        word = arith.ori(low, arith.shli(high, arith.constant(whole, 32)))
+    elif bits == 32:
+        word = _shuffled(word, offset)
+    else:
+        word = arith.trunci(whole, _shuffled(arith.extui(i32, word), offset))
+    return Value(arith.bitcast(value.type, word) if is_float(value.type) else word)
+
+
+def _shuffled(word: ir.Value, offset: int) -> ir.Value:
+    i32 = ir.IntegerType.get_signless(32)
+    return gpu.ShuffleOp(
+        word, arith.constant(i32, offset), arith.constant(i32, WARP), gpu.ShuffleMode.XOR
+    ).shuffleResult
+
+
+def shared_bytes(types: Sequence[ir.Type], warps: int) -> int:
+    """What `over_block` needs for totals of these types."""
+    return sum(warps * max(8, bits_of(t) // 8) for t in types)
+
+
+def over_block(totals: list[Value], join: Join, warps: int, first_byte: int) -> list[Value]:
+    """The joined totals of all threads of a block, in each of them, by way of shared memory from `first_byte` on."""
+    totals = over_warp(totals, join)
+    if warps == 1:
+        return totals
+    places = []
+    for number, value in enumerate(totals):
+        offset = first_byte + number * warps * 8
+        places.append(shared_buffer(value.type, warps, offset))
+    me = thread()
+    with when((me % WARP).eq(0)):
+        for value, place in zip(totals, places, strict=True):
+            store(value, place, me // WARP)
+    gpu.barrier()
+    sets = [[load(place, w) for place in places] for w in range(warps)]
+    joined = sets[0]
+    for other in sets[1:]:
+        joined = join(joined, other)
+    return joined
+
+
+def shared_buffer(element: ir.Type, size: int, first_byte: int) -> Value:
+    """A part of the memory that a block's threads share."""
+    space = ir.Attribute.parse("#gpu.address_space<workgroup>")
+    dynamic, byte = ir.ShapedType.get_dynamic_size(), ir.IntegerType.get_signless(8)
+    whole = gpu.DynamicSharedMemoryOp(ir.MemRefType.get([dynamic], byte, memory_space=space)).result
+    offset = arith.constant(ir.IndexType.get(), first_byte)
+    return Value(memref.view(ir.MemRefType.get([size], element, memory_space=space), whole, offset, []))

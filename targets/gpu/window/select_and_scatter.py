@@ -1,0 +1,151 @@
+"""select_and_scatter, the gradient of pooling: first each window finds its element, then each element its windows.
+
+An element combines what the windows that selected it give, in their order, so the result does not depend on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import arith
+
+from stablexla.lowering.kernels.window.axes import Axis
+from stablexla.targets.codegen.combiners import compare, join
+from stablexla.targets.codegen.emission import (
+    Value,
+    bits_of,
+    branch,
+    cast_index,
+    constant,
+    index,
+    is_float,
+    load,
+    loop,
+    maximum,
+    select,
+    store,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.threads.arguments import thread_of
+from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
+
+# (places along the axes so far, what is carried) -> what is carried on.
+_Turn = Callable[[list[Value], list[Value]], list[Value]]
+
+
+@gpu_emitter("select_and_scatter")
+def emit_select_and_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
+    """Takes selections by one comparison, combined by one operation."""
+    config = kernel.config
+    axes = [Axis(*row) for row in config["axes"]]
+    positions, elements = (prod(n) for n in zip(*((axis.positions, axis.extent) for axis in axes), strict=True))
+    plain = isinstance(kernel.results[0].type.element_type, ir.FloatType | ir.IntegerType)
+    known = config["select"] and config["scatter"] and config["plain"] and plain
+    if not known or max(positions, elements) >= 1 << 31:
+        return None
+    scratch = (("i32", positions),)
+    names = f"{kernel.impl_name}_selected", f"{kernel.impl_name}_combined"
+    windows = _Windows(axes, config["select"], config["scatter"], config["unsigned"])
+    with thread_of(kernel, Launch.for_items(positions), names[0], scratch) as arguments:
+        source, chosen = Value(arguments.inputs[0]), Value(arguments.scratch[0])
+        with loop(Value(global_thread()), positions, Value(total_threads())) as item:
+            store(windows.selected(source, item.iv), chosen, item.iv)
+    with thread_of(kernel, Launch.for_items(elements), names[1], scratch) as arguments:
+        given, start, chosen = Value(arguments.inputs[1]), Value(arguments.inputs[2]), Value(arguments.scratch[0])
+        with loop(Value(global_thread()), elements, Value(total_threads())) as item:
+            total = windows.combined(item.iv, load(start, item.iv), given, chosen)
+            store(total, Value(arguments.results[0]), item.iv)
+    return Emitted(1, 1, scratch=scratch, phases=tuple((name, 1, 1) for name in names))
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """All windows, and the two computations."""
+
+    axes: list[Axis]
+    direction: str
+    operation: str
+    unsigned: bool
+
+    def selected(self, source: Value, window: Value) -> Value:
+        """The place of a window's selected element as an i32; -1 if all of it is padding."""
+        i32 = ir.IntegerType.get_signless(32)
+        places = _apart(window, [axis.positions for axis in self.axes])
+        firsts = [place * axis.stride - axis.low for place, axis in zip(places, self.axes, strict=True)]
+
+        def bounds(d: int) -> tuple[Value, Value]:
+            axis = self.axes[d]
+            return maximum(firsts[d], 0), _smaller(firsts[d] + axis.size, axis.extent)
+
+        def look(at: list[Value], carried: list[Value]) -> list[Value]:
+            best, found = carried
+            place = sum((i * axis.step for i, axis in zip(at, self.axes, strict=True)), index(0))
+            value = load(source, place)
+            keeps = compare(self.direction, _wide(best), _wide(value), unsigned=self.unsigned) & found.ge(0)
+            return [select(keeps, best, value), select(keeps, found, cast_index(place, i32))]
+
+        return self._walk(bounds, [constant(0, source.element), constant(-1, i32)], look)[1]
+
+    def combined(self, element: Value, start: Value, given: Value, chosen: Value) -> Value:
+        """What an element comes to."""
+        places = _apart(element, [axis.extent for axis in self.axes])
+        here = cast_index(element, chosen.element)
+
+        def bounds(d: int) -> tuple[Value, Value]:
+            axis = self.axes[d]
+            reach = places[d] + axis.low
+            first = (maximum(reach - (axis.size - 1), 0) + (axis.stride - 1)) // axis.stride
+            behind = _smaller(maximum(reach, 0) // axis.stride + 1, axis.positions)
+            return first, select(reach.lt(0), index(0), behind)
+
+        def look(at: list[Value], carried: list[Value]) -> list[Value]:
+            window = sum((p * axis.position_step for p, axis in zip(at, self.axes, strict=True)), index(0))
+            side = branch(load(chosen, window).eq(here), [start.type])
+            with side.then:
+                side.yields(self._join(carried[0], load(given, window)))
+            with side.otherwise:
+                side.yields(carried[0])
+            return side.results
+
+        return self._walk(bounds, [start], look)[0]
+
+    def _walk(self, bounds: Callable[[int], tuple[Value, Value]], carried: list[Value], turn: _Turn) -> list[Value]:
+        """All places between the bounds of each axis, the last one fastest."""
+
+        def deeper(at: list[Value], carried: list[Value]) -> list[Value]:
+            if len(at) == len(self.axes):
+                return turn(at, carried)
+            low, high = bounds(len(at))
+            if self.axes[len(at)].alone:
+                return deeper([*at, low], carried)
+            with loop(low, high, 1, carried) as each:
+                each.yields(*deeper([*at, each.iv], each.args))
+            return each.results
+
+        return deeper([], carried)
+
+    def _join(self, a: Value, b: Value) -> Value:
+        """Narrow floats are combined in f32, and rounded each time."""
+        if not is_float(a.type) or bits_of(a.type) >= 32:
+            return join(self.operation, a, b, unsigned=self.unsigned)
+        return Value(arith.truncf(a.type, join(self.operation, _wide(a), _wide(b), unsigned=self.unsigned).ssa))
+
+
+def _wide(value: Value) -> Value:
+    """Narrow floats as f32: comparisons of bf16 came with sm_90, and no CPU has them."""
+    narrow = is_float(value.type) and bits_of(value.type) < 32
+    return Value(arith.extf(ir.F32Type.get(), value.ssa)) if narrow else value
+
+
+def _apart(number: Value, extents: list[int]) -> list[Value]:
+    return [Value(v) for v in taken_apart(number.ssa, extents)]
+
+
+def _smaller(a: Value, b: int) -> Value:
+    """The smaller of two indices, as signed numbers."""
+    return Value(arith.minsi(a.ssa, index(b).ssa))

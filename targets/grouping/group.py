@@ -1,0 +1,408 @@
+"""Grouping: which operations on tensors will be computed together by one kernel.
+
+Each operation gets an attribute `stablexla.group = "<kind>.<number>"`. An operation joins the group of an operand when
+one pass over the same elements can compute both, and when nothing outside the group lies between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk, within
+from stablexla.targets.grouping.classify import Kind, Loops, classify, is_generic, loops_of, num_inputs
+from stablexla.targets.grouping.effects import previous_effects
+from stablexla.targets.pipeline.passes import module_pass
+
+GROUP = "stablexla.group"
+# Rows longer than this do not stay in the cache between the passes over them: such a reduction stands alone.
+LONGEST_ROW = 1 << 15
+# Code size is compile time, and a kernel with more buffers than registers gains nothing.
+MOST_OPERATIONS = 48
+# Operations on integers that are one instruction each, and so many of which count as one: the rounds of a random
+# generator, over a hundred of them, need five registers, and in parts they go through memory (jax.random.bits).
+PLAIN = frozenset(
+    f"arith.{name}" for name in ("addi", "subi", "andi", "ori", "xori", "shli", "shrui", "trunci", "extui")
+)
+PLAIN_IN_ONE = 8
+# Kinds that element-wise operations over their results may follow.
+SUMS_OF_PRODUCTS = (Kind.CONTRACTION, Kind.CONVOLUTION)
+# Operations that stay in main: they make no pass over memory, or are control flow.
+IN_MAIN = frozenset(
+    [
+        "tensor.collapse_shape",
+        "tensor.expand_shape",
+        "tensor.extract",
+        "tensor.from_elements",
+        "tensor.empty",
+        "tensor.bitcast",
+    ]
+)
+
+
+@dataclass
+class Group:
+    """Operations that one kernel computes.
+
+    Attributes:
+        kind: what the kernel is.
+        domain: extents of the loops over the elements.
+        rows: number of leading loops that are not reduced; None as long as nothing is reduced.
+        before: bit set of the groups that must have run before this one.
+        plain: how many of the members are plain ones.
+    """
+
+    number: int
+    kind: Kind
+    domain: tuple[int, ...]
+    rows: int | None = None
+    members: list[ir.Operation] = field(default_factory=list)
+    before: int = 0
+    closed: bool = False
+    plain: int = 0
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.value}.{self.number}"
+
+    @property
+    def size(self) -> int:
+        """Of its code, in operations."""
+        return len(self.members) - self.plain + self.plain // PLAIN_IN_ONE
+
+
+@module_pass("stablexla-group", "labels the operations that one kernel will compute together")
+def group(module: ir.Module, *, alone: bool = False) -> None:
+    """Labels every operation on tensors in `main` with its group.
+
+    Args:
+        alone: gives each operation a group of its own, for comparing with what is fused.
+    """
+    number = 0
+    for block in blocks_of(main_of(module)):
+        grouping = BlockGrouping(block, number, alone=alone)
+        grouping.run()
+        number = grouping.next_number
+
+
+def blocks_of(function: ir.Operation) -> Iterator[ir.Block]:
+    """The function's block and those of control flow inside it, not the bodies of linalg operations."""
+    for op in walk(function):
+        if op.name == "func.func" or op.name in ("scf.while", "scf.if", "scf.for"):
+            for region in op.regions:
+                yield from region.blocks
+
+
+class BlockGrouping:
+    """Groups the operations of one block, in program order."""
+
+    def __init__(self, block: ir.Block, first_number: int, *, alone: bool = False) -> None:
+        self.next_number = first_number
+        self._alone = alone
+        self._block = block
+        self._groups: dict[int, Group] = {}
+        self._of: dict[ir.Operation, Group] = {}
+        self._effects = previous_effects(block)
+        self._needed: dict[ir.Operation, list[ir.Operation]] = {}
+
+    def run(self) -> None:
+        """Labels the operations."""
+        for view in self._block.operations:
+            op = view.operation
+            if self._groupable(op):
+                self._place(op)
+        for op, found in self._of.items():
+            with op.context:
+                op.attributes[GROUP] = ir.StringAttr.get(found.label)
+
+    @staticmethod
+    def _groupable(op: ir.Operation) -> bool:
+        # Initial values (tensor.empty and the linalg.fill of a reduction) follow the operation that they start.
+        if op.name in IN_MAIN or op.name.startswith("scf.") or op.name == "linalg.fill":
+            return False
+        if op.name in ("arith.constant", "func.call"):
+            return False
+        return any(is_tensor(v) for v in op.results)
+
+    def _place(self, op: ir.Operation) -> None:
+        """Joins the group of an operand, or starts a new one."""
+        kind = classify(op)
+        loops = loops_of(op) if is_generic(op) else _loops_of_slice(op)
+        producers = [] if self._alone else sorted(self._producers(op), key=_preference, reverse=True)
+        home: Group | None = None
+        for candidate in producers:
+            if self._may_join(op, kind, loops, candidate):
+                home = candidate
+                break
+        if home is None:
+            home = self._new(kind, loops)
+        self._join(op, kind, loops, home)
+        for other in producers:
+            if other is not home and other.number in self._groups and self._may_merge(other, home):
+                self._merge(other, home)
+
+    def _new(self, kind: Kind, loops: Loops | None) -> Group:
+        domain = () if loops is None else loops.kept if kind in SUMS_OF_PRODUCTS else loops.extents
+        made = Group(self.next_number, kind, domain)
+        self._groups[made.number] = made
+        self.next_number += 1
+        return made
+
+    def _producers(self, op: ir.Operation) -> list[Group]:
+        """Groups that an operation takes tensors from, each once."""
+        found: dict[int, Group] = {}
+        for value in op.operands:
+            maker = defining(value)
+            if maker is not None and maker in self._of:
+                made = self._of[maker]
+                found[made.number] = made
+        return list(found.values())
+
+    def _needs(self, op: ir.Operation) -> list[ir.Operation]:
+        """Operations of this block that make what the operation, or anything inside it, uses."""
+        found = self._needed.get(op)
+        if found is None:
+            makers = (defining(value) for value in _operands_inside(op))
+            found = [maker for maker in makers if maker is not None and maker.block == self._block]
+            if op in self._effects:
+                found.append(self._effects[op])
+            self._needed[op] = found
+        return found
+
+    def _groups_above(self, makers: Iterable[ir.Operation]) -> Iterator[Group]:
+        """The groups of the given operations; of those that stay in main, the groups that they need."""
+        pending, seen = list(makers), set()
+        while pending:
+            maker = pending.pop()
+            if maker in seen:
+                continue
+            seen.add(maker)
+            made = self._of.get(maker)
+            if made is not None:
+                yield made
+            else:
+                pending.extend(self._needs(maker))
+
+    def _depends(self, op: ir.Operation) -> int:
+        """Bit set of all groups that must run before the operation, also through what stays in main."""
+        before = 0
+        for made in self._groups_above(self._needs(op)):
+            before |= made.before | 1 << made.number
+        return before
+
+    def _outside_path(self, op: ir.Operation, home: Group) -> bool:
+        """Whether the operation also depends on `home` through something that is not in it."""
+        makers = [maker for maker in self._needs(op) if self._of.get(maker) is not home]
+        return any(made is home or made.before >> home.number & 1 for made in self._groups_above(makers))
+
+    def _may_join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group) -> bool:
+        if home.closed or home.size >= MOST_OPERATIONS or self._outside_path(op, home):
+            return False
+        if loops is None:
+            return _continues_general(op, home)
+        if not is_generic(op):
+            return False
+        if kind is Kind.MAP:
+            return self._map_joins(op, loops, home)
+        if kind is Kind.ROW_REDUCTION:
+            return self._row_reduction_joins(op, loops, home)
+        if kind is Kind.REDUCTION:
+            return home.kind is Kind.MAP and home.domain == loops.extents and self._absorbs(op, home)
+        return False
+
+    def _absorbs(self, op: ir.Operation, home: Group) -> bool:
+        """Whether all that the group makes is read by its own members and `op` alone."""
+        inside = {*home.members, op}
+        return self._reads_in_place(op, home) and all(
+            within(use.owner.operation, inside)
+            for member in home.members
+            for result in member.results
+            for use in result.uses
+        )
+
+    def _map_joins(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
+        if home.kind is Kind.MAP:
+            return home.domain == loops.extents and self._reads_in_place(op, home)
+        if home.kind in SUMS_OF_PRODUCTS:
+            return home.domain == loops.extents and self._reads_in_place(op, home) and self._absorbs(op, home)
+        if home.kind is Kind.ROW_REDUCTION:
+            return self._fits_rows(op, loops, home)
+        return False
+
+    def _fits_rows(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
+        """A map over all elements, or over the rows, of a row group."""
+        assert home.rows is not None
+        if home.rows == 0 or prod(home.domain[home.rows :]) > LONGEST_ROW:
+            return False
+        full = loops.extents == home.domain
+        if not full and loops.extents != home.domain[: home.rows]:
+            return False
+        rank = len(loops.extents)
+        rows = ir.AffineMap.get_major_submap(ir.AffineMap.get_identity(rank), home.rows) if full else None
+        for operand, map_ in zip(op.operands, loops.maps, strict=False):
+            maker = defining(operand)
+            if maker is None or self._of.get(maker) is not home:
+                continue
+            whole = map_ == ir.AffineMap.get_identity(rank) and tuple(operand.type.shape) == loops.extents
+            by_row = full and tuple(operand.type.shape) == home.domain[: home.rows] and _same_results(map_, home.rows)
+            if not whole and not by_row:
+                return False
+        return rows is not None or not full
+
+    def _row_reduction_joins(self, op: ir.Operation, loops: Loops, home: Group) -> bool:
+        rows = loops.reduced.index(True)
+        if home.domain != loops.extents or not self._reads_in_place(op, home):
+            return False
+        if home.kind is Kind.MAP:
+            return True
+        length = prod(loops.extents[rows:])
+        return home.kind is Kind.ROW_REDUCTION and home.rows == rows and rows > 0 and length <= LONGEST_ROW
+
+    def _reads_in_place(self, op: ir.Operation, home: Group) -> bool:
+        """Whether each element that the operation takes from the group is the one at the same place."""
+        if not is_generic(op):
+            return not any(self._of.get(maker) is home for maker in map(defining, op.operands) if maker is not None)
+        maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
+        for operand, map_ in zip(op.operands, maps, strict=True):
+            maker = defining(operand)
+            if maker is not None and self._of.get(maker) is home and map_ != ir.AffineMap.get_identity(map_.n_dims):
+                return False
+        return True
+
+    def _join(self, op: ir.Operation, kind: Kind, loops: Loops | None, home: Group) -> None:
+        if kind is Kind.ROW_REDUCTION and loops is not None:
+            home.kind, home.rows = kind, loops.reduced.index(True)
+        elif kind is Kind.REDUCTION:
+            home.kind, home.closed = kind, True
+        elif kind in (Kind.TRANSPOSE,):
+            home.closed = True
+        home.members.append(op)
+        home.plain += _is_plain(op)
+        self._of[op] = home
+        self._add_before(home, self._depends(op) & ~(1 << home.number))
+
+    def _add_before(self, home: Group, before: int) -> None:
+        home.before |= before & ~(1 << home.number)
+        for other in self._groups.values():
+            if other.before >> home.number & 1:
+                other.before |= home.before
+
+    def _may_merge(self, one: Group, home: Group) -> bool:
+        """Whether a second group of operands may be taken in: element-wise ones over the same elements."""
+        if one.kind is not Kind.MAP or one.closed:
+            return False
+        if home.kind is Kind.GENERAL:
+            return self._is_inserted(one, home) and not self._between(one, home) and not self._through_main(one, home)
+        if home.kind not in (Kind.MAP, Kind.ROW_REDUCTION):
+            return False
+        if one.domain != home.domain or one.size + home.size > MOST_OPERATIONS:
+            return False
+        if not all(self._reads_in_place(member, one) for member in home.members):
+            return False
+        if home.kind is Kind.ROW_REDUCTION and home.rows == 0:
+            return False
+        return not self._between(one, home) and not self._through_main(one, home)
+
+    def _between(self, one: Group, home: Group) -> bool:
+        """Whether a third group needs `one` and is needed by `home`."""
+        return any(
+            g.before >> one.number & 1 and home.before >> g.number & 1
+            for g in self._groups.values()
+            if g is not one and g is not home
+        )
+
+    def _is_inserted(self, one: Group, home: Group) -> bool:
+        """Whether all that a group makes for others is inserted by `home` into an array that it puts together."""
+        if one.size + home.size > MOST_OPERATIONS:
+            return False
+        inside = set(one.members)
+        for member in one.members:
+            for result in member.results:
+                for use in result.uses:
+                    user = use.owner.operation
+                    inserted = user.name == "tensor.insert_slice" and self._of.get(user) is home
+                    if not within(user, inside) and not (inserted and use.operand_number == 0):
+                        return False
+        first = next((member for member in home.members if member.name == "tensor.insert_slice"), None)
+        below = defining(first.operands[1]) if first is not None else None
+        return first is not None and (below is None or self._of.get(below) is not home or _is_background(below))
+
+    def _through_main(self, one: Group, home: Group) -> bool:
+        """Whether a member of `home` needs `one` through operations that stay in main, and no other group."""
+        makers = [m for member in home.members for m in self._needs(member) if m not in self._of]
+        return any(made is one for made in self._groups_above(makers))
+
+    def _merge(self, one: Group, home: Group) -> None:
+        for op in one.members:
+            self._of[op] = home
+        home.members = [*one.members, *home.members]
+        home.plain += one.plain
+        del self._groups[one.number]
+        bit = 1 << one.number
+        self._add_before(home, one.before)
+        for other in self._groups.values():
+            if other.before & bit:
+                other.before = other.before & ~bit | 1 << home.number | home.before
+        home.before &= ~(bit | 1 << home.number)
+
+
+def _same_results(map_: ir.AffineMap, rows: int) -> bool:
+    """Whether the map leads to the first `rows` loops in order."""
+    results = list(map_.results)
+    return len(results) == rows and all(
+        isinstance(e, ir.AffineDimExpr) and e.position == i for i, e in enumerate(results)
+    )
+
+
+def _operands_inside(op: ir.Operation) -> list[ir.Value]:
+    """Operands of the operation and of all operations inside it."""
+    if not len(op.regions):
+        return list(op.operands)
+    return [v for inner in walk(op) for v in inner.operands]
+
+
+def _preference(group: Group) -> tuple[bool, int]:
+    """Rows before anything else, as element-wise operations can be taken in by them; then the latest."""
+    return bool(group.rows), group.number
+
+
+def _is_plain(op: ir.Operation) -> bool:
+    """Whether an operation does nothing but one plain operation on integers."""
+    if not is_generic(op):
+        return False
+    inner = [view.operation.name for view in op.regions[0].blocks[0].operations]
+    return len(inner) == 2 and inner[0] in PLAIN
+
+
+def _loops_of_slice(op: ir.Operation) -> Loops | None:
+    """The loops of a slice of an array, which reads like an element-wise operation; None for anything else."""
+    if op.name != "tensor.extract_slice" or op.operands[0].type.rank != op.results[0].type.rank:
+        return None
+    extents = tuple(op.results[0].type.shape)
+    return Loops(extents, (False,) * len(extents), (), 1)
+
+
+def _is_background(op: ir.Operation) -> bool:
+    """A generic that writes one number everywhere."""
+    return is_generic(op) and not any(is_tensor(v) for v in list(op.operands)[: num_inputs(op)])
+
+
+def _continues_general(op: ir.Operation, home: Group) -> bool:
+    """tensor.insert_slice into what the group has just made, with no other reader: one kernel writes both."""
+    if op.name != "tensor.insert_slice":
+        return False
+    maker = defining(op.operands[1])
+    if maker is None or maker not in home.members or home.kind not in (Kind.GENERAL, Kind.MAP):
+        return False
+    if len(home.members) > 1 and home.kind is Kind.MAP:
+        return False
+    only_use = len(list(op.operands[1].uses)) == 1
+    if only_use:
+        home.kind = Kind.GENERAL
+    return only_use
+
+
+__all__ = ["GROUP", "Group", "group"]

@@ -1,0 +1,229 @@
+"""Outlining: each group of operations becomes a private function on tensors, and equal functions are shared.
+
+After it `main` holds calls of kernels, control flow and arithmetic on scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import mlir.ir as ir
+from mlir.dialects import func
+
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.kernels import KIND
+from stablexla.lowering.support.operations import captured, defining, is_tensor, main_of, remap, walk, within
+from stablexla.targets.grouping.effects import previous_effects
+from stablexla.targets.grouping.group import GROUP, blocks_of
+from stablexla.targets.grouping.prepare import drop_unused
+from stablexla.targets.grouping.repeat import TWIN
+from stablexla.targets.pipeline.passes import module_pass
+
+# The name of a function until it has its own: equal functions must have equal texts.
+PROVISIONAL = "kernel"
+
+
+@module_pass("stablexla-outline", "moves each group of operations into a private function; equal functions are shared")
+def outline(module: ir.Module) -> None:
+    """Replaces the groups of `main` by calls."""
+    main = main_of(module)
+    kernels = KernelTable(main)
+    _share_made(module, main, kernels)
+    for block in list(blocks_of(main)):
+        _outline_block(block, kernels)
+    drop_unused(main)
+
+
+def _share_made(module: ir.Module, main: ir.Operation, kernels: KernelTable) -> None:
+    """Shares the kernels that lowering rules made, and drops those that nobody calls any more."""
+    calls: dict[str, list[ir.Operation]] = {}
+    for op in walk(main):
+        if op.name == "func.call":
+            calls.setdefault(ir.FlatSymbolRefAttr(op.attributes["callee"]).value, []).append(op)
+    for view in list(module.body.operations):
+        if KIND not in view.operation.attributes:
+            continue
+        callers = calls.get(view.name.value, [])
+        if not callers:
+            erase(view.operation)
+            continue
+        view.attributes["sym_name"] = ir.StringAttr.get(PROVISIONAL, module.context)
+        with module.context:
+            callee = ir.FlatSymbolRefAttr.get(kernels.share(view, ir.StringAttr(view.attributes[KIND]).value))
+        for op in callers:
+            op.attributes["callee"] = callee
+
+
+class KernelTable:
+    """The kernels that were made so far, by the text of their bodies."""
+
+    def __init__(self, main: ir.Operation) -> None:
+        self._main = main
+        self._by_text: dict[str, str] = {}
+        self._count: dict[str, int] = {}
+
+    def share(self, made: func.FuncOp, kind: str) -> str:
+        """Names a kernel; when there is an equal one already, drops this one and gives the other's name."""
+        text = made.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
+        name = self._by_text.get(text)
+        if name is not None:
+            erase(made.operation)
+            return name
+        number = self._count[kind] = self._count.get(kind, -1) + 1
+        name = self._by_text[text] = f"{kind}_{number}"
+        made.attributes["sym_name"] = ir.StringAttr.get(name)
+        return name
+
+    def new(self, inputs: Sequence[ir.Type], results: Sequence[ir.Type], kind: str) -> func.FuncOp:
+        """An empty function under a provisional name; it stands before `main`."""
+        with ir.InsertionPoint(self._main):
+            made = func.FuncOp(PROVISIONAL, ir.FunctionType.get(inputs, results), visibility="private")
+        made.attributes[KIND] = ir.StringAttr.get(kind)
+        return made
+
+
+def _outline_block(block: ir.Block, kernels: KernelTable) -> None:
+    groups: dict[str, list[ir.Operation]] = {}
+    for view in block.operations:
+        op = view.operation
+        if GROUP in op.attributes:
+            groups.setdefault(ir.StringAttr(op.attributes[GROUP]).value, []).append(op)
+    for label, members in groups.items():
+        _outline_group(label.split(".")[0], members, kernels)
+    _sort_block(block)
+
+
+def _outline_group(kind: str, members: list[ir.Operation], kernels: KernelTable) -> None:
+    inside = set(members)
+    read = [r for op in members for r in op.results if any(not within(use.owner.operation, inside) for use in r.uses)]
+    if not read:
+        return  # nobody reads it: it is dropped with the other unused operations
+    made_by: dict[ir.Value | int, ir.Value] = {}
+    made_as = [made_by.setdefault(_twins(r), r) for r in read]
+    results = list(made_by.values())
+    # A call stands where all its operations stood: that is how it is known later what a kernel came from.
+    with members[0].context, ir.Location.fused([op.location for op in members]):
+        made, inputs = function_of(kind, members, results, kernels.new)
+        name = kernels.share(made, kind)
+        with ir.InsertionPoint(members[-1]):
+            call = func.CallOp([r.type for r in results], name, inputs)
+    called = dict(zip(results, call.results, strict=True))
+    for old, one in zip(read, made_as, strict=True):
+        old.replace_all_uses_with(called[one])
+
+
+def _twins(result: ir.Value) -> ir.Value | int:
+    """What is the same for copies of one operation."""
+    attributes = result.owner.attributes
+    return int(ir.IntegerAttr(attributes[TWIN]).value) if TWIN in attributes else result
+
+
+def function_of(
+    kind: str,
+    members: list[ir.Operation],
+    results: Sequence[ir.Value],
+    new: Callable[[Sequence[ir.Type], Sequence[ir.Type], str], func.FuncOp],
+) -> tuple[func.FuncOp, list[ir.Value]]:
+    """A function, made by `new`, that computes `results` as the operations `members` do, and what to call it with."""
+    inputs, starts = _inputs(members)
+    made = new([v.type for v in inputs], [r.type for r in results], kind)
+    _fill(made.add_entry_block(), inputs, [*starts, *members], list(results))
+    return made, inputs
+
+
+def _inputs(members: list[ir.Operation]) -> tuple[list[ir.Value], list[ir.Operation]]:
+    """What a group takes from outside, and the constants and initial values that are copied into the kernel."""
+    made = set(members)
+    inputs: list[ir.Value] = []
+    copied: list[ir.Operation] = []
+
+    def take(value: ir.Value) -> None:
+        maker = defining(value)
+        if maker is not None and (maker in made or maker in copied):
+            return
+        if maker is not None and _copied_along(maker):
+            for operand in maker.operands:
+                take(operand)
+            copied.append(maker)
+        elif value not in inputs:
+            inputs.append(value)
+
+    for op in members:
+        for value in captured(op):
+            take(value)
+    return inputs, copied
+
+
+def _copied_along(op: ir.Operation) -> bool:
+    """Scalar constants and what starts a reduction belong to the kernel that uses them."""
+    if op.name in ("tensor.empty", "linalg.fill"):
+        return True
+    return op.name == "arith.constant" and not is_tensor(op.results[0])
+
+
+def _fill(block: ir.Block, inputs: list[ir.Value], ops: list[ir.Operation], results: list[ir.Value]) -> None:
+    """Clones a group's operations into a kernel's block."""
+    mapping: dict[ir.Value, ir.Value] = dict(zip(inputs, block.arguments, strict=True))
+    twins: dict[int, ir.Operation] = {}
+    with ir.InsertionPoint(block):
+        for op in ops:
+            number = ir.IntegerAttr(op.attributes[TWIN]).value if TWIN in op.attributes else None
+            if number in twins:
+                mapping[op.results[0]] = twins[number].results[0]
+                continue
+            copy = op.clone()
+            if number is not None:
+                twins[number] = copy.operation
+            for name in (GROUP, TWIN):
+                if name in copy.operation.attributes:
+                    del copy.operation.attributes[name]
+            remap(copy.operation, mapping)
+            for old, new in zip(op.results, copy.operation.results, strict=True):
+                mapping[old] = new
+        func.ReturnOp([mapping[r] for r in results])
+
+
+def _sort_block(block: ir.Block) -> None:
+    """Puts the operations in an order in which each stands after what it uses, changing as little as possible."""
+    operations = [v.operation for v in block.operations]
+    here = set(operations)
+    before = previous_effects(block)
+    placed: set[ir.Operation] = set()
+
+    def needs_of(op: ir.Operation) -> Iterator[ir.Operation]:
+        yield from _needs(op, here)
+        if op in before:
+            yield before[op]
+
+    def place(op: ir.Operation) -> None:
+        stack, waiting = [(op, needs_of(op))], {op}
+        while stack:
+            current, needs = stack[-1]
+            need = next((n for n in needs if n not in placed), None)
+            if need is not None:
+                assert need not in waiting, "two groups need each other"
+                waiting.add(need)
+                stack.append((need, needs_of(need)))
+                continue
+            stack.pop()
+            if current not in placed:
+                placed.add(current)
+                order.append(current)
+
+    order: list[ir.Operation] = []
+    for op in operations[:-1]:
+        if op not in placed:
+            place(op)
+    terminator = operations[-1]
+    for op in order:
+        op.move_before(terminator)
+
+
+def _needs(op: ir.Operation, here: set[ir.Operation]) -> list[ir.Operation]:
+    """Operations of the same block whose results the operation, or anything inside it, uses."""
+    needed = []
+    for value in captured(op):
+        maker = defining(value)
+        if maker is not None and maker in here:
+            needed.append(maker)
+    return needed

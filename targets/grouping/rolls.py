@@ -1,0 +1,316 @@
+"""Arrays that are rolled and then computed with, as stencils are written: computed from where the elements lie.
+
+A rolled array is a concatenation of two slices of one array. What is computed element by element from several of them
+becomes a few blocks, in each of which every operand is one slice, so that no rolled array lies in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import linalg, tensor
+
+from stablexla.lowering.support.operations import defining, is_tensor
+from stablexla.targets.grouping.classify import is_generic, num_inputs
+
+# Rolls along two dimensions, both ways, make nine blocks; the code grows with them and with what is computed.
+MOST_BLOCKS, MOST_OPERATIONS = 9, 200
+# What is smaller stays in the nearest cache all the time.
+LEAST_ELEMENTS = 1 << 12
+
+Box = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A box of a concatenation, and the array and the place in it where its first element comes from."""
+
+    box: Box
+    array: ir.Value
+    starts: tuple[int, ...]
+
+
+def compute_through_rolls(main: ir.Operation) -> None:
+    """Rewrites what is computed from rolled arrays; what nobody reads any more is left for others to drop."""
+    done: set[ir.Operation] = set()
+    for op in list(_insertions(main)):
+        root = _last_reader(op.results[0])
+        if root is not None and root not in done:
+            done.add(root)
+            _rewrite(root, _region(root))
+
+
+# ---- finding ---------------------------------------------------------------------------------------------------------
+
+
+def _insertions(op: ir.Operation) -> Iterator[ir.Operation]:
+    """Insertions into arrays, also those in loops and branches."""
+    for region in op.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                inner = view.operation
+                if inner.name == "tensor.insert_slice":
+                    yield inner
+                elif inner.name.startswith("scf."):
+                    yield from _insertions(inner)
+
+
+def _last_reader(value: ir.Value) -> ir.Operation | None:
+    """What an array is computed into by element-wise operations, each with no reader but the next; the same for all
+    readers of the array, or None."""
+    ends = [_end_of_chain(reader) for reader in _readers(value)]
+    last = [end for end in ends if end is not None]
+    return last[0] if last and len(last) == len(ends) and all(end == last[0] for end in last) else None
+
+
+def _end_of_chain(op: ir.Operation) -> ir.Operation | None:
+    if not _is_elementwise(op):
+        return None
+    while True:
+        result = op.results[0]
+        readers = _readers(result)
+        if len(readers) != 1 or readers[0].block != op.block or not _is_elementwise(readers[0]):
+            return op
+        if readers[0].results[0].type.shape != result.type.shape:
+            return op
+        op = readers[0]
+
+
+def _readers(value: ir.Value) -> list[ir.Operation]:
+    readers: list[ir.Operation] = []
+    for use in value.uses:
+        if use.owner.operation not in readers:
+            readers.append(use.owner.operation)
+    return readers
+
+
+def _is_elementwise(op: ir.Operation) -> bool:
+    """One result, made of elements at the same place and of scalars."""
+    if not is_generic(op) or len(op.results) != 1 or prod(op.results[0].type.shape) < LEAST_ELEMENTS:
+        return False
+    rank = op.results[0].type.rank
+    maps = [ir.AffineMapAttr(m).value for m in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    identity = ir.AffineMap.get_identity(rank, op.context)
+    if maps[-1] != identity or any(m != identity and m.n_symbols + len(m.results) for m in maps):
+        return False
+    block = op.regions[0].blocks[0]
+    names = [view.operation.name.split(".") for view in block.operations]
+    plain = all(name[0] in ("arith", "math") for name in names[:-1])
+    return plain and next(iter(block.arguments[len(block.arguments) - 1].uses), None) is None
+
+
+def _region(root: ir.Operation) -> list[ir.Operation]:
+    """What is computed for the root alone, in order."""
+    region = [root]
+    for op in region:
+        for value in list(op.operands)[: num_inputs(op)]:
+            maker = defining(value)
+            if maker is None or maker in region or maker.block != root.block or not _is_elementwise(maker):
+                continue
+            readers = [use.owner.operation for use in value.uses]
+            if value.type.shape == root.results[0].type.shape and all(reader in region for reader in readers):
+                region.append(maker)
+    order = {view.operation: number for number, view in enumerate(root.block.operations)} if len(region) > 1 else {}
+    return sorted(region, key=lambda op: order.get(op, 0))
+
+
+def _rolls(region: Sequence[ir.Operation]) -> dict[ir.Value, list[_Piece]]:
+    """The rolled arrays that only the region reads, with what they are made of."""
+    found: dict[ir.Value, list[_Piece]] = {}
+    for op in region:
+        for value in list(op.operands)[: num_inputs(op)]:
+            maker = defining(value)
+            if maker is None or maker.name != "tensor.insert_slice" or value in found:
+                continue
+            pieces = _pieces(value)
+            only = all(use.owner.operation in region for use in value.uses)
+            if only and pieces is not None and all(p.array == pieces[0].array for p in pieces):
+                found[value] = pieces
+    return found
+
+
+def _pieces(value: ir.Value) -> list[_Piece] | None:
+    """The parts of a concatenation; None where it is something else."""
+    pieces: list[_Piece] = []
+    covered, rest = 0, value
+    while (maker := defining(rest)) is not None and maker.name == "tensor.insert_slice":
+        source, into, *moving = maker.operands
+        starts = list(ir.DenseI64ArrayAttr(maker.attributes["static_offsets"]))
+        steps = list(ir.DenseI64ArrayAttr(maker.attributes["static_strides"]))
+        if moving or source.type.rank != value.type.rank or any(step != 1 for step in steps):
+            return None
+        array, first = _origin(source)
+        box = tuple((start, start + size) for start, size in zip(starts, source.type.shape, strict=True))
+        pieces.append(_Piece(box, array, first))
+        covered += prod(source.type.shape)
+        rest = into
+    is_whole = maker is not None and maker.name == "tensor.empty" and covered == prod(value.type.shape)
+    return pieces if is_whole and len(pieces) > 1 and _apart(pieces) else None
+
+
+def _apart(pieces: Sequence[_Piece]) -> bool:
+    return all(
+        any(a[1] <= b[0] or b[1] <= a[0] for a, b in zip(one.box, other.box, strict=True))
+        for number, one in enumerate(pieces)
+        for other in pieces[:number]
+    )
+
+
+def _origin(piece: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
+    """The array that a piece is a slice of, and where the slice begins; the piece itself when it is none."""
+    maker = defining(piece)
+    starts = None
+    if maker is not None and maker.name == "tensor.expand_shape":
+        maker = defining(maker.operands[0])
+    if maker is not None and maker.name == "tensor.splat" and prod(piece.type.shape) == 1:  # a slice of one element
+        maker = defining(maker.operands[0])
+        starts = _constants(list(maker.operands)[1:]) if maker is not None and maker.name == "tensor.extract" else None
+    elif maker is not None and maker.name == "tensor.extract_slice" and len(maker.operands) == 1:
+        steps, sizes = (list(ir.DenseI64ArrayAttr(maker.attributes[f"static_{name}"])) for name in ("strides", "sizes"))
+        if all(step == 1 for step in steps) and sizes == list(piece.type.shape):  # a slice may drop dimensions
+            starts = tuple(ir.DenseI64ArrayAttr(maker.attributes["static_offsets"]))
+    elif maker is not None and is_generic(maker) and _is_copy(maker):
+        read = ir.AffineMapAttr(ir.ArrayAttr(maker.attributes["indexing_maps"])[0]).value
+        starts = _starts(read, piece.type.shape)
+    if maker is None or starts is None or len(starts) != piece.type.rank:
+        return piece, (0,) * piece.type.rank
+    return maker.operands[0], starts
+
+
+def _constants(values: Sequence[ir.Value]) -> tuple[int, ...] | None:
+    makers = [defining(value) for value in values]
+    known = [maker.attributes["value"] for maker in makers if maker is not None and maker.name == "arith.constant"]
+    return tuple(ir.IntegerAttr(each).value for each in known) if len(known) == len(values) else None
+
+
+def _is_copy(op: ir.Operation) -> bool:
+    """Whether an operation gives elements of one array as they are, in the order of its loops."""
+    if len(op.operands) != 2 or not is_tensor(op.operands[0]):
+        return False
+    block = op.regions[0].blocks[0]
+    written = ir.AffineMapAttr(ir.ArrayAttr(op.attributes["indexing_maps"])[1]).value
+    is_plain = written == ir.AffineMap.get_identity(written.n_dims, op.context)
+    return is_plain and block.operations[0].operation.operands[0] == block.arguments[0] and len(block.operations) == 1
+
+
+def _starts(map_: ir.AffineMap, piece: Sequence[int]) -> tuple[int, ...] | None:
+    """Where a copy through a map begins, if it reads a block whose dimensions of one element it may drop."""
+    starts: list[int] = []
+    following = 0
+    for expr, size in zip(map_.results, piece, strict=False):
+        start = 0
+        if isinstance(expr, ir.AffineAddExpr) and isinstance(expr.rhs, ir.AffineConstantExpr):
+            expr, start = expr.lhs, expr.rhs.value
+        if isinstance(expr, ir.AffineConstantExpr) and size == 1:
+            starts.append(start + expr.value)
+        elif isinstance(expr, ir.AffineDimExpr) and expr.position == following:
+            starts.append(start)
+            following += 1
+        else:
+            return None
+    return tuple(starts) if following == map_.n_dims else None
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _rewrite(root: ir.Operation, region: Sequence[ir.Operation]) -> None:
+    shape = tuple(root.results[0].type.shape)
+    cuts = [{0, extent} for extent in shape]
+    chosen: dict[ir.Value, list[_Piece]] = {}
+    for value, pieces in _rolls(region).items():
+        more = [old | {edge for p in pieces for edge in p.box[d]} for d, old in enumerate(cuts)]
+        if prod(len(each) - 1 for each in more) <= MOST_BLOCKS:
+            cuts = more
+            chosen[value] = pieces
+    boxes = list(product(*(list(pairwise(sorted(each))) for each in cuts)))
+    operations = sum(len(op.regions[0].blocks[0].operations) for op in region)
+    if not chosen or operations * len(boxes) > MOST_OPERATIONS:
+        return
+    with root.context, root.location, ir.InsertionPoint(root):
+        made = tensor.empty(list(shape), root.results[0].type.element_type)
+        for box in boxes:
+            starts, sizes = [lo for lo, _ in box], [hi - lo for lo, hi in box]
+            block = _Block(region, chosen, box).write()
+            made = tensor.insert_slice(block, made, [], [], [], starts, sizes, [1] * len(shape))
+    root.results[0].replace_all_uses_with(made)
+
+
+class _Block:
+    """What a region computes in a box, as one operation on slices."""
+
+    def __init__(self, region: Sequence[ir.Operation], rolls: dict[ir.Value, list[_Piece]], box: Box) -> None:
+        self._region, self._rolls, self._box = region, rolls, box
+        self._sizes = [hi - lo for lo, hi in box]
+        self._slices: dict[tuple[ir.Value, tuple[int, ...]], int] = {}
+        self._inputs: list[ir.Value] = []
+
+    def write(self) -> ir.Value:
+        """The box of the result."""
+        made_inside = {op.results[0] for op in self._region}
+        leaves = [v for op in self._region for v in list(op.operands)[: num_inputs(op)] if v not in made_inside]
+        numbers = {value: self._input(value) for value in leaves}
+        element = self._region[-1].results[0].type.element_type
+        rank = len(self._sizes)
+        whole, scalar = ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, [])
+        result = tensor.empty(self._sizes, element)
+        maps = [*(whole if is_tensor(v) else scalar for v in self._inputs), whole]
+        made = ir.Operation.create(
+            "linalg.generic",
+            results=[result.type],
+            operands=[*self._inputs, result],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+                "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(self._inputs), 1]),
+            },
+            regions=1,
+        )
+        types = [v.type.element_type if is_tensor(v) else v.type for v in [*self._inputs, result]]
+        body = made.regions[0].blocks.append(*types, arg_locs=[ir.Location.current] * len(types))
+        with ir.InsertionPoint(body):
+            values = {value: body.arguments[number] for value, number in numbers.items()}
+            for op in self._region:
+                values[op.results[0]] = _inlined(op, [values[v] for v in list(op.operands)[: num_inputs(op)]])
+            linalg.YieldOp([values[self._region[-1].results[0]]])
+        return made.result
+
+    def _input(self, value: ir.Value) -> int:
+        """The number of the input that holds a value's elements in the box."""
+        array, starts = value, tuple(lo for lo, _ in self._box) if is_tensor(value) else ()
+        for piece in self._rolls.get(value, ()):
+            if all(a <= lo < b for (a, b), (lo, _) in zip(piece.box, self._box, strict=True)):
+                array = piece.array
+                starts = tuple(
+                    first + lo - a for first, (a, _), (lo, _) in zip(piece.starts, piece.box, self._box, strict=True)
+                )
+        if (array, starts) not in self._slices:
+            self._slices[array, starts] = len(self._inputs)
+            self._inputs.append(self._slice(array, starts) if is_tensor(array) else array)
+        return self._slices[array, starts]
+
+    def _slice(self, array: ir.Value, starts: tuple[int, ...]) -> ir.Value:
+        type_ = ir.RankedTensorType.get(self._sizes, array.type.element_type)
+        if type_ == array.type:
+            return array
+        return tensor.extract_slice(type_, array, [], [], [], list(starts), self._sizes, [1] * len(starts))
+
+
+def _inlined(op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
+    """The body of an element-wise operation at the insertion point; returns what it yields."""
+    block = op.regions[0].blocks[0]
+    values = dict(zip(block.arguments, operands, strict=False))
+    for view in block.operations:
+        inner = view.operation
+        if inner.name == "linalg.yield":
+            break
+        copy = inner.clone().operation
+        for number, operand in enumerate(inner.operands):
+            if operand in values:
+                copy.operands[number] = values[operand]
+        values.update(zip(inner.results, copy.results, strict=True))
+    return values.get(inner.operands[0], inner.operands[0])

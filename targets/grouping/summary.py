@@ -1,0 +1,67 @@
+"""What an executable tells of its kernels, read from the attributes that the passes leave on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.kernels import KIND
+from stablexla.targets.codegen.calls import IMPL
+from stablexla.targets.pipeline.driver import Watcher
+from stablexla.targets.pipeline.pipelines import Element, Step
+
+
+@dataclass(frozen=True)
+class KernelSummary:
+    """One kernel of a program.
+
+    Attributes:
+        name: of its function.
+        kind: which loops it has ("loop", "row", "reduce", "contraction" ...).
+        path: "emitted" when explicit vectors were written for it, "general" when MLIR's own passes made its loops.
+        items: work items of all its phases.
+        calls: places from which it is called.
+    """
+
+    name: str
+    kind: str
+    path: str
+    items: int
+    calls: int
+
+
+class KernelWatcher(Watcher):
+    """Notes the kernels after the last pass that leaves any."""
+
+    pass_by_pass = True
+
+    def __init__(self) -> None:
+        self.kernels: tuple[KernelSummary, ...] = ()
+
+    def after_pass(self, step: Step, element: Element, module: Any) -> None:
+        functions = [op.operation for op in module.body.operations if KIND in op.operation.attributes]
+        if not element.is_python or not functions:
+            return
+        calls: Counter[str] = Counter()
+
+        def count(op: Any) -> Any:
+            if op.name == "func.call":
+                calls[ir.FlatSymbolRefAttr(op.attributes["callee"]).value] += 1
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(count)
+        self.kernels = tuple(_summary(f, calls) for f in functions)
+
+
+def _summary(function: Any, calls: Counter[str]) -> KernelSummary:
+    attributes = function.attributes
+    name = ir.StringAttr(attributes["sym_name"]).value
+    path, items = "", 0
+    if IMPL in attributes:
+        impl = ir.DictAttr(attributes[IMPL])
+        path = ir.StringAttr(impl["path"]).value
+        items = sum(ir.IntegerAttr(ir.DictAttr(phase)["items"]).value for phase in ir.ArrayAttr(impl["phases"]))
+    return KernelSummary(name, ir.StringAttr(attributes[KIND]).value, path, items, calls[name])

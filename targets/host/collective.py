@@ -1,0 +1,153 @@
+"""The emitters of what devices do together: a call of the native runtime, with the number of what is to be done.
+
+The module has the list of these. What is reduced comes with a function that folds two arrays element by element.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import arith, func, memref
+
+from stablexla.lowering.rules.devices.devices import COLLECTIVE, DEVICE
+from stablexla.lowering.support.kernels import CONFIG, copied_constant
+from stablexla.lowering.support.operations import captured, remap
+from stablexla.targets.codegen.emission import (
+    Value,
+    bits_of,
+    can_clone,
+    clone_body,
+    emitting,
+    load,
+    loop,
+    store,
+)
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.scope import weight
+from stablexla.targets.codegen.sweeps import unrolled
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.host.foreign import table_of
+from stablexla.targets.host.symbols import declare, pointer_type
+
+COLLECTIVES = "stablexla.collectives"
+"""Attribute of the module: the configurations, in the order of their numbers."""
+RUN, DEVICE_ID = "stablexla_collective", "stablexla_device_id"
+
+
+@emitter(DEVICE, only=True)
+def emit_device(kernel: Kernel, target: CpuTarget) -> Emitted:
+    """The number of the replica or partition, of the device that the runtime names."""
+    made, arguments = kernel.declare()
+    i64, i32 = (ir.IntegerType.get_signless(bits) for bits in (64, 32))
+    with ir.InsertionPoint(made.entry_block), kernel.func.location:
+        device = func.CallOp([i64], declare(kernel.func.operation, DEVICE_ID, [], [i64]), []).results[0]
+        partitions = arith.constant(i64, kernel.config["partitions"])
+        divide = arith.divui if kernel.config["what"] == "replica_id" else arith.remui
+        number = arith.trunci(i32, divide(device, partitions))
+        memref.store(number, arguments.results[0], [arith.constant(ir.IndexType.get(), 0)])
+        func.ReturnOp([])
+    return Emitted(items=1, grain=1)
+
+
+@emitter(COLLECTIVE, only=True)
+def emit_collective(kernel: Kernel, target: CpuTarget) -> Emitted:
+    """One work item, so that it runs on the device's own thread. No result takes the place of an operand."""
+    pointer, i64 = pointer_type(), ir.IntegerType.get_signless(64)
+    combine = _combine(kernel, target)
+    made, arguments = kernel.declare()
+    with ir.InsertionPoint(made.entry_block), kernel.func.location:
+        inputs, outputs = table_of(arguments.inputs), table_of(arguments.results)
+        number = arith.constant(i64, _number(kernel))
+        values = [number, outputs, inputs, _address(combine)]
+        func.CallOp([], declare(kernel.func.operation, RUN, [i64, pointer, pointer, pointer]), values)
+        func.ReturnOp([])
+    return Emitted(items=1, grain=1)
+
+
+def _address(function: func.FuncOp | None) -> ir.Value:
+    """Where a function is; null without one."""
+    pointer = pointer_type()
+    if function is None:
+        return ir.Operation.create("llvm.mlir.zero", results=[pointer]).result
+    name = ir.FlatSymbolRefAttr.get(function.name.value)
+    constant = ir.Operation.create("func.constant", results=[function.type], attributes={"value": name}).result
+    # It is a pointer in LLVM's dialect, where nothing is left of this.
+    return ir.Operation.create("builtin.unrealized_conversion_cast", results=[pointer], operands=[constant]).result
+
+
+def _number(kernel: Kernel) -> int:
+    """The kernel's place in the module's list: each has its own, since devices meet by it."""
+    attributes = kernel.func.operation.parent.attributes
+    others = list(ir.ArrayAttr(attributes[COLLECTIVES])) if COLLECTIVES in attributes else []
+    attributes[COLLECTIVES] = ir.ArrayAttr.get([*others, kernel.func.attributes[CONFIG]])
+    return len(others)
+
+
+# ---- folding two arrays ----------------------------------------------------------------------------------------------
+
+
+def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
+    """The function combine(a, b, out, lo, hi), which a reduction does with two of its members; `out` may be `a`."""
+    reduction = next((op for op in kernel.ops if op.name == "linalg.generic"), None)
+    if reduction is None:
+        return None
+    block = reduction.regions[0].blocks[0]
+    element = block.arguments[0].type
+    index = ir.IndexType.get()
+    arrays = [ir.MemRefType.get([_most_elements(kernel)], element)] * 3
+    with kernel.func.context, kernel.func.location, ir.InsertionPoint(kernel.func):
+        type_ = ir.FunctionType.get([*arrays, index, index], [])
+        made = func.FuncOp(f"{kernel.name}_combine", type_, visibility="private")
+        made.attributes["no_inline"] = ir.UnitAttr.get()
+        a, b, out, lo, hi = map(Value, made.add_entry_block().arguments)
+    with emitting(made, target):
+        at = lo
+        if not isinstance(element, ir.ComplexType) and can_clone(block):
+            lanes = _lanes(block, target)
+            unroll = unrolled(weight(block), 4)
+            for step in sorted({lanes * unroll, lanes}, reverse=True):
+                end = at + (hi - at) // step * step
+                with loop(at, end, step) as turn:
+                    places = [turn.iv + u * lanes for u in range(step // lanes)]
+                    pairs = [(load(b, p, lanes), load(a, p, lanes)) for p in places]
+                    for place, pair in zip(places, pairs, strict=True):
+                        (value,) = clone_body(block, pair, lanes)
+                        store(value, out, place)
+                at = end
+        with loop(at, hi) as turn:
+            store(_folded(block, load(b, turn.iv), load(a, turn.iv)), out, turn.iv)
+    return made
+
+
+def _most_elements(kernel: Kernel) -> int:
+    """A number for the type of the arrays, which may be of any length."""
+    sizes: list[int] = [prod(v.type.shape) for v in kernel.inputs]
+    return max(1, *sizes)
+
+
+def _lanes(block: ir.Block, target: CpuTarget) -> int:
+    """Lanes of a register of the widest type computed with."""
+    types = [v.type for op in block.operations if op.operation.name != "arith.constant" for v in op.operation.results]
+    return max(2, target.vector_bits // max(bits_of(t) for t in (*types, block.arguments[0].type)))
+
+
+def _folded(block: ir.Block, next_: Value, so_far: Value) -> Value:
+    """The computation on two elements, whatever is in it."""
+    mapping = dict(zip(block.arguments, (next_.ssa, so_far.ssa), strict=True))
+    *operations, last = [view.operation for view in block.operations]
+    for operation in operations:
+        _take_constants(operation, mapping)
+        copy = operation.clone().operation
+        remap(copy, mapping)
+        mapping.update(zip(operation.results, copy.results, strict=True))
+    _take_constants(last, mapping)
+    return Value(mapping[last.operands[0]])
+
+
+def _take_constants(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    """Copies what an operation uses from outside of the computation."""
+    for value in captured(operation):
+        if value not in mapping:
+            mapping[value] = copied_constant(value)

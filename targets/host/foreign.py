@@ -1,0 +1,76 @@
+"""The emitter of kernels that are done outside: it puts the arrays' addresses into two tables, and calls a C function.
+
+A custom call's own function is called by its address. Everything else is a call of the native runtime with the number
+of what the host has to do; the module has the list of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlir.ir as ir
+from mlir.dialects import arith, func, llvm
+
+from stablexla.dialects.custom_calls import C_FUNCTION
+from stablexla.dialects.shapes import Shape
+from stablexla.lowering.rules.calls.host import HOST
+from stablexla.lowering.support.kernels import CONFIG
+from stablexla.targets.codegen.kernel import Emitted, Kernel
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
+
+HOST_CALLS = "stablexla.host_calls"
+"""Attribute of the module: the configurations of the calls, in the order of their numbers."""
+CALL_HOST = "stablexla_call_host"
+
+
+@emitter(HOST, only=True)
+def emit_host(kernel: Kernel, target: CpuTarget) -> Emitted:
+    """One work item, so that it runs on the thread that called the program."""
+    made, arguments = kernel.declare()
+    with ir.InsertionPoint(made.entry_block), kernel.func.location:
+        if kernel.config["call"] == "c":
+            sides = (("result", arguments.results), ("arguments", arguments.inputs))
+            addresses = [_address(Shape.parse(kernel.config[key]).nested(buffers)) for key, buffers in sides]
+            _call(kernel, C_FUNCTION + kernel.config["target"], addresses)
+        else:
+            inputs, outputs = table_of(arguments.inputs), table_of(arguments.results)
+            number = arith.ConstantOp(ir.IntegerType.get_signless(64), _number(kernel)).result
+            _call(kernel, CALL_HOST, [number, outputs, inputs])
+        func.ReturnOp([])
+    numbers = kernel.config.get("updates", ())
+    return Emitted(items=1, grain=1, updates=tuple(zip(numbers[::2], numbers[1::2], strict=True)))
+
+
+def _call(kernel: Kernel, name: str, arguments: Sequence[ir.Value]) -> None:
+    callee = declare(kernel.func.operation, name, [a.type for a in arguments])
+    func.CallOp([], callee, list(arguments))
+
+
+def _address(value: Any) -> ir.Value:
+    """The address of a buffer, or of a list of addresses where a tuple has one of buffers and tuples."""
+    return table_of(value) if isinstance(value, tuple) else pointer_to(value)
+
+
+def table_of(buffers: Sequence[Any]) -> ir.Value:
+    """The address of a list of the buffers' addresses, on the stack; those of tuples are again such lists."""
+    pointer = pointer_type()
+    count = arith.ConstantOp(ir.IntegerType.get_signless(64), max(1, len(buffers))).result
+    table = llvm.alloca(pointer, count, pointer)
+    for i, buffer in enumerate(buffers):
+        slot = llvm.getelementptr(pointer, table, [], [i], pointer, None)
+        llvm.store(_address(buffer), slot)
+    return table
+
+
+def _number(kernel: Kernel) -> int:
+    """The kernel's place in the module's list of calls; what is the same to the host has one place."""
+    module = kernel.func.operation.parent
+    calls = list(ir.ArrayAttr(module.attributes[HOST_CALLS])) if HOST_CALLS in module.attributes else []
+    config = kernel.func.attributes[CONFIG]
+    if config not in calls:
+        calls.append(config)
+        module.attributes[HOST_CALLS] = ir.ArrayAttr.get(calls)
+    return calls.index(config)

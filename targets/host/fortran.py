@@ -1,0 +1,80 @@
+"""Calling functions of LAPACK and BLAS, whose arguments are all addresses: of arrays, numbers and letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import mlir.ir as ir
+from mlir.dialects import arith, func, llvm, memref
+
+from stablexla.targets.codegen.emission import Value, alloca, constant, index, store
+from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.codegen.sizes import element_bytes
+from stablexla.targets.host.lapack import PREFIX
+from stablexla.targets.host.symbols import declare, pointer_type
+
+
+class FortranFunction:
+    """A function of LAPACK or BLAS, such as `dpotrf`, declared beside a kernel."""
+
+    def __init__(self, kernel: Kernel, name: str, arguments: int) -> None:
+        with kernel.func.context:
+            self._callee = declare(kernel.func.operation, PREFIX + name, [pointer_type()] * arguments)
+
+    def call(self, operands: Sequence[ir.Value]) -> None:
+        func.CallOp([], self._callee, list(operands))
+
+
+@contextmanager
+def one_thread_each(kernel: Kernel, wanted: bool) -> Iterator[None]:
+    """Calls of the library inside use no threads of its own, if that is wanted.
+
+    Those of many small matrices would wait for each other, and for the threads that share a batch here.
+    """
+    if not wanted:
+        yield
+        return
+    with kernel.func.context:
+        begin, end = (declare(kernel.func.operation, f"stablexla_blas_alone_{when}", []) for when in ("begin", "end"))
+    func.CallOp([], begin, [])
+    yield
+    func.CallOp([], end, [])
+
+
+def address_at(buffer: Value, place: Value | int = 0) -> ir.Value:
+    """The address of an element."""
+    start = memref.extract_aligned_pointer_as_index(buffer.ssa)
+    address = Value(start) + index(place) * element_bytes(buffer.element)
+    return llvm.inttoptr(pointer_type(), arith.index_cast(ir.IntegerType.get_signless(64), address.ssa))
+
+
+def address_of(value: Value) -> ir.Value:
+    """The address of a value that stays as it is."""
+    buffer = alloca(1, value.type)
+    store(value, buffer, 0)
+    return address_at(buffer)
+
+
+def address_of_number(n: int) -> ir.Value:
+    """The address of an integer."""
+    return address_of(constant(n, ir.IntegerType.get_signless(32)))
+
+
+def address_of_letter(letter: str) -> ir.Value:
+    """The address of a character."""
+    return address_of(constant(ord(letter), ir.IntegerType.get_signless(8)))
+
+
+def address_of_one(element: ir.Type) -> ir.Value:
+    """The address of a number 1."""
+    part = element.element_type if isinstance(element, ir.ComplexType) else element
+    parts = alloca(2, part)
+    store(constant(1.0, part), parts, 0)
+    store(constant(0.0, part), parts, 1)
+    return address_at(parts)
+
+
+def null() -> ir.Value:
+    """No address."""
+    return llvm.mlir_zero(pointer_type())

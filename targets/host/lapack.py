@@ -1,0 +1,63 @@
+"""Where functions of LAPACK and BLAS are found: in the library that SciPy brings, by their Fortran interfaces."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any
+
+from stablexla.lowering.rules.calls.lapack_routines import ROUTINES
+from stablexla.targets.host.symbol_table import symbol
+from stablexla.targets.runtime._runtime import set_blas_functions
+
+PREFIX = "stablexla_lapack_"
+# The letter of each type of elements, as MLIR spells the type.
+LETTERS = {"f32": "s", "f64": "d", "complex<f32>": "c", "complex<f64>": "z"}
+
+
+@functools.cache
+def address(function: str) -> int:
+    """The address of a function such as `dpotrf`."""
+    from scipy.linalg import cython_blas, cython_lapack  # only programs that call LAPACK load it
+
+    _tell_of_threads()
+    capsules: dict[str, Any] = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}
+    return _pointer(capsules[function])
+
+
+@functools.cache
+def _tell_of_threads() -> None:
+    """Tells the runtime by which functions the library's own threads are counted and set; OpenBLAS has such."""
+    for path in _loaded_libraries("openblas"):
+        library = ctypes.CDLL(path)
+        for prefix in ("scipy_openblas", "openblas"):
+            names = [f"{prefix}_{verb}_num_threads" for verb in ("get", "set")]
+            if all(hasattr(library, name) for name in names):
+                get, set_ = (ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in names)
+                set_blas_functions(get, set_)
+                return
+
+
+def _loaded_libraries(word: str) -> list[str]:
+    """The files of that word in their names that the process has loaded."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    files = {line.split(maxsplit=5)[-1] for line in lines if word in line.rsplit("/", 1)[-1]}
+    return sorted(path for path in files if Path(path).is_file())
+
+
+def _pointer(capsule: Any) -> int:
+    """What a capsule points to; its name is the function's signature in C."""
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype = ctypes.c_char_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    return int(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))
+
+
+for _name in {*ROUTINES, *(letter + "trsm" for letter in LETTERS.values())}:
+    symbol(PREFIX + _name)(functools.partial(address, _name))

@@ -1,0 +1,234 @@
+"""The emitter of calls of LAPACK: one work item is one matrix, the routine's work space is one for a range of them.
+
+What a routine takes stands in the table of lowering/rules/calls/lapack_routines.py; here is how each kind of argument is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import prod
+
+import mlir.ir as ir
+from mlir.dialects import memref
+
+from stablexla.dialects.errors import CompileError
+from stablexla.lowering.rules.calls.lapack import LAPACK
+from stablexla.lowering.rules.calls.lapack_routines import ROUTINES, Array, arrays
+from stablexla.targets.codegen.emission import Value, branch, constant, emitting, load, loop, select, store, when
+from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
+from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.sweeps import grain_of
+from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.host.fortran import (
+    FortranFunction,
+    address_at,
+    address_of_letter,
+    address_of_number,
+    address_of_one,
+    null,
+    one_thread_each,
+)
+from stablexla.targets.host.lapack_workspace import asked_for
+
+# Multiplications that LAPACK does in a nanosecond, roughly, and what one call of it costs.
+RATE, CALL_NS = 2.0, 1000.0
+# One matrix of more multiplications is left to the threads of the library.
+WORTH_THREADS = 5e7
+NOT_FINITE = -4
+"""What info is for a matrix that was not handed on, as JAX has it."""
+
+Address = Callable[[Value], ir.Value]
+
+
+@emitter(LAPACK, only=True)
+def emit_lapack(kernel: Kernel, target: CpuTarget) -> Emitted:
+    """Calls a routine for the matrices of [lo, hi)."""
+    call = _Call(kernel)
+    function, arguments = kernel.declare()
+    with emitting(function, target):
+        call.write(arguments)
+    grain = grain_of(CALL_NS + call.routine.cost(call.sizes) / RATE, call.batch)
+    return Emitted(call.batch, grain, updates=call.updates)
+
+
+class _Call:
+    """A kernel that names a routine: its sizes, its words and its arrays."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        config = kernel.config
+        self.kernel, self.name, self.batch = kernel, str(config["routine"]), int(config["batch"])
+        self.routine = ROUTINES[self.name]
+        self.sizes = {name: v for name, v in config.items() if isinstance(v, int) and name != "batch"}
+        self.words = {name: v for name, v in config.items() if isinstance(v, str) and name != "routine"}
+        self.operands = arrays(self.routine.operands)
+        self.results = tuple(array for array in arrays(self.routine.results) if not self._left_out(array))
+        self.element = kernel.inputs[0].type.element_type
+        self.is_complex = isinstance(self.element, ir.ComplexType)
+        given = [array.name for array in self.operands]
+        self.updates = tuple(
+            (i, given.index(array.name)) for i, array in enumerate(self.results) if array.name in given
+        )
+        self.tokens = [
+            token.removesuffix("?") for token in self.routine.call.split() if self.is_complex or token[-1] != "?"
+        ]
+
+    def _left_out(self, array: Array) -> bool:
+        name, letter = self.routine.left_out.get(array.name, ("", ""))
+        return name in self.words and self.words[name] == letter
+
+    @property
+    def part(self) -> ir.Type:
+        return self.element.element_type if self.is_complex else self.element
+
+    def elements(self, array: Array) -> int:
+        """How many there are in one matrix."""
+        return prod(max(0, self.sizes["n"] - 1) if size == "n-1" else self.sizes[size] for size in array.sizes)
+
+    # ---- the function ----------------------------------------------------------------------------------------------
+
+    def write(self, arguments: KernelArguments) -> None:
+        """The body of the function on buffers."""
+        self.buffers = {
+            a.name: (Value(b), self.elements(a)) for a, b in zip(self.operands, arguments.inputs, strict=True)
+        }
+        self.given = dict(self.buffers)
+        for array, buffer in zip(self.results, arguments.results, strict=True):
+            self.buffers[array.name] = (Value(buffer), self.elements(array))
+        routine = FortranFunction(self.kernel, self.name, len(self.tokens))
+        large = self.routine.cost(self.sizes) >= WORTH_THREADS
+        with one_thread_each(self.kernel, self.batch > 1 or not large), self._memory():
+            addresses = [self._address(token) for token in self.tokens]
+            with loop(Value(arguments.lo), Value(arguments.hi)) as item, self._if_finite(item.iv):
+                for name, buffer in self.copies.items():
+                    self._copy(name, buffer, item.iv)
+                routine.call([address(item.iv) for address in addresses])
+                self._unpack(item.iv)
+
+    @contextmanager
+    def _memory(self) -> Iterator[None]:
+        """Takes the work space, and gives it back."""
+        routine, i32 = self.routine, ir.IntegerType.get_signless(32)
+        lengths = {
+            "work": (max(routine.work(self.sizes), asked_for(self.name, self.sizes, self.words)), self.element),
+            "rwork": (max(1, routine.rwork(self.sizes)), self.part),
+            "iwork": (max(1, routine.iwork(self.sizes)), i32),
+        }
+        if max(length for length, _ in lengths.values()) >= 2**31:
+            raise CompileError(f"LAPACK's {self.name} asks for more work space than it can count in 32 bits")
+        self.work = {
+            name: (length, _allocate(length, t)) for name, (length, t) in lengths.items() if name in self.tokens
+        }
+        self.copies = {name: _allocate(self.buffers[name][1], self.element) for name in self._named("copy")}
+        self.packed = {
+            name: _allocate(self.buffers[name][1], self.part) for name in self._named("packed") if name in self.buffers
+        }
+        yield
+        for buffer in (*(b for _, b in self.work.values()), *self.copies.values(), *self.packed.values()):
+            memref.dealloc(buffer.ssa)
+
+    def _named(self, function: str) -> list[str]:
+        return [token[len(function) + 1 : -1] for token in self.tokens if token.startswith(function + "(")]
+
+    # ---- arguments -------------------------------------------------------------------------------------------------
+
+    def _address(self, token: str) -> Address:
+        """What makes an argument's address for a matrix of a number."""
+        if token in self.buffers or token.endswith("+1"):
+            name, _, offset = token.partition("+")
+            buffer, elements = self.buffers[name]
+            return lambda item: address_at(buffer, item * elements + int(offset or 0))
+        fixed = self._fixed(token)
+        return lambda item: fixed
+
+    def _fixed(self, token: str) -> ir.Value:
+        """The address of what is the same for all matrices."""
+        if token in self.sizes:
+            return address_of_number(self.sizes[token])
+        if token in self.words:
+            return address_of_letter(self.words[token])
+        if token in self.work:
+            return address_at(self.work[token][1])
+        if token.startswith("l") and token[1:] in self.work:
+            return address_of_number(self.work[token[1:]][0])
+        if token == "one":
+            return address_of_one(self.element)
+        if token == "info":  # nobody asked
+            return address_of_number(0)
+        function = re.fullmatch(r"(\w+)\((\w+)\)", token)
+        if function and function[1] == "ld":
+            return address_of_number(max(1, self.sizes[function[2]]))
+        for taken, made in (("copy", self.copies), ("packed", self.packed)):
+            if function and function[1] == taken and function[2] in made:
+                return address_at(made[function[2]])
+        return null()  # a result that is left out, or `null` itself
+
+    # ---- around the call -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _if_finite(self, item: Value) -> Iterator[None]:
+        """Hands only matrices of finite numbers on, for routines that may not end with others."""
+        if not self.routine.checks_finite:
+            yield
+            return
+        buffer, elements = self.given[self.routine.checks_finite]
+        true = constant(1, ir.IntegerType.get_signless(1))
+        with loop(0, elements, 1, [true]) as turn:
+            fine = turn.args[0]
+            for part in _parts(load(buffer, item * elements + turn.iv)):
+                fine = fine & (part - part).eq(0.0)
+            turn.yields(fine)
+        sides = branch(turn.results[0])
+        with sides.then:
+            yield
+        with sides.otherwise:
+            store(constant(NOT_FINITE, ir.IntegerType.get_signless(32)), self.buffers["info"][0], item)
+
+    def _copy(self, name: str, copy: Value, item: Value) -> None:
+        buffer, elements = self.given[name]
+        with loop(0, elements) as turn:
+            store(load(buffer, item * elements + turn.iv), copy, turn.iv)
+
+    def _unpack(self, item: Value) -> None:
+        """Makes complex columns of packed ones, where the routine says that it did its work."""
+        if not self.packed:
+            return
+        with when(load(self.buffers["info"][0], item).eq(0)):
+            for name, packed in self.packed.items():
+                self._unpack_columns(name, packed, item)
+
+    def _unpack_columns(self, name: str, packed: Value, item: Value) -> None:
+        n = self.sizes["n"]
+        values, _ = self.buffers[self.routine.packed[name]]
+        target, elements = self.buffers[name]
+        false = constant(0, ir.IntegerType.get_signless(1))
+        with loop(0, n, 1, [false]) as columns:
+            is_second, j = columns.args[0], columns.iv
+            imaginary = load(values, item * n + j)
+            is_real = imaginary.eq(0.0) | imaginary.ne(imaginary)
+            is_first = (is_real | is_second) ^ 1
+            first, second = select(is_second, j - 1, j), select(is_first, j + 1, j)
+            with loop(0, n) as rows:
+                x, y = load(packed, first * n + rows.iv), load(packed, second * n + rows.iv)
+                y = select(is_real, constant(0.0, y.type), select(is_second, -y, y))
+                store(_complex(x, y, target.element), target, item * elements + j * n + rows.iv)
+            columns.yields(is_first)
+
+
+def _allocate(elements: int, element: ir.Type) -> Value:
+    return Value(memref.alloc(ir.MemRefType.get([max(1, elements)], element), [], [], alignment=64))
+
+
+def _parts(value: Value) -> list[Value]:
+    if not isinstance(value.type, ir.ComplexType):
+        return [value]
+    part = value.type.element_type
+    return [
+        Value(ir.Operation.create(f"complex.{name}", results=[part], operands=[value.ssa]).result)
+        for name in ("re", "im")
+    ]
+
+
+def _complex(x: Value, y: Value, type_: ir.Type) -> Value:
+    return Value(ir.Operation.create("complex.create", results=[type_], operands=[x.ssa, y.ssa]).result)

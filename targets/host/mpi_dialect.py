@@ -1,0 +1,144 @@
+"""Sums over all devices as operations of MLIR's `mpi` dialect, where the user asks for it: no pipeline has this pass.
+
+It goes behind the step `buffers`, and takes what the dialect and its lowering know: one group of all devices, each in
+a process of its own, numbers that MPI has a type for, and a computation that MPI has under a name. The native runtime
+does the rest; extremes of floating-point numbers too, since MPI's lose NaN, and messages, since a blocking send may
+wait for its receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import mlir.ir as ir
+
+from stablexla.dialects.attributes.device_groups import grid_of
+from stablexla.dialects.erasing import erase
+from stablexla.dialects.errors import CompileError
+from stablexla.lowering.support.kernels import config_value
+from stablexla.lowering.support.operations import defining, walk
+from stablexla.targets.host.collective import COLLECTIVES, DEVICE_ID, RUN
+from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.runtime.mpi_symbols import IMPLEMENTATION, IMPLEMENTATIONS
+
+FOLDS = {
+    **dict.fromkeys(("arith.addf", "arith.addi"), "MPI_SUM"),
+    **dict.fromkeys(("arith.mulf", "arith.muli"), "MPI_PROD"),
+    "arith.maxsi": "MPI_MAX",
+    "arith.minsi": "MPI_MIN",
+    "arith.andi": "MPI_BAND",
+    "arith.ori": "MPI_BOR",
+    "arith.xori": "MPI_BXOR",
+}
+ELEMENTS = frozenset(["f32", "f64", "i8", "i16", "i32", "i64"])
+"""Upstream's lowering ends the process at any other."""
+MOST = 2**31 - 1
+"""MPI counts with 32 bits."""
+
+
+@module_pass("stablexla-collectives-to-mpi", "makes calls of MPI of the reductions over all devices that MPI has")
+def collectives_to_mpi(module: ir.Module, *, implementation: str = "MPICH") -> None:
+    """For a program on buffers, which then runs with one device in each process and under that implementation only."""
+    if implementation not in IMPLEMENTATIONS:
+        raise CompileError(f"there is no implementation {implementation!r}", hint=f"one of {list(IMPLEMENTATIONS)}")
+    attributes = module.operation.attributes
+    if COLLECTIVES not in attributes:
+        return
+    configs, devices = list(ir.ArrayAttr(attributes[COLLECTIVES])), list(range(grid_of(module).size))
+    with module.context, ir.Location.unknown():
+        changed = False
+        for call in list(_calls(module, RUN)):
+            number = _number(call)
+            config = {each.name: each.attr for each in ir.DictAttr(configs[number])}
+            fold = _fold_of(call, {name: config_value(value) for name, value in config.items()}, devices)
+            if fold:
+                _make(call, len(ir.ArrayAttr(config["inputs"])), fold)
+                configs[number] = ir.DictAttr.get({**config, IMPLEMENTATION: ir.StringAttr.get(implementation)})
+                changed = True
+        if changed:
+            for call in list(_calls(module, DEVICE_ID)):
+                _ask_for_rank(call)
+            attributes[COLLECTIVES] = ir.ArrayAttr.get(configs)
+            attributes["dlti.map"] = ir.Attribute.parse(f'#dlti.map<"MPI:Implementation" = "{implementation}">')
+
+
+def _calls(module: ir.Module, name: str) -> Iterator[ir.Operation]:
+    for op in walk(module.operation):
+        if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value == name:
+            yield op
+
+
+def _number(call: ir.Operation) -> int:
+    """Which of the module's collectives a call does."""
+    constant = defining(call.operands[0])
+    assert constant is not None
+    return int(ir.IntegerAttr(constant.attributes["value"]).value)
+
+
+def _fold_of(call: ir.Operation, config: dict[str, Any], devices: list[int]) -> str:
+    """What MPI calls the computation; nothing where it does not have the collective."""
+    if config["op"] != "all_reduce" or [sorted(group) for group in config["groups"]] != [devices]:
+        return ""
+    buffers = [a.type for a in call.parent.regions[0].blocks[0].arguments[:-2]]
+    if IMPLEMENTATION in config or any(prod(t.shape) > MOST or str(t.element_type) not in ELEMENTS for t in buffers):
+        return ""
+    return FOLDS.get(_computation(call), "")
+
+
+def _computation(call: ir.Operation) -> str:
+    """The one operation that the function given to the call does with two elements; nothing where there are more."""
+    address = defining(call.operands[3])
+    function = defining(address.operands[0]) if address is not None and len(address.operands) else None
+    if function is None or function.name != "func.constant":
+        return ""
+    name = ir.FlatSymbolRefAttr(function.attributes["value"])
+    combine = ir.SymbolTable(call.parent.parent)[name.value].operation
+    *_, loop = (op.operation for op in combine.regions[0].blocks[0].operations if op.operation.name == "scf.for")
+    load, other, *fold, store, _ = (op.operation for op in loop.regions[0].blocks[0].operations)
+    if len(fold) != 1 or (load.name, other.name, store.name) != ("memref.load", "memref.load", "memref.store"):
+        return ""
+    of_both = {load.result, other.result} == set(fold[0].operands)
+    return fold[0].name if of_both and store.operands[0] == fold[0].result else ""
+
+
+def _make(call: ir.Operation, count: int, fold: str) -> None:
+    """Puts a function in front of the one with the call, which is left for the case that MPI reports an error."""
+    function = call.parent
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    types = [str(a.type) for a in function.regions[0].blocks[0].arguments]
+    values = [f"%a{i}" for i in range(len(types))]
+    listed = ", ".join(f"{v}: {t}" for v, t in zip(values, types, strict=True))
+    lines = ["%sum0 = arith.constant 0 : i32", "%zero = arith.constant 0 : i32", "%world = mpi.comm_world : !mpi.comm"]
+    for i in range(count):
+        source, target = values[i], values[count + i]
+        arrays = f"{types[i]}, {types[count + i]}"
+        lines += [
+            f"%said{i} = mpi.allreduce({source}, {target}, {fold}, %world) : {arrays} -> !mpi.retval",
+            f"%code{i} = builtin.unrealized_conversion_cast %said{i} : !mpi.retval to i32",
+            f"%sum{i + 1} = arith.ori %sum{i}, %code{i} : i32",
+        ]
+    lines += [
+        f"%failed = arith.cmpi ne, %sum{count}, %zero : i32",
+        f"scf.if %failed {{ func.call @{name}_by_runtime({', '.join(values)}) : ({', '.join(types)}) -> () }}",
+        "return",
+    ]
+    body = "\n".join(lines)
+    function.attributes["sym_name"] = ir.StringAttr.get(f"{name}_by_runtime")
+    made = ir.Module.parse(
+        f"func.func private @{name}_by_runtime({', '.join(types)})\n"
+        f"func.func private @{name}({listed}) attributes {{no_inline}} {{\n{body}\n}}"
+    )
+    with ir.InsertionPoint.after(function):
+        made.body.operations[1].operation.clone()
+
+
+def _ask_for_rank(call: ir.Operation) -> None:
+    """The number of a device is that of its process."""
+    with ir.InsertionPoint(call):
+        world = ir.Operation.create("mpi.comm_world", results=[ir.Type.parse("!mpi.comm")]).result
+        rank = ir.Operation.create("mpi.comm_rank", results=[ir.IntegerType.get_signless(32)], operands=[world]).result
+        wide = ir.Operation.create("arith.extui", results=[call.result.type], operands=[rank]).result
+    call.result.replace_all_uses_with(wide)
+    erase(call)

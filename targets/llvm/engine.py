@@ -1,0 +1,136 @@
+"""From a module in LLVM's dialect to a function that can be called, by LLVM and our runtime."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import mlir.ir as ir
+
+from stablexla.dialects.contexts import diagnostics
+from stablexla.dialects.errors import CompileError, LoadError
+from stablexla.targets.codegen.machine import host_target
+from stablexla.targets.host.foreign_load import c_functions, take_collectives, take_host
+from stablexla.targets.llvm.entry import Entry, add_packed_entry, take_entry
+from stablexla.targets.llvm.llvm_c import LlvmError, object_file
+from stablexla.targets.llvm.options import CpuOptions
+from stablexla.targets.llvm.partition import Part, partition
+from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.messages import messages_of
+from stablexla.targets.pipeline.options import CompileOptions
+from stablexla.targets.pipeline.standard_error import captured_stderr
+from stablexla.targets.runtime import CompiledFunction, mpi_symbols, set_num_threads
+from stablexla.targets.runtime.host import Host
+from stablexla.targets.runtime.saved_code import LoadedCode
+from stablexla.targets.signature.signature import Signature
+
+STAGE = "machine code"
+
+
+def load(module: ir.Module, signature: Signature, options: CompileOptions) -> CompiledFunction:
+    """The machine code of a module, ready to be called. `module` loses the attributes of the contract.
+
+    The function keeps the code alive; the module and its context are needed no more.
+
+    Raises:
+        CompileError: something in the module has no translation, or it names a symbol that is nowhere defined.
+    """
+    cpu = CpuOptions.of(options)
+    found = machine_code(module, signature, cpu.opt_level)
+    return CompiledFunction(
+        signature.name,
+        found.code.entry,
+        signature.parameter_specs(),
+        signature.result_specs(),
+        arena_bytes=found.entry.arena_bytes,
+        constants=found.entry.constants,
+        aliases=found.entry.aliases,
+        flush_denormals=cpu.flush_denormals,
+        keep_alive=found.code,
+        host=found.host,
+        collectives=found.collectives,
+        num_devices=signature.num_devices,
+    )
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """The code of a module, what its callers must know, and what it needs of its surroundings."""
+
+    entry: Entry
+    code: LoadedCode
+    host: Host | None
+    collectives: list[dict[str, Any]]
+
+
+def machine_code(module: ir.Module, signature: Signature, opt_level: int) -> MachineCode:
+    """The machine code of a module, which loses the attributes of the contract.
+
+    Raises:
+        CompileError: as `load`.
+    """
+    if knobs.num_threads is not None:
+        set_num_threads(knobs.num_threads)
+    entry = take_entry(module)
+    if (entry.parameters, entry.results) != (len(signature.parameter_specs()), len(signature.result_specs())):
+        raise CompileError(
+            f"main has {entry.parameters} parameters and {entry.results} results, where the program is {signature}"
+        )
+    declared = declared_functions(module)
+    host = take_host(module, signature.name, declared, signature.num_devices)
+    collectives = take_collectives(module)
+    mpi_symbols.check_world(collectives, signature.num_devices)
+    c_functions(declared)  # whatever is not registered is an error before anything is compiled
+    return MachineCode(entry, _machine_code(module, opt_level), host, collectives)
+
+
+def _machine_code(module: ir.Module, opt_level: int) -> LoadedCode:
+    said = []
+    with captured_stderr() as printed, diagnostics(module.context) as seen:
+        try:
+            add_packed_entry(module)
+            code = LoadedCode(_object_files(module, opt_level))
+        except (ir.MLIRError, LlvmError, LoadError, RuntimeError) as error:
+            said = [*messages_of(error, seen), str(error)]
+    if said:
+        raise CompileError("cpu: no machine code", stage=STAGE, diagnostics=(*said, *printed))
+    if printed:
+        os.write(2, "\n".join([*printed, ""]).encode())
+    return code
+
+
+def _object_files(module: ir.Module, opt_level: int) -> list[bytes]:
+    """The parts of the module as object files, that of `main` last."""
+    threads = host_target().num_threads
+    parts = partition(module, threads)
+
+    def compiled(part: Part) -> bytes:
+        # Where nothing is done twice, nothing is gained by optimising.
+        return object_file(part.module, 0 if part.is_straight else opt_level, unroll=part.is_of_small)
+
+    with _workers(module.context, min(threads, len(parts))) as workers:
+        return list(workers.map(compiled, parts))
+
+
+@contextmanager
+def _workers(context: ir.Context, count: int) -> Iterator[ThreadPoolExecutor]:
+    """So many threads to work on modules of one context, which they may share for as long."""
+    context.enable_multithreading(count > 1)
+    try:
+        with ThreadPoolExecutor(count) as executor:
+            yield executor
+    finally:
+        context.enable_multithreading(False)
+
+
+def declared_functions(module: ir.Module) -> Sequence[str]:
+    """The functions that the module calls but does not have."""
+    return [
+        ir.StringAttr(op.operation.attributes["sym_name"]).value
+        for op in module.body.operations
+        if op.operation.name == "llvm.func" and not op.operation.regions[0].blocks
+    ]

@@ -1,0 +1,129 @@
+"""The contract between `main` and who calls it: which of its buffers is what, how big it is, and what constants hold.
+
+`main` takes flat buffers, each marked `stablexla.role` = "parameter", "constant", "result" or "arena".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlir.ir as ir
+import numpy as np
+
+from stablexla.dialects.errors import CompileError
+from stablexla.targets.codegen.sizes import bytes_of
+from stablexla.targets.pipeline.driver import side_of
+from stablexla.targets.pipeline.passes import module_pass
+
+PREFIX = "stablexla."
+ROLE, VALUE, BYTES, ALIAS = PREFIX + "role", PREFIX + "value", PREFIX + "bytes", PREFIX + "alias"
+PACKED_MAIN = "_mlir_main"
+"""The function that takes the addresses of all arguments of main; see `CompiledFunction`."""
+ROLES = ("parameter", "constant", "result", "arena")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the caller of `main` must know.
+
+    Attributes:
+        parameters, results: how many there are.
+        constants: what the program holds itself, in the order in which main takes them.
+        arena_bytes: size of the memory for temporaries.
+        aliases: for results the parameter whose memory each may take.
+    """
+
+    parameters: int
+    results: int
+    constants: tuple[np.ndarray[Any, Any], ...]
+    arena_bytes: int
+    aliases: dict[int, int]
+
+
+@module_pass("stablexla-note-sizes", "writes on each buffer of main how many bytes it has, before the types are lost")
+def note_sizes(module: ir.Module) -> None:
+    """Nothing is done to a module without a function `main`."""
+    main = _find_main(module)
+    if main is None or "arg_attrs" not in main.attributes:
+        return
+    with module.context:
+        rows = []
+        for attributes, argument in zip(main.attributes["arg_attrs"], main.regions[0].blocks[0].arguments, strict=True):
+            row = {name.name: name.attr for name in attributes}
+            if ROLE in row and isinstance(argument.type, ir.MemRefType):
+                row[BYTES] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), bytes_of(argument.type))
+            rows.append(ir.DictAttr.get(row))
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(rows)
+
+
+@module_pass("stablexla-hide-kernels", "keeps LLVM from exporting and from inlining any function but main")
+def hide_kernels(module: ir.Module) -> None:
+    """Both cost time: a wrapper for every exported function, and a main that grows with each kernel."""
+    with module.context:
+        internal = ir.Attribute.parse("#llvm.linkage<internal>")
+        for op in module.body.operations:
+            function = op.operation
+            if function.name == "llvm.func" and function.regions[0].blocks and _name(function) != "main":
+                function.attributes["linkage"] = internal
+                function.attributes["no_inline"] = ir.UnitAttr.get()
+
+
+def _name(function: Any) -> str:
+    return str(ir.StringAttr(function.attributes["sym_name"]).value)
+
+
+def take_entry(module: ir.Module) -> Entry:
+    """Reads the contract from a module in LLVM's dialect, and takes its attributes off, which LLVM need not see.
+
+    Raises:
+        CompileError: there is no `main`, or it is not of the contract's form.
+    """
+    main = _find_main(module) if side_of(module) == "upstream" else None
+    if main is None or main.name != "llvm.func":
+        raise CompileError("the pipeline left no function main in LLVM's dialect")
+    rows = [{a.name: a.attr for a in attributes} for attributes in _argument_attributes(main)]
+    roles = [ir.StringAttr(row[ROLE]).value if ROLE in row else "" for row in rows]
+    if roles != sorted(roles, key=lambda r: ROLES.index(r) if r in ROLES else -1) or roles.count("arena") != 1:
+        raise CompileError(
+            f"main must take parameters, constants, results and an arena, each marked {ROLE}; it takes {roles}"
+        )
+    constants = tuple(_constant(row[VALUE]) for row, role in zip(rows, roles, strict=True) if role == "constant")
+    arena = ir.IntegerAttr(rows[-1][BYTES]).value if BYTES in rows[-1] else 0
+    with module.context:
+        kept = [ir.DictAttr.get({k: v for k, v in row.items() if not k.startswith(PREFIX)}) for row in rows]
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
+    results = [row for row, role in zip(rows, roles, strict=True) if role == "result"]
+    aliases = {i: ir.IntegerAttr(row[ALIAS]).value for i, row in enumerate(results) if ALIAS in row}
+    return Entry(roles.count("parameter"), len(results), constants, arena, aliases)
+
+
+def add_packed_entry(module: ir.Module) -> None:
+    """Adds a function that finds the arguments of `main`, all of them pointers, by the addresses of where they are."""
+    main = _find_main(module)
+    pointer, count = "!llvm.ptr", len(main.regions[0].blocks[0].arguments)
+    lines = [f"llvm.func @main({', '.join([pointer] * count)})", f"llvm.func @{PACKED_MAIN}(%all: {pointer}) {{"]
+    for i in range(count):
+        lines.append(f"%a{i} = llvm.getelementptr %all[{i}] : ({pointer}) -> {pointer}, {pointer}")
+        lines.append(f"%b{i} = llvm.load %a{i} : {pointer} -> {pointer}")
+        lines.append(f"%c{i} = llvm.load %b{i} : {pointer} -> {pointer}")
+    values, types = ", ".join(f"%c{i}" for i in range(count)), ", ".join([pointer] * count)
+    lines.append(f"llvm.call @main({values}) : ({types}) -> ()\nllvm.return }}")
+    with module.context, ir.Location.unknown(), ir.InsertionPoint(module.body):
+        parsed = ir.Module.parse("\n".join(lines))
+        parsed.body.operations[1].operation.clone()
+
+
+def _find_main(module: ir.Module) -> Any:
+    for op in module.body.operations:
+        if "sym_name" in op.operation.attributes and _name(op.operation) == "main":
+            return op.operation
+    return None
+
+
+def _argument_attributes(main: Any) -> list[Any]:
+    return list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
+
+
+def _constant(attribute: ir.Attribute) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(np.array(attribute))

@@ -1,0 +1,185 @@
+"""Cutting a module in LLVM's dialect into modules that are compiled at the same time.
+
+`main` is the last of them, alone with what only it needs; it calls the kernels of the others by name. A function that
+several kernels call is in one module, too, and is compiled once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import mlir.ir as ir
+
+from stablexla.targets.llvm.entry import PACKED_MAIN
+
+# A module costs something by itself, about as much as a tenth of LLVM's work on so many operations (2 to 3 ms, where a
+# thousand operations take 60). More parts than threads are made, since nobody knows beforehand how long each takes.
+LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 400, 6
+# Up to here LLVM's work is short, whatever it does.
+MOST_OF_SMALL = 1500
+# Attributes by which an operation names a function or a global.
+_REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name"}
+_OURS = frozenset(["main", PACKED_MAIN])
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module to be compiled.
+
+    Attributes:
+        module: the module.
+        is_straight: whether it has no loop and no branch, so that there is nothing to optimise.
+        is_of_small: whether it is of a program so small that LLVM may take its time.
+    """
+
+    module: ir.Module
+    is_straight: bool = False
+    is_of_small: bool = True
+
+
+@dataclass
+class _Symbol:
+    """A function or global: the operation, how many operations are in it, and what they name."""
+
+    op: ir.Operation
+    weight: int = 0
+    names: set[str] = field(default_factory=set)
+    is_function: bool = True
+
+    @property
+    def is_declaration(self) -> bool:
+        return self.is_function and not self.op.regions[0].blocks
+
+
+@dataclass
+class _Bin:
+    """What one part will hold."""
+
+    names: set[str] = field(default_factory=set)
+    roots: list[str] = field(default_factory=list)
+    load: int = 0
+
+
+def partition(module: ir.Module, threads: int) -> list[Part]:
+    """The parts, the heaviest first and that of `main` last; the module itself, when it is too small.
+
+    Args:
+        threads: how many parts may be compiled at once.
+    """
+    symbols = _symbols(module)
+    weight = sum(s.weight for name, s in symbols.items() if name not in _OURS)
+    movable = all(s.is_function or "constant" in s.op.attributes for s in symbols.values())
+    is_small = weight < MOST_OF_SMALL
+    if weight < 2 * LEAST_OPERATIONS or threads < 2 or "main" not in symbols or not movable:
+        return [Part(module, is_of_small=is_small)]
+    apart, in_main = _roots(symbols)
+    shared = _shared(symbols, apart)
+    apart = [name for name in apart if name not in shared]
+    # A file may call functions of those before it: what is shared comes first, with all that it needs.
+    bins = _pack({root: _closure(symbols, [root]) for root in shared}, symbols, threads)
+    bins += _pack({root: _closure(symbols, [root], shared) for root in apart}, symbols, threads)
+    parts = []
+    for each in bins:
+        outside = _named(symbols, each.names).intersection(shared) - each.names
+        made = _module(module, symbols, each.names, declared=outside, exported=set(each.roots))
+        parts.append(Part(made, is_of_small=is_small))
+    own = _closure(symbols, in_main, shared) | _OURS
+    outside = _named(symbols, own).intersection([*apart, *shared]) - own
+    alone = _module(module, symbols, own, declared=outside, exported=set(_OURS))
+    is_straight = len(symbols["main"].op.regions[0].blocks) == 1
+    return [*parts, Part(alone, is_straight=is_straight, is_of_small=is_small)]
+
+
+def _symbols(module: ir.Module) -> dict[str, _Symbol]:
+    found: dict[str, _Symbol] = {}
+    for view in module.body.operations:
+        op = view.operation
+        here = _Symbol(op, is_function=op.name == "llvm.func")
+        found[ir.StringAttr(op.attributes["sym_name"]).value] = here
+
+        def note(inner: ir.Operation, here: _Symbol = here) -> ir.WalkResult:
+            here.weight += 1
+            attribute = _REFERENCES.get(inner.name)
+            if attribute is not None and attribute in inner.attributes:
+                here.names.add(ir.FlatSymbolRefAttr(inner.attributes[attribute]).value)
+            return ir.WalkResult.ADVANCE
+
+        op.walk(note)
+    return found
+
+
+def _roots(symbols: dict[str, _Symbol]) -> tuple[list[str], list[str]]:
+    """What main names: functions with bodies, and the rest, which stays with it."""
+    named = sorted(symbols["main"].names)
+    apart = [n for n in named if symbols[n].is_function and not symbols[n].is_declaration]
+    return apart, [n for n in named if n not in apart]
+
+
+def _shared(symbols: dict[str, _Symbol], apart: Iterable[str]) -> list[str]:
+    """The functions with bodies that more than one of the others names."""
+    seen = Counter(name for user in {"main", *_closure(symbols, apart)} for name in symbols[user].names)
+    twice = sorted(name for name, count in seen.items() if count > 1)
+    return [name for name in twice if symbols[name].is_function and not symbols[name].is_declaration]
+
+
+def _named(symbols: dict[str, _Symbol], users: Iterable[str]) -> set[str]:
+    """What any of the users names."""
+    return {name for user in users for name in symbols[user].names}
+
+
+def _closure(symbols: dict[str, _Symbol], names: Iterable[str], without: Iterable[str] = ()) -> set[str]:
+    """The names, and all that is named by what they name; what is `without` only where it is one of the names."""
+    found: set[str] = set()
+    left_out = set(without)
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending.extend(symbols[name].names - left_out)
+    return found
+
+
+def _pack(closures: dict[str, set[str]], symbols: dict[str, _Symbol], threads: int) -> list[_Bin]:
+    """Spreads the roots, the heaviest first, each where the sum is then least."""
+    weights = {root: sum(symbols[name].weight for name in closure) for root, closure in closures.items()}
+    wanted = sum(weights.values()) // LEAST_OPERATIONS
+    bins = [_Bin() for _ in range(max(1, min(PARTS_FOR_EACH_THREAD * threads, wanted)))]
+
+    def added(to: _Bin, root: str) -> int:
+        return sum(symbols[name].weight for name in closures[root] - to.names)
+
+    for root in sorted(closures, key=lambda r: (-weights[r], r)):
+        best = min(bins, key=lambda b: b.load + added(b, root))
+        best.load += added(best, root)
+        best.names |= closures[root]
+        best.roots.append(root)
+    return sorted((b for b in bins if b.roots), key=lambda b: -b.load)
+
+
+def _module(
+    module: ir.Module, symbols: dict[str, _Symbol], names: set[str], *, declared: Iterable[str], exported: set[str]
+) -> ir.Module:
+    """A module of some of the symbols, in the order of the whole one."""
+    with module.context, ir.Location.unknown():
+        made = ir.Module.create()
+        for name, value in dict(module.operation.attributes.items()).items():
+            made.operation.attributes[name] = value
+        external, outside = ir.Attribute.parse("#llvm.linkage<external>"), set(declared)
+        with ir.InsertionPoint(made.body):
+            for name, symbol in symbols.items():
+                if name in outside:
+                    _declare(symbol.op, external)
+                elif name in names:
+                    copy = symbol.op.clone().operation
+                    if name in exported:
+                        copy.attributes["linkage"] = external
+        return made
+
+
+def _declare(function: ir.Operation, external: ir.Attribute) -> None:
+    """A declaration of a function that is elsewhere."""
+    kept = {n: function.attributes[n] for n in ("sym_name", "function_type", "CConv") if n in function.attributes}
+    ir.Operation.create("llvm.func", attributes={**kept, "linkage": external}, regions=1)

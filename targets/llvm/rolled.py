@@ -1,0 +1,37 @@
+"""Functions whose loops LLVM shall leave as they are.
+
+Their emitters write the unrolling that pays themselves. LLVM would unroll what is left too, which for a product of
+matrices doubles the code and the time to make it, and makes it no faster.
+"""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import func
+
+from stablexla.targets.pipeline.passes import module_pass
+
+ROLLED = "stablexla.rolled"
+
+
+def keep_rolled(function: func.FuncOp) -> None:
+    """Says of an emitted function that its loops are to stay as they are."""
+    function.attributes[ROLLED] = ir.UnitAttr.get(function.context)
+
+
+@module_pass("stablexla-keep-rolled", "tells LLVM not to unroll the loops of functions that ask for it")
+def keep_loops_rolled(module: ir.Module) -> None:
+    """Annotates the branches that go back to a loop's head."""
+    marked = [view.operation for view in module.body.operations if ROLLED in view.operation.attributes]
+    if not marked:
+        return
+    with module.context:
+        annotation = ir.Attribute.parse("#llvm.loop_annotation<unroll = <disable = true>>")
+    for function in marked:
+        del function.attributes[ROLLED]
+        seen: set[ir.Block] = set()
+        for block in function.regions[0].blocks:
+            seen.add(block)
+            last = block.operations[len(block.operations) - 1].operation
+            if last.name in ("llvm.br", "llvm.cond_br") and any(s in seen for s in last.successors):
+                last.attributes["loop_annotation"] = annotation

@@ -1,0 +1,105 @@
+"""The pass that lets a program tell when it enters and leaves each kernel, for profiles.
+
+Runs last, on LLVM's dialect: what is timed is what runs without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.operations import defining, walk
+from stablexla.targets.llvm.parallel import PARALLEL_FOR
+from stablexla.targets.pipeline.passes import module_pass
+
+MARK, TIMED = "stablexla_mark", "stablexla.timed"
+TASK = "_task"
+
+
+@dataclass(frozen=True)
+class TimedCall:
+    """A call that marks stand around: 2 * its number is passed before it, 2 * its number + 1 after it.
+
+    Attributes:
+        function: what is called, as a kernel's function on buffers.
+        is_share: whether it is one thread's share of a call that several threads work on.
+    """
+
+    function: str
+    is_share: bool
+
+
+@module_pass("stablexla-time-calls", "puts a mark of the time before and after each call in main, and in each thread")
+def time_calls(module: ir.Module) -> None:
+    """The calls are listed in an attribute of the module, in the order of their numbers."""
+    timed: list[TimedCall] = []
+    with module.context, ir.Location.unknown():
+        for view in list(module.body.operations):
+            function = view.operation
+            if function.name == "llvm.func" and function.regions[0].blocks:
+                name = _symbol(function, "sym_name")
+                if name == "main" or name.endswith(TASK):
+                    _time_calls_in(function, name.endswith(TASK), timed)
+        if timed:
+            with ir.InsertionPoint.at_block_begin(module.body):
+                declared = ir.Module.parse(f"llvm.func @{MARK}(i64)")
+                for view in declared.body.operations:
+                    view.operation.clone()
+        module.operation.attributes[TIMED] = ir.ArrayAttr.get(
+            [ir.StringAttr.get(("share " if t.is_share else "call ") + t.function) for t in timed]
+        )
+
+
+def take_timed(module: ir.Module) -> list[TimedCall]:
+    """The list that the pass left, which is taken off the module."""
+    listed = [ir.StringAttr(a).value.split(" ", 1) for a in ir.ArrayAttr(module.operation.attributes[TIMED])]
+    del module.operation.attributes[TIMED]
+    return [TimedCall(name, kind == "share") for kind, name in listed]
+
+
+def _time_calls_in(function: ir.Operation, is_task: bool, timed: list[TimedCall]) -> None:
+    for op in walk(function):
+        if op.name == "llvm.call" and "callee" in op.attributes:
+            number = len(timed)
+            timed.append(TimedCall(_called(op), is_task))
+            with ir.InsertionPoint(op):
+                _mark(2 * number)
+            following = _after(op)
+            with ir.InsertionPoint(following):
+                _mark(2 * number + 1)
+
+
+def _called(op: ir.Operation) -> str:
+    """The function that does the work: for a parallel call the one that its tasks call."""
+    name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+    if name == PARALLEL_FOR:
+        task = defining(op.operands[0])
+        assert task is not None
+        return str(ir.FlatSymbolRefAttr(task.attributes["global_name"]).value).removesuffix(TASK)
+    return str(name)
+
+
+def _after(op: ir.Operation) -> ir.Operation:
+    operations = [v.operation for v in op.block.operations]
+    return operations[operations.index(op) + 1]
+
+
+def _mark(number: int) -> None:
+    i64 = ir.IntegerType.get_signless(64)
+    value = ir.Operation.create(
+        "llvm.mlir.constant", results=[i64], attributes={"value": ir.IntegerAttr.get(i64, number)}
+    ).result
+    ir.Operation.create(
+        "llvm.call",
+        operands=[value],
+        attributes={
+            "callee": ir.FlatSymbolRefAttr.get(MARK),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        },
+    )
+
+
+def _symbol(op: ir.Operation, attribute: str) -> str:
+    return str(ir.StringAttr(op.attributes[attribute]).value)

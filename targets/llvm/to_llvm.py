@@ -1,0 +1,25 @@
+"""The passes from buffers to LLVM's dialect, of every program for this machine."""
+
+from __future__ import annotations
+
+from stablexla.targets.llvm import bf16_as_bits, entry, parallel, rolled  # noqa: F401
+
+LLVM = frozenset({"llvm"})
+
+# One conversion takes what many small ones would take in as many walks; vectors and functions need their own options.
+TO_LLVM = (
+    "stablexla-note-sizes",
+    "stablexla-expand-math",
+    "stablexla-expand-small-floats",
+    "func.func(convert-vector-to-scf{full-unroll=true},lower-affine,convert-scf-to-cf)",
+    "expand-strided-metadata",
+    "lower-affine",
+    "convert-vector-to-llvm{enable-x86vector=true}",
+    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1}",
+    "convert-to-llvm",
+    "reconcile-unrealized-casts",
+    "stablexla-keep-rolled",
+    "stablexla-bf16-as-bits",
+    "stablexla-run-in-parallel",
+    "stablexla-hide-kernels",
+)

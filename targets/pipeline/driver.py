@@ -1,0 +1,393 @@
+"""Runs the steps of a pipeline on a module, and turns whatever fails into one error with its stage and diagnostics.
+
+The pipelines themselves are values (`pipeline.py`); what is kept of a run is decided by its watcher (`dump.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from io import BytesIO
+from time import perf_counter
+from typing import Any, cast
+
+import jaxlib.mlir.ir as hlo_ir
+import jaxlib.mlir.passmanager as hlo_passmanager
+import mlir.ir as ir
+import mlir.passmanager as passmanager
+
+from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
+from stablexla.dialects.errors import CompileError, StablexlaError, UnsupportedError
+from stablexla.dialects.rules import active
+from stablexla.targets.pipeline.messages import close_pass, messages_of, refused_passes
+from stablexla.targets.pipeline.pass_checks import check_elements
+from stablexla.targets.pipeline.passes import RESERVED, ModulePass, Side
+from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
+from stablexla.targets.pipeline.standard_error import captured_stderr
+
+
+class Watcher:
+    """What is told of a run; this one keeps nothing. Steps are numbered from 0."""
+
+    pass_by_pass = False
+    """Whether `before_pass` and `after_pass` are called; the passes then run one by one, those of nests too."""
+
+    verify_each: bool | None = None
+    """Whether the module is verified after every pass; None leaves it to the driver, False verifies never."""
+
+    def replace(self, number: int, step: Step, module: Any) -> Any:
+        """The module that goes on after a step."""
+        return module
+
+    def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
+        """A step is over."""
+
+    def before_pass(self, step: Step, element: Element, module: Any) -> None:
+        """A pass begins."""
+
+    def after_pass(self, step: Step, element: Element, module: Any) -> None:
+        """A pass is over."""
+
+    def failed_pass(self, step: Step, element: Element, module: Any) -> None:
+        """A pass failed, and left the module like this; it may not verify."""
+
+    def failed(self, number: int, step: Step, before: Any) -> str:
+        """A step failed on the module `before`; the path of the reproducer, or ""."""
+        return ""
+
+
+class PassFailure(Exception):
+    """A run of MLIR passes that failed."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__("; ".join(messages))
+        self.messages = messages
+
+
+def side_of(module: Any) -> Side:
+    """Which MLIR a module belongs to."""
+    return "stablehlo" if isinstance(module, hlo_ir.Module) else "upstream"
+
+
+def side_after(pipeline: Pipeline, step: str) -> Side:
+    """Which MLIR a program belongs to after the step of that name."""
+    lowered = any(e.name == LOWER for s in pipeline.up_to(step) for e in s.elements)
+    return "upstream" if lowered or all(s.name != "stablehlo" for s in pipeline) else "stablehlo"
+
+
+def copy_of(module: Any, *, here: bool = False) -> Any:
+    """A copy in the same context, or, with `here`, in this thread's context of the same kind."""
+    kind: Any = hlo_ir if side_of(module) == "stablehlo" else ir
+    if here:
+        context = stablehlo_context() if kind is hlo_ir else upstream_context()
+        if context != module.context:
+            buffer = BytesIO()
+            module.operation.write_bytecode(buffer)
+            return kind.Module.parse(buffer.getvalue(), context)
+    copy = kind.Module.create(module.operation.location)
+    for name, value in dict(module.operation.attributes.items()).items():
+        copy.operation.attributes[name] = value
+    for op in module.body.operations:
+        copy.body.append(op.operation.clone())
+    return copy
+
+
+def run_pipeline(
+    module: Any,
+    pipeline: Pipeline,
+    *,
+    watcher: Watcher | None = None,
+    again: Callable[[], Any] | None = None,
+) -> Any:
+    """Runs every step and returns the last module; `module` itself may be changed.
+
+    Args:
+        watcher: is told of the run.
+        again: gives the module that the run began with once more; with it, a failed run is repeated up to the
+            failing pass, so that the error can name it and show its input.
+
+    Raises:
+        CompileError: a pass failed, or left an operation that the step does not allow.
+        StablexlaError: as a pass written in Python raised it.
+    """
+    with active(pipeline.rules):
+        return _run_steps(module, pipeline, watcher or Watcher(), again)
+
+
+def _run_steps(module: Any, pipeline: Pipeline, watcher: Watcher, again: Callable[[], Any] | None) -> Any:
+    for number, step in enumerate(pipeline):
+        start = perf_counter()
+        try:
+            module = _run_step(module, step, watcher)
+            check_leaves(step, module)
+        except PassFailure as failure:
+            error = _explain(failure, pipeline, number, watcher, again)
+        except CompileError as failure:
+            error = _placed(failure, pipeline, number, watcher, again)
+        else:
+            module = watcher.replace(number, step, module)
+            watcher.after_step(number, step, module, perf_counter() - start)
+            continue
+        raise error
+    return module
+
+
+def _run_step(module: Any, step: Step, watcher: Watcher) -> Any:
+    if watcher.pass_by_pass:
+        return _run_one_by_one(module, step, watcher)
+    runs = list(step.runs())
+    for (is_python, elements), following in zip(runs, [*runs[1:], None], strict=True):
+        if is_python:
+            # What one pass of ours hands to the next is verified with what that leaves: a run that fails is repeated
+            # pass by pass. MLIR's passes, and those of users, are never given what was not verified.
+            later = following is not None and following[0] and _is_ours(elements[0]) and _is_ours(following[1][0])
+            module = _run_python(module, elements[0], _verifies(watcher, later))
+        else:
+            _run_mlir(module, elements, watcher.verify_each)
+    return module
+
+
+def _verifies(watcher: Watcher, later: bool) -> bool:
+    """Whether to verify after a pass written in Python, when it could as well be done `later`."""
+    return not later if watcher.verify_each is None else watcher.verify_each
+
+
+def _is_ours(element: Element) -> bool:
+    return not element.bound()[0].is_users
+
+
+def _run_one_by_one(module: Any, step: Step, watcher: Watcher) -> Any:
+    for element in step.parts:
+        watcher.before_pass(step, element, module)
+        try:
+            if element.is_python:
+                module = _run_python(module, element, watcher.verify_each is not False)
+            else:
+                _run_mlir(module, (element,), watcher.verify_each)
+        except (PassFailure, StablexlaError):
+            watcher.failed_pass(step, element, module)
+            raise
+        watcher.after_pass(step, element, module)
+    return module
+
+
+def _run_python(module: Any, element: Element, verify: bool = True) -> Any:
+    found, options = element.bound()
+    run = found.bind(options)
+    _check_side(found, side_of(module))
+    with diagnostics(module.context) as seen:
+        try:
+            # A pass finds its module's context entered, and unknown as the location of what it makes.
+            kind: Any = hlo_ir if side_of(module) == "stablehlo" else ir
+            with module.context, kind.Location.unknown():
+                made = run(module)
+        except StablexlaError:
+            raise
+        except RecursionError:
+            raise UnsupportedError(
+                f"operations nested too deep within one another for {element.name}",
+                hint="sys.setrecursionlimit(10_000), before compiling",
+            ) from None
+        except Exception as error:  # a fault of ours, or of a pass that a user registered
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error}  ({place.filename.rsplit('/', 1)[-1]}:{place.lineno})"
+            raise PassFailure([*messages_of(error, seen), what]) from error
+    if not isinstance(made, (ir.Module, hlo_ir.Module)):
+        raise PassFailure([f"{element.text} gave a {type(made).__name__}, where a pass gives a module or None"])
+    if not verify:
+        return made
+    with diagnostics(made.context) as seen:
+        try:
+            made.operation.verify()
+        except (ir.MLIRError, hlo_ir.MLIRError) as error:
+            raise PassFailure(
+                [f"{element.name} left a module that does not verify", *messages_of(error, seen)]
+            ) from None
+    return made
+
+
+def _check_side(found: ModulePass, side: Side) -> None:
+    if found.side not in (side, None):
+        raise CompileError(
+            f"{found.name} works on a module of {found.side}'s context, and this one is of {side}'s",
+            hint=f"passes before {LOWER} work on StableHLO, those after it on upstream's dialects",
+        )
+
+
+def _run_mlir(module: Any, elements: tuple[Element, ...], verify_each: bool | None = None) -> None:
+    manager = parse_passes(elements, side_of(module))
+    # To verify after every pass would take as long as the passes; a run that fails is repeated pass by pass.
+    manager.enable_verifier(len(elements) == 1 if verify_each is None else verify_each)
+    with diagnostics(module.context) as seen:
+        try:
+            manager.run(module.operation)
+            if verify_each is None and len(elements) > 1:
+                module.operation.verify()
+        except (ir.MLIRError, hlo_ir.MLIRError) as error:
+            raise PassFailure(messages_of(error, seen)) from None
+
+
+def parse_passes(elements: tuple[Element, ...], side: Side) -> Any:
+    """The pass manager for a run of MLIR's passes.
+
+    Raises:
+        CompileError: a name or an option that MLIR does not know.
+    """
+    check_elements(elements)
+    text = f"builtin.module({','.join(e.text for e in elements)})"
+    try:
+        if side == "stablehlo":
+            return hlo_passmanager.PassManager.parse(text, stablehlo_context())
+        return passmanager.PassManager.parse(text, upstream_context())
+    except ValueError as error:
+        raise CompileError(refused_passes(str(error)), hint=close_pass(str(error), side)) from None
+
+
+def check_pipeline(pipeline: Pipeline, side: Side = "stablehlo") -> None:
+    """Reads every pass of a pipeline, without running any.
+
+    Args:
+        side: the MLIR of the module that it begins with.
+
+    Raises:
+        CompileError: a pass or an option that does not exist, in the step that the error names.
+    """
+    for number, step in enumerate(pipeline):
+        try:
+            for is_python, elements in step.runs():
+                if is_python:
+                    found, options = elements[0].bound()
+                    found.bind(options)
+                    _check_side(found, side)
+                    side = "upstream" if found.name == LOWER else side
+                else:
+                    _parse_quietly(elements, side)
+        except CompileError as error:
+            raise _placed(error, pipeline, number, Watcher(), None) from None
+
+
+def _parse_quietly(elements: tuple[Element, ...], side: Side) -> None:
+    """As `parse_passes`; what MLIR prints on standard error of a value that it does not read is part of the error."""
+    with captured_stderr() as printed:
+        try:
+            parse_passes(elements, side)
+            return
+        except CompileError as error:
+            refused = error
+    said = [re.sub(r"^[^:]*: for the --([\w-]+) option", r"the option \1", line) for line in printed]
+    if not said:
+        raise refused
+    names = ", ".join(e.text for e in elements if "{" in e.text)
+    raise CompileError("; ".join(said) + f", in {names}", hint=refused.hint)
+
+
+def sides_of_pass(name: str) -> tuple[Side, ...]:
+    """The MLIRs that have a pass of that name."""
+    sides: list[Side] = []
+    for side, manager, context in (
+        ("stablehlo", hlo_passmanager.PassManager, stablehlo_context()),
+        ("upstream", passmanager.PassManager, upstream_context()),
+    ):
+        try:
+            manager.parse(f"any({name})", context)
+        except ValueError as error:
+            if "does not refer to a registered pass" in str(error):
+                continue
+        sides.append(cast(Side, side))
+    return tuple(sides)
+
+
+def _reserve(name: str) -> None:
+    """Raises CompileError for the name of a pass that one of the MLIRs has."""
+    sides = sides_of_pass(name)
+    if sides:
+        raise CompileError(f"the MLIR of {sides[0]} has a pass {name!r} already")
+
+
+RESERVED.append(_reserve)
+
+
+def check_leaves(step: Step, module: Any) -> None:
+    """Raises CompileError when an operation stands in the module that the step should not have left."""
+    if step.leaves is None:
+        return
+    left: Counter[str] = Counter()
+    places: dict[str, str] = {}
+    allowed: dict[str, bool] = {"builtin.module": True}
+    kind: Any = hlo_ir if side_of(module) == "stablehlo" else ir
+    leaves = step.leaves
+
+    def look(op: Any) -> Any:
+        name = op.name
+        if name not in allowed:
+            allowed[name] = name in leaves or name.split(".", 1)[0] in leaves
+        if not allowed[name]:
+            left[name] += 1
+            places.setdefault(name, f"{op.location}: {op.get_asm(skip_regions=True, large_elements_limit=8)}")
+        return kind.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    if left:
+        what = ", ".join(f"{name} ({count}x)" if count > 1 else name for name, count in left.items())
+        raise CompileError(f"left over: {what}", diagnostics=tuple(places[name] for name in list(left)[:3]))
+
+
+def _placed(
+    error: CompileError, pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[], Any] | None
+) -> CompileError:
+    """The error with its step and, when the run can be repeated, a reproducer."""
+    step = pipeline.steps[number]
+    if error.stage:
+        return error
+    before = _before(pipeline, number, watcher, again)
+    return CompileError(
+        f"{pipeline.name}: step {number + 1} '{step.name}': {error.summary}",
+        stage=step.name,
+        diagnostics=error.diagnostics,
+        reproducer="" if before is None else watcher.failed(number, step, before),
+        hint=error.hint,
+    )
+
+
+def _explain(
+    failure: PassFailure, pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[], Any] | None
+) -> CompileError:
+    """The error for passes that failed, with the name of the one that did."""
+    step = pipeline.steps[number]
+    before = _before(pipeline, number, watcher, again)
+    reproducer = "" if before is None else watcher.failed(number, step, before)
+    culprit = "" if before is None else _culprit(step, before)
+    error = CompileError(
+        f"{pipeline.name}: step {number + 1} '{step.name}' failed" + (f" in {culprit}" if culprit else ""),
+        stage=step.name,
+        diagnostics=tuple(failure.messages),
+        reproducer=reproducer,
+    )
+    error.__cause__ = failure.__cause__
+    return error
+
+
+def _before(pipeline: Pipeline, number: int, watcher: Watcher, again: Callable[[], Any] | None) -> Any:
+    """The module that a step began with, made once more; None when it cannot be."""
+    if again is None:
+        return None
+    module = again()
+    quiet = Watcher()
+    for at, step in enumerate(pipeline.steps[:number]):
+        module = watcher.replace(at, step, _run_step(module, step, quiet))
+    return module
+
+
+def _culprit(step: Step, module: Any) -> str:
+    """The element at which a step fails, found by running them one by one."""
+    for element in step.parts:
+        try:
+            if element.is_python:
+                module = _run_python(module, element)
+            else:
+                _run_mlir(module, (element,))
+        except (PassFailure, StablexlaError):
+            return element.text
+    return ""

@@ -1,0 +1,222 @@
+"""What is kept of a compilation: the IR after every step in files, edited steps read back, prints, times, reproducers.
+
+Which of these happen is said by the knobs (`knobs.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import mlir.ir as ir
+
+from stablexla.dialects.contexts import diagnostics, stablehlo_context, upstream_context
+from stablexla.dialects.errors import CompileError, StablexlaError
+from stablexla.targets.pipeline.driver import Watcher, side_after, side_of
+from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.pipeline.messages import messages_of
+from stablexla.targets.pipeline.passes import FUNCTION, PASSES, Side, file_of
+from stablexla.targets.pipeline.pipelines import LOWER, Element, Pipeline, Step
+from stablexla.targets.pipeline.printing import Printer, Printing
+
+SOURCE = "source.mlir"
+_HEADER = re.compile(r"// stage (?P<stage>[\w-]+): (?P<command>.*)")
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a dumped file.
+
+    Attributes:
+        stage: the step that the text was written after, or "source".
+        command: the `stablexla-opt` command that made it, or, in a reproducer, that shows the failure.
+    """
+
+    stage: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"// stage {self.stage}: {self.command}"
+
+    @staticmethod
+    def read(text: str) -> Header | None:
+        """The header of a dumped text, None when it has none."""
+        match = _HEADER.match(text.split("\n", 1)[0])
+        return Header(match["stage"], match["command"]) if match else None
+
+
+def command(file: str, step: Step) -> str:
+    """The command line that runs a step on a file."""
+    return f"stablexla-opt {shlex.quote(file)} --pass-pipeline={shlex.quote(step.text)}"
+
+
+def reproducing(file: str, step: Step, pipeline: Pipeline) -> str:
+    """The command line that shows a step's failure again, in any folder."""
+    return f"stablexla-opt {shlex.quote(file)} {reproducing_options(step, pipeline)}"
+
+
+def reproducing_options(step: Step, pipeline: Pipeline) -> str:
+    """Its options: the files of the user's passes and rules, the passes, and what the step may leave."""
+    text = re.sub(r"(?<=[{ ]script=)[^\s}'\"]+", lambda m: str(Path(m[0]).absolute()), step.text)
+    words = [f"--load={shlex.quote(name)}" for name in _files(step, pipeline)]
+    if any(element.name == LOWER for element in step.parts):
+        words += [f"--rule={shlex.quote(f'{rule.name}={rule.label}')}" for rule in pipeline.rules]
+    words.append(f"--pass-pipeline={shlex.quote(text)}")
+    if step.leaves is not None:
+        words.append(f"--leaves={','.join(sorted(step.leaves))}")
+    return " ".join(words)
+
+
+def _files(step: Step, pipeline: Pipeline) -> list[str]:
+    """The files of the passes and rules in a step that are the user's."""
+    functions = []
+    for element in step.parts:
+        if element.name == FUNCTION:
+            functions.append(element.bound()[0].function)
+        if element.name in PASSES and PASSES[element.name].is_users:
+            functions.append(PASSES[element.name].function)
+        if element.name == LOWER:
+            functions += [rule.function for rule in pipeline.rules]
+    files = dict.fromkeys(file_of(function) for function in functions)
+    return [str(Path(file).absolute()) for file in files if Path(file).is_file()]
+
+
+def file_name(number: int, step: str) -> str:
+    """Name of the file that holds the IR after a step: names sort in the order of the steps."""
+    return f"{number:02}.{step}.mlir"
+
+
+def assembly(module: Any, *, debug_info: bool = True) -> str:
+    """A module's text that parses to the same module."""
+    return str(module.operation.get_asm(enable_debug_info=debug_info)).rstrip("\n") + "\n"
+
+
+def program_folder(name: str, source: Any) -> str:
+    """Name of a program's folder: its name and a hash of what it computes."""
+    digest = hashlib.sha256(assembly(source, debug_info=False).encode()).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)[:100] or 'module'}-{digest}"
+
+
+def parse_stage(text: str, side: Side, *, file: str) -> Any:
+    """The module of a stage's text.
+
+    Raises:
+        CompileError: it does not parse or verify.
+    """
+    kind, context = (hlo_ir, stablehlo_context()) if side == "stablehlo" else (ir, upstream_context())
+    with diagnostics(context) as seen:
+        try:
+            return kind.Module.parse(text, context)
+        except (ir.MLIRError, hlo_ir.MLIRError) as error:
+            raise CompileError(f"{file} does not parse", diagnostics=tuple(messages_of(error, seen))) from None
+
+
+@dataclass
+class KnobWatcher(Watcher):
+    """Does what the knobs ask for while one program is compiled.
+
+    Attributes:
+        name: the program's name.
+        pipeline: what runs.
+        source: the module that the run begins with; read at once, if at all.
+        times: seconds by step, and by whatever else is added.
+        pass_times: for each step its passes and their seconds, where these were asked for.
+    """
+
+    name: str
+    pipeline: Pipeline
+    source: Any
+    times: dict[str, float] = field(default_factory=dict)
+    pass_times: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._prints = knobs.print_after_all
+        self.pass_by_pass = self._prints or knobs.time == "passes"
+        self._began = 0.0
+        self._dump = knobs.dump
+        self._override = knobs.override
+        folder = program_folder(self.name, self.source) if self._dump or self._override else ""
+        if self._override is not None:
+            self._override /= folder
+        if self._dump is not None:
+            self._dump = self._dump / folder
+            try:
+                self._dump.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StablexlaError(f"nothing can be dumped to {self._dump}: {error.strerror}") from None
+            header = Header("source", f"the program {self.name} as it was given")
+            self._write(self._dump / SOURCE, header, self.source)
+
+    def _write(self, path: Path, header: Header, module: Any) -> None:
+        path.write_text(f"{header}\n{assembly(module)}")
+
+    def _input_of(self, number: int) -> str:
+        return SOURCE if number == 0 else file_name(number - 1, self.pipeline.names[number - 1])
+
+    def replace(self, number: int, step: Step, module: Any) -> Any:
+        if self._override is None:
+            return module
+        path = self._override / file_name(number, step.name)
+        if not path.exists():
+            return module
+        return parse_stage(path.read_text(), side_after(self.pipeline, step.name), file=str(path))
+
+    def after_step(self, number: int, step: Step, module: Any, seconds: float) -> None:
+        self.times[step.name] = seconds
+        if self._dump is not None:
+            header = Header(step.name, command(self._input_of(number), step))
+            self._write(self._dump / file_name(number, step.name), header, module)
+
+    def before_pass(self, step: Step, element: Element, module: Any) -> None:
+        self._began = perf_counter()
+
+    def after_pass(self, step: Step, element: Element, module: Any) -> None:
+        seconds = perf_counter() - self._began
+        name = re.sub(r"\{[^{}]*\}", "", element.text)  # without options
+        self.pass_times.setdefault(step.name, []).append((name, seconds))
+        if self._prints:
+            Printer(Printing(after_all=True), self.name).after(step, element, module)
+
+    def failed(self, number: int, step: Step, before: Any) -> str:
+        folder = self._dump or Path(tempfile.mkdtemp(prefix="stablexla-"))
+        path = (folder / f"{number:02}.{step.name}.repro.mlir").absolute()
+        stage = "source" if number == 0 else self.pipeline.names[number - 1]
+        self._write(path, Header(stage, reproducing(str(path), step, self.pipeline)), before)
+        return str(path)
+
+    def finish(self) -> None:
+        """Prints the times, if they were asked for."""
+        if not knobs.time:
+            return
+        from rich.console import Console  # takes longer to import than all else here
+        from rich.table import Table
+
+        table = Table(title=f"{self.name}: seconds by step", show_footer=True)
+        table.add_column("step", footer="all")
+        table.add_column("seconds", footer=f"{sum(self.times.values()):.4f}", justify="right")
+        for name, seconds in self.times.items():
+            table.add_row(name, f"{seconds:.4f}")
+            if knobs.time == "passes":
+                for its, taken in self.pass_times.get(name, ()):
+                    table.add_row(f"  {its}", f"{taken:.4f}", style="dim")
+        Console(stderr=True).print(table)
+
+
+__all__ = [
+    "SOURCE",
+    "Header",
+    "KnobWatcher",
+    "assembly",
+    "command",
+    "file_name",
+    "parse_stage",
+    "program_folder",
+    "side_of",
+]

@@ -1,0 +1,100 @@
+"""What a user can ask of a compilation, checked when it is written down.
+
+Each target reads from it what concerns it (`cpu/options.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from stablexla.dialects.errors import CompileError
+from stablexla.dialects.rules import LoweringRule
+from stablexla.targets.pipeline.pipelines import Pipeline
+
+OPT_LEVELS = (0, 1, 2, 3)
+VECTOR_BITS = (128, 256, 512)
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a program is compiled; a value that can be compared and hashed.
+
+    Attributes:
+        pipeline: the steps to run, in place of the target's own.
+        opt_level: LLVM's optimisation level, 0 to 3. Vectors are explicit in what comes to LLVM, so that more than 1
+            rarely pays; None is the target's choice.
+        num_threads: how many threads may work on a call at most; 1 keeps every call on the thread that makes it, None
+            is as many as the process has. How many threads there are says the knob STABLEXLA_NUM_THREADS.
+        flush_denormals: lets the processor treat denormal numbers as zero, as XLA does on the CPU.
+        vector_bits: width of the vectors in kernels, 128, 256 or 512; None is the processor's own.
+        rules: lowering rules of the user's for this program, made by `sx.lowering_rule`; they go before those that
+            are registered.
+        deterministic: asks that results do not depend on the number of threads, bit for bit. They never do: sums are
+            cut up by sizes that are fixed when a kernel is compiled.
+        isolated: compiles in another process, so that a crash inside of MLIR is a `CompileError` with the step, what
+            LLVM said and a file that shows it again. It takes longer: the first time about a second.
+        cache: a folder in which compiled programs are kept, and looked for before compiling; the knob STABLEXLA_CACHE,
+            when it is None.
+        time_limit: seconds that an isolated compilation may take; None is for ever.
+
+    Raises:
+        CompileError: a value that no target could take.
+
+    >>> CompileOptions(opt_level=2, flush_denormals=True)
+    CompileOptions(opt_level=2, flush_denormals=True)
+    """
+
+    pipeline: Pipeline | None = None
+    opt_level: int | None = None
+    num_threads: int | None = None
+    flush_denormals: bool = False
+    vector_bits: int | None = None
+    rules: Sequence[LoweringRule] = ()
+    deterministic: bool = False
+    isolated: bool = False
+    time_limit: float | None = None
+    cache: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        # LLVM ends the process when it is given some values that it does not know.
+        if self.pipeline is not None and not isinstance(self.pipeline, Pipeline):
+            raise CompileError(f"pipeline must be a Pipeline, not {self.pipeline!r}", hint="Pipeline.parse(text)")
+        self._one_of("opt_level", OPT_LEVELS)
+        self._one_of("vector_bits", VECTOR_BITS)
+        threads = self.num_threads
+        if threads is not None and not (_is_int(threads) and 1 <= threads <= 1024):
+            raise CompileError(f"num_threads must be a number from 1 to 1024, not {threads!r}")
+        object.__setattr__(self, "rules", (self.rules,) if isinstance(self.rules, LoweringRule) else tuple(self.rules))
+        for rule in self.rules:
+            if not isinstance(rule, LoweringRule):
+                raise CompileError(f"{rule!r} is no lowering rule", hint="sx.lowering_rule(name, function)")
+        for name in ("flush_denormals", "deterministic", "isolated"):
+            if not isinstance(getattr(self, name), bool):
+                raise CompileError(f"{name} must be True or False, not {getattr(self, name)!r}")
+        self._check_time_limit()
+        if self.cache is not None and not isinstance(self.cache, (str, Path)):
+            raise CompileError(f"cache must be the path of a folder, not {self.cache!r}")
+
+    def _check_time_limit(self) -> None:
+        limit = self.time_limit
+        if limit is None:
+            return
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 < limit < float("inf"):
+            raise CompileError(f"time_limit must be a number of seconds, not {limit!r}")
+        if not self.isolated:
+            raise CompileError("time_limit is for isolated=True alone: nothing ends a compilation in this process")
+
+    def _one_of(self, name: str, values: tuple[int, ...]) -> None:
+        value = getattr(self, name)
+        if value is not None and not (_is_int(value) and value in values):
+            raise CompileError(f"{name} must be one of {', '.join(map(str, values))}, not {value!r}")
+
+    def __repr__(self) -> str:
+        given = (f for f in fields(self) if getattr(self, f.name) != f.default)
+        return f"CompileOptions({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in given)})"
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

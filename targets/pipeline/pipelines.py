@@ -1,0 +1,426 @@
+"""Pipelines as values: named steps, each a text of passes, that can be printed, compared, cut and changed.
+
+What runs them is in `driver.py`; what the passes written in Python are is in `passes.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from stablexla.dialects.errors import CompileError
+from stablexla.dialects.rules import LoweringRule, merged
+from stablexla.targets.pipeline.passes import (
+    FUNCTION,
+    PASSES,
+    PREFIX,
+    ModulePass,
+    Rewrite,
+    find_pass,
+    function_of,
+    pass_of_function,
+    text_of_function,
+)
+
+Passes: TypeAlias = str | Rewrite | Sequence[str | Rewrite]
+
+LOWER = "stablexla-lower-to-tensor"
+"""The pass at which a module changes from StableHLO's context to upstream's."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element of a pipeline's text: a pass with its options, or a nest such as `func.func(cse)`.
+
+    Attributes:
+        text: as it is spelled.
+        function: what it runs when it is a function that is not registered.
+    """
+
+    text: str
+    function: Rewrite | None = None
+
+    @property
+    def name(self) -> str:
+        """The pass's name, or the operation that a nest is for."""
+        return re.split(r"[({]", self.text, maxsplit=1)[0].strip()
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it names a pass written in Python."""
+        return self.name.startswith(PREFIX) or self.name in PASSES
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of a pass written in Python."""
+        inside = self.text[len(self.name) :].strip()
+        if not inside:
+            return {}
+        if not (inside.startswith("{") and inside.endswith("}")):
+            raise CompileError(f"the options of {self.name} must stand in braces, not {inside!r}")
+        return dict(_option(word) for word in _WORD.findall(inside[1:-1]))
+
+    @property
+    def parts(self) -> tuple[Element, ...]:
+        """The passes of a nest one by one, each in a nest of its own; anything else is one part."""
+        inside = self.text[len(self.name) :].strip()
+        if not (inside.startswith("(") and inside.endswith(")")):
+            return (self,)
+        return tuple(Element(f"{self.name}({part.text})") for element in _split(inside[1:-1]) for part in element.parts)
+
+    def bound(self) -> tuple[ModulePass, dict[str, str]]:
+        """The pass written in Python that it names, and the options that are given.
+
+        Raises:
+            CompileError: there is none.
+        """
+        options = self.options
+        if self.name != FUNCTION:
+            return find_pass(self.name), options
+        label = options.pop("function", "")
+        return pass_of_function(self.function or function_of(label)), options
+
+
+# An option; its value may stand in quotes, as one with blanks must.
+_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
+
+
+def _option(word: str) -> tuple[str, str]:
+    key, equals, value = word.partition("=")
+    if value[:1] in ("'", '"') and value[-1:] == value[:1]:
+        value = value[1:-1]
+    return key, value if equals else "true"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A named part of a pipeline; its name is the name of the stage that the program is in after it.
+
+    Attributes:
+        name: a word.
+        passes: elements as `mlir-opt --pass-pipeline` takes them inside `builtin.module(...)`, and among them
+            registered passes that are written in Python. A function from module to module may stand for a pass, and
+            a sequence of texts and functions for several.
+        leaves: dialects (`arith`) and operations (`builtin.module`) that may be there after the step;
+            None checks nothing.
+        functions: those among the passes, by what they are called in the text.
+
+    Raises:
+        CompileError: a name that is no word, brackets that do not match, or what is neither text nor function.
+
+    >>> def look(module):
+    ...     print(module.body.operations[0].name)
+    >>> print(sx.Step("look", ["cse", look]))
+    look: builtin.module(cse,stablexla-python{function=...:look})
+    """
+
+    name: str
+    passes: str
+    leaves: frozenset[str] | None = None
+    functions: tuple[tuple[str, Rewrite], ...] = ()
+
+    def __init__(
+        self,
+        name: str,
+        passes: Passes,
+        leaves: Iterable[str] | None = None,
+        functions: Iterable[tuple[str, Rewrite]] = (),
+    ) -> None:
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w-]*", name):
+            raise CompileError(f"{name!r} is no name for a step: one word, please")
+        known = dict(functions)
+        parts = passes if isinstance(passes, Sequence) and not isinstance(passes, str) else (passes,)
+        text = ",".join(p if isinstance(p, str) else _named(p, known) for p in parts).strip()
+        if text.startswith("builtin.module(") and len(split(text)) == 1:
+            text = text.removeprefix("builtin.module(").removesuffix(")")
+        elements = split(text)
+        labels = {e.options.get("function") for e in elements if e.name == FUNCTION}
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "passes", ",".join(e.text for e in elements))
+        object.__setattr__(self, "leaves", None if leaves is None else frozenset(leaves))
+        object.__setattr__(self, "functions", tuple(known_ for known_ in known.items() if known_[0] in labels))
+
+    @property
+    def elements(self) -> tuple[Element, ...]:
+        """The passes one by one."""
+        if not self.functions:
+            return _split(self.passes)
+        functions = dict(self.functions)
+        return tuple(
+            replace(e, function=functions.get(e.options.get("function", ""))) if e.name == FUNCTION else e
+            for e in _split(self.passes)
+        )
+
+    @property
+    def parts(self) -> tuple[Element, ...]:
+        """The passes one by one, those inside of nests too."""
+        return tuple(part for element in self.elements for part in element.parts)
+
+    @property
+    def text(self) -> str:
+        """The step as `stablexla-opt --pass-pipeline` takes it."""
+        return f"builtin.module({self.passes})"
+
+    def runs(self) -> Iterator[tuple[bool, tuple[Element, ...]]]:
+        """The elements in the longest runs for one pass manager; a pass written in Python is a run of its own.
+
+        Yields:
+            Whether it is a Python pass, and the elements.
+        """
+        waiting: list[Element] = []
+        for element in self.elements:
+            if not element.is_python:
+                waiting.append(element)
+                continue
+            if waiting:
+                yield False, tuple(waiting)
+            waiting = []
+            yield True, (element,)
+        if waiting:
+            yield False, tuple(waiting)
+
+    def __str__(self) -> str:
+        tail = "" if self.leaves is None else " -> " + ",".join(sorted(self.leaves))
+        return f"{self.name}: {self.text}{tail}"
+
+
+def _named(function: Rewrite, known: dict[str, Rewrite]) -> str:
+    """A function's text; functions of one name are numbered. `known` learns it."""
+    text = text_of_function(function)
+    label = Element(text).options["function"]
+    inner = getattr(function, "func", function)
+    numbered, number = label, 1
+    while known.setdefault(numbered, inner) is not inner:
+        number += 1
+        numbered = f"{label}#{number}"
+    return text.replace(label, numbered, 1)
+
+
+def split(text: str) -> list[Element]:
+    """Splits a text of passes at its outermost commas.
+
+    Raises:
+        CompileError: brackets that do not match.
+
+    >>> [e.name for e in split("cse, func.func(cse,canonicalize{top-down=1}), stablexla-outline{max=2}")]
+    ['cse', 'func.func', 'stablexla-outline']
+    """
+    return list(_split(text))
+
+
+@functools.lru_cache(maxsize=512)
+def _split(text: str) -> tuple[Element, ...]:
+    closing = {"(": ")", "{": "}", "[": "]", "<": ">"}
+    parts, start, open_, quote = [], 0, list[str](), ""
+    for at, c in enumerate(text):
+        if c == quote or (not quote and c in "'\"" and "}" in open_):
+            quote = "" if quote else c
+        elif quote:
+            continue
+        elif c in closing:
+            open_.append(closing[c])
+        elif c in closing.values():
+            if not open_ or open_.pop() != c:
+                raise CompileError(f"the brackets of a pipeline do not match at {text[: at + 1][-40:]!r}")
+        elif c == "," and not open_:
+            parts.append(text[start:at])
+            start = at + 1
+    if open_:
+        raise CompileError(f"the pipeline ends before its {open_[-1]!r}: {text[-40:]!r}")
+    return tuple(Element(p.strip()) for p in [*parts, text[start:]] if p.strip())
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A named sequence of steps; a value: every change makes another one.
+
+    Attributes:
+        name: what to call it.
+        steps: in the order in which they run.
+        rules: lowering rules of users that hold while it runs; they come from `CompileOptions` and from what is
+            registered when a program is compiled.
+
+    >>> steps = Step("tensor", "stablexla-lower-to-tensor,cse"), Step("kernels", "stablexla-group")
+    >>> p = Pipeline("tiny", steps)
+    >>> print(p.with_step("kernels", "stablexla-group,cse"))
+    // tiny
+    tensor: builtin.module(stablexla-lower-to-tensor,cse)
+    kernels: builtin.module(stablexla-group,cse)
+    >>> Pipeline.parse(str(p)) == p
+    True
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    rules: tuple[LoweringRule, ...] = ()
+
+    def __init__(self, name: str, steps: Iterable[Step], rules: Iterable[LoweringRule] = ()) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "steps", tuple(steps))
+        object.__setattr__(self, "rules", tuple(rules))
+        names = self.names
+        for step in names:
+            if names.count(step) > 1:
+                raise CompileError(f"{name}: two steps are called {step!r}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The steps' names in order."""
+        return tuple(s.name for s in self.steps)
+
+    def __getitem__(self, name: str) -> Step:
+        return self.steps[self.index(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def index(self, name: str) -> int:
+        """Where the step of that name stands.
+
+        Raises:
+            CompileError: there is none.
+        """
+        if name in self.names:
+            return self.names.index(name)
+        near = difflib.get_close_matches(name, self.names, n=1) or self.names
+        raise CompileError(f"{self.name} has no step {name!r}", hint=" or ".join(near))
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its text says all that it does: no functions among the passes, and no rules of users."""
+        return not self.rules and not any(step.functions for step in self.steps)
+
+    def with_step(self, name: str, passes: Passes, *, leaves: frozenset[str] | None = None) -> Pipeline:
+        """The pipeline with other passes in one step; what the step leaves stays unless it is given."""
+        at = self.index(name)
+        step = self.steps[at]
+        return self._changed(at, Step(step.name, passes, leaves or step.leaves, step.functions))
+
+    def inserting(self, step: Step | Rewrite, *, after: str | None = None, before: str | None = None) -> Pipeline:
+        """The pipeline with one more step after, or before, that of the given name.
+
+        Args:
+            step: a function makes a step of its name.
+
+        Raises:
+            CompileError: no such step, or neither or both of `after` and `before`.
+        """
+        at = self._place(after, before, self.index)
+        if not isinstance(step, Step):
+            step = Step(re.sub(r"\W+", "-", getattr(step, "__name__", "function")).strip("-") or "function", step)
+        return self._with([*self.steps[:at], step, *self.steps[at:]])
+
+    def without(self, name: str) -> Pipeline:
+        """The pipeline without one of its steps."""
+        at = self.index(name)
+        return self._with([*self.steps[:at], *self.steps[at + 1 :]])
+
+    def inserting_pass(
+        self, passes: Passes, *, after: str | None = None, before: str | None = None, step: str | None = None
+    ) -> Pipeline:
+        """The pipeline with more passes after, or before, the pass of the given name.
+
+        Args:
+            passes: as `Step` takes them.
+            step: in which step that pass stands; needed when several have it.
+
+        Raises:
+            CompileError: no such pass, or several.
+        """
+        owner, at = self._pass(after or before or "", step)
+        at += self._place(after, before, lambda name: 0)
+        return self._spliced(owner, at, at, passes)
+
+    def replacing_pass(self, name: str, passes: Passes, *, step: str | None = None) -> Pipeline:
+        """The pipeline with other passes in the place of one pass."""
+        owner, at = self._pass(name, step)
+        return self._spliced(owner, at, at + 1, passes)
+
+    def without_pass(self, name: str, *, step: str | None = None) -> Pipeline:
+        """The pipeline without one pass."""
+        return self.replacing_pass(name, (), step=step)
+
+    def with_rules(self, *rules: LoweringRule) -> Pipeline:
+        """The pipeline with more lowering rules; one takes the place of an older one of the same name."""
+        return Pipeline(self.name, self.steps, merged(self.rules, rules))
+
+    def up_to(self, name: str) -> Pipeline:
+        """The steps up to and with that of the name."""
+        return self._with(self.steps[: self.index(name) + 1])
+
+    def after(self, name: str) -> Pipeline:
+        """The steps that follow that of the name."""
+        return self._with(self.steps[self.index(name) + 1 :])
+
+    def from_step(self, name: str) -> Pipeline:
+        """The step of that name and those that follow it."""
+        return self._with(self.steps[self.index(name) :])
+
+    def _with(self, steps: Iterable[Step]) -> Pipeline:
+        return Pipeline(self.name, steps, self.rules)
+
+    def _changed(self, at: int, step: Step) -> Pipeline:
+        return self._with([*self.steps[:at], step, *self.steps[at + 1 :]])
+
+    def _spliced(self, at: int, start: int, stop: int, passes: Passes) -> Pipeline:
+        """Other passes in the place of the elements from `start` to `stop` of the step number `at`."""
+        step = self.steps[at]
+        given = passes if isinstance(passes, Sequence) and not isinstance(passes, str) else [passes]
+        texts = [e.text for e in step.elements]
+        passes = [*texts[:start], *given, *texts[stop:]]
+        return self._changed(at, Step(step.name, passes, step.leaves, step.functions))
+
+    def _place(self, after: str | None, before: str | None, index: Callable[[str], int]) -> int:
+        if (after is None) == (before is None):
+            raise CompileError("say where: either after=NAME or before=NAME")
+        return index(after) + 1 if after is not None else index(before or "")
+
+    def _pass(self, name: str, step: str | None) -> tuple[int, int]:
+        """The number of the step in which the pass of that name stands, and that of the pass in it."""
+        numbers = range(len(self.steps)) if step is None else [self.index(step)]
+        elements = [(i, j, e.name) for i in numbers for j, e in enumerate(self.steps[i].elements)]
+        found = [(i, j) for i, j, its in elements if its == name]
+        where = f"the step {step!r}" if step else self.name
+        if not found:
+            near = difflib.get_close_matches(name, [its for _, _, its in elements], n=3, cutoff=0.5)
+            raise CompileError(f"{where} has no pass {name!r}", hint=" or ".join(near))
+        if len(found) > 1:
+            names = dict.fromkeys(self.steps[i].name for i, _ in found)
+            hint = " or ".join(f"step={n!r}" for n in names) if len(names) > 1 else "with_step"
+            raise CompileError(f"{where} has {len(found)} passes {name!r}", hint=hint)
+        return found[0]
+
+    def __str__(self) -> str:
+        rules = [f"// rule {rule}" for rule in self.rules]
+        return "\n".join([f"// {self.name}", *map(str, self.steps), *rules])
+
+    @staticmethod
+    def parse(text: str) -> Pipeline:
+        """Reads what `str()` of a pipeline writes: a line `// name`, then `step: builtin.module(...)` a line.
+
+        A line may be only the passes, and may end in `-> dialect,dialect` for what the step leaves.
+
+        Raises:
+            CompileError: a line that is not of this form.
+        """
+        name, steps = "pipeline", list[Step]()
+        for line in filter(None, map(str.strip, text.splitlines())):
+            if line.startswith("//"):
+                name = line.removeprefix("//").strip() or name if not steps else name
+                continue
+            match = re.fullmatch(r"([\w-]+)\s*:\s*(.*?)(?:\s*->\s*([\w.,\s]*))?", line)
+            if match is None:
+                raise CompileError(f"a pipeline's line is `step: passes`, not {line!r}")
+            leaves = None if match[3] is None else frozenset(w.strip() for w in match[3].split(",") if w.strip())
+            steps.append(Step(match[1], match[2], leaves))
+        return Pipeline(name, steps)

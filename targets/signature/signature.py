@@ -1,0 +1,143 @@
+"""What a program takes and gives, read from the StableHLO function `main` before it is lowered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+
+from stablexla.dialects.dynamic_sizes import extents_of, is_unknown
+from stablexla.dialects.element_types import ElementType
+from stablexla.dialects.errors import UnsupportedError, VerificationError
+from stablexla.dialects.quantized_types import is_quantized, storage_of
+from stablexla.lowering.support.types import TensorType, is_token, tensor_type
+from stablexla.targets.signature.interface import Signature as Signature  # it is named from here
+
+_NAME = re.compile(r'loc\("([^"/]+)"\)')
+
+
+def signature_of(module: hlo_ir.Module) -> Signature:
+    """Reads the signature of a module; tokens are no part of it.
+
+    Raises:
+        VerificationError: there is no function `main`, or it has no body.
+        UnsupportedError: several blocks, or a parameter or result that is no array of known extents.
+    """
+    block = body_of(module)
+    terminator = block.operations[len(block.operations) - 1].operation
+    return Signature(
+        module_name(module),
+        tuple(_type(a, f"parameter {i}") for i, a in enumerate(block.arguments) if not is_token(a.type)),
+        tuple(_type(v, f"result {i}") for i, v in enumerate(terminator.operands) if not is_token(v.type)),
+        tuple(argument_name(a) for a in block.arguments if not is_token(a.type)),
+        tuple(extents_of(a.type)[1] for a in block.arguments if not is_token(a.type)),
+        tuple(extents_of(v.type)[1] for v in terminator.operands if not is_token(v.type)),
+        count_of(module, "replicas"),
+        count_of(module, "partitions"),
+    )
+
+
+def count_of(module: hlo_ir.Module, what: str) -> int:
+    """For how many replicas or partitions a module is written, as it says; 1 when it does not.
+
+    Raises:
+        VerificationError: what it says is no number.
+    """
+    name, attributes = f"mhlo.num_{what}", module.operation.attributes
+    if name not in attributes:
+        return 1
+    if not isinstance(attributes[name], hlo_ir.IntegerAttr):
+        raise VerificationError(f"the module's {name} is {attributes[name]}, which is no number")
+    return int(hlo_ir.IntegerAttr(attributes[name]).value)
+
+
+def _type(value: Any, what: str) -> TensorType:
+    extents, dynamic = extents_of(value.type)
+    try:
+        return tensor_type(_with_extents(value.type, extents) if dynamic else plain(value.type))
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{what} of main: {error.summary}") from None
+
+
+def plain(type_: Any) -> Any:
+    """The type with integers in place of quantised elements."""
+    return _with_extents(type_, type_.shape) if is_quantized(type_) else type_
+
+
+def _with_extents(type_: Any, extents: Sequence[int]) -> Any:
+    unknown = hlo_ir.Location.unknown(type_.context)
+    return hlo_ir.RankedTensorType.get(list(extents), storage_of(type_.element_type), loc=unknown)
+
+
+def element_type_of(type_: Any) -> ElementType:
+    """The type of an array's elements on the outside, whatever its extents are; of quantised ones the integers'.
+
+    Raises:
+        UnsupportedError: it is no array of one of XLA's element types.
+    """
+    return tensor_type(_with_extents(type_, ()) if isinstance(type_, hlo_ir.RankedTensorType) else type_).element
+
+
+def argument_name(argument: Any) -> str:
+    """A parameter's name, which producers keep as its location."""
+    match = _NAME.fullmatch(str(argument.location))
+    return match[1] if match else ""
+
+
+def module_name(module: hlo_ir.Module) -> str:
+    """The module's name, "main" when it has none."""
+    attributes = module.operation.attributes
+    return str(hlo_ir.StringAttr(attributes["sym_name"]).value) if "sym_name" in attributes else "main"
+
+
+def main_of(module: hlo_ir.Module) -> Any:
+    """The function `main` of a module, as an operation.
+
+    Raises:
+        VerificationError: there is none.
+    """
+    names = []
+    for op in module.body.operations:
+        if op.operation.name == "func.func":
+            names.append(str(hlo_ir.StringAttr(op.attributes["sym_name"]).value))
+            if names[-1] == "main":
+                return op.operation
+    found = f"it has {', '.join('@' + n for n in names)}" if names else "it has no functions"
+    raise VerificationError(
+        f"the module has no function @main; {found}",
+        hint=f'sx.compile(program, entry="{names[0]}"), or --entry={names[0]} of the tools'
+        if names
+        else "name the entry function @main",
+    )
+
+
+def outer_types(function: Any) -> list[Any]:
+    """The types of the parameters and results of a function."""
+    type_ = hlo_ir.FunctionType(hlo_ir.TypeAttr(function.attributes["function_type"]).value)
+    return [*type_.inputs, *type_.results]
+
+
+def body_of(module: hlo_ir.Module) -> Any:
+    """The only block of the function `main`.
+
+    Raises:
+        VerificationError: there is no function `main`, or it has no body.
+        UnsupportedError: several blocks.
+    """
+    blocks = list(main_of(module).regions[0].blocks)
+    if not blocks:
+        raise VerificationError("the function @main has no body")
+    if len(blocks) > 1:
+        raise UnsupportedError("branches between the blocks of a function have no lowering", operation="@main")
+    return blocks[0]
+
+
+def needs_shapes(module: hlo_ir.Module) -> bool:
+    """Whether `main` takes or gives arrays of unknown extents.
+
+    Raises:
+        VerificationError: there is no function `main`.
+    """
+    return any(map(is_unknown, outer_types(main_of(module))))

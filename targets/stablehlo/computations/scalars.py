@@ -1,0 +1,144 @@
+"""Elements that a computation picks from arrays, found without the arrays: what is left then are often scalars alone.
+
+Moves of elements, constants and arithmetic are followed from the element that is picked to the scalars that it is made
+of. Loops, branches and what computes on whole arrays stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+import numpy as np
+
+from stablexla.dialects.attributes.attributes import PaddingConfig, integers
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.bounded.values import emit, tensor
+from stablexla.lowering.support.registry import RULES
+from stablexla.targets.stablehlo.computations.element_loops import index
+
+Place = tuple[int, ...]
+
+
+def pick_elements(region: Any) -> None:
+    """Lets the operations of a computation use the scalars that single elements of arrays are."""
+    (block,) = region.blocks
+    picker = _Picker(block)
+    *operations, _ = (view.operation for view in block.operations)
+    for op in operations:
+        if op.name == "stablehlo.reshape" and not op.results[0].type.rank:
+            with op.location, hlo_ir.InsertionPoint(op):
+                value = picker.pick(op.operands[0], (0,) * op.operands[0].type.rank)
+            if value is not None:
+                op.results[0].replace_all_uses_with(value)
+    *operations, _ = (view.operation for view in block.operations)
+    for op in reversed(operations):
+        used = any(True for result in op.results for _ in result.uses)
+        if not used and (op.name in _MOVES or _is_arithmetic(op)):
+            erase(op)
+
+
+class _Picker:
+    """Finds elements of the arrays of a block."""
+
+    def __init__(self, block: Any) -> None:
+        self._block = block
+
+    def pick(self, value: Any, place: Place) -> Any:
+        """The scalar that stands at a place; None where it is not known without the array."""
+        if not value.type.rank:
+            return value
+        op = value.owner
+        if isinstance(op, hlo_ir.Block) or op.operation.block != self._block:
+            return None
+        op = op.operation
+        if op.name in _MOVES:
+            found = _MOVES[op.name](op, place)
+            return self.pick(*found) if isinstance(found, tuple) else found
+        return self._computed(op, place) if _is_arithmetic(op) else None
+
+    def _computed(self, op: Any, place: Place) -> Any:
+        operands = [self.pick(v, place if v.type.rank else ()) for v in op.operands]
+        if any(v is None for v in operands):
+            return None
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        return emit(op.name, operands, [tensor(op.results[0].type, [])], attributes)
+
+
+def _is_arithmetic(op: Any) -> bool:
+    """Whether each element of the only result is made of the operands' elements at its place, or of scalars."""
+    known = op.name in RULES and (RULES[op.name].family == "elementwise" or op.name == "stablehlo.convert")
+    return known and not len(op.regions) and len(op.results) == 1
+
+
+# --- where the element comes from that a move puts at a place ---------------------------------------------------------
+
+
+def _broadcast(op: Any, place: Place) -> tuple[Any, Place]:
+    (x,), dimensions = op.operands, integers(op.attributes["broadcast_dimensions"])
+    return x, tuple(place[d] if n != 1 else 0 for d, n in zip(dimensions, x.type.shape, strict=True))
+
+
+def _reshape(op: Any, place: Place) -> tuple[Any, Place]:
+    (x,) = op.operands
+    number = int(np.ravel_multi_index(place, op.results[0].type.shape)) if place else 0
+    return x, tuple(int(n) for n in np.unravel_index(number, x.type.shape)) if x.type.rank else ()
+
+
+def _slice(op: Any, place: Place) -> tuple[Any, Place]:
+    starts, strides = (integers(op.attributes[name]) for name in ("start_indices", "strides"))
+    return op.operands[0], tuple(s + p * by for s, p, by in zip(starts, place, strides, strict=True))
+
+
+def _transpose(op: Any, place: Place) -> tuple[Any, Place]:
+    order = integers(op.attributes["permutation"])
+    return op.operands[0], tuple(place[order.index(d)] for d in range(len(place)))
+
+
+def _reverse(op: Any, place: Place) -> tuple[Any, Place]:
+    (x,), turned = op.operands, integers(op.attributes["dimensions"])
+    return x, tuple(n - 1 - p if d in turned else p for d, (p, n) in enumerate(zip(place, x.type.shape, strict=True)))
+
+
+def _concatenate(op: Any, place: Place) -> tuple[Any, Place]:
+    dimension, at = int(op.attributes["dimension"]), list(place)
+    for x in op.operands:
+        if at[dimension] < x.type.shape[dimension]:
+            break
+        at[dimension] -= x.type.shape[dimension]
+    return x, tuple(at)
+
+
+def _pad(op: Any, place: Place) -> tuple[Any, Place]:
+    (x, padding), config = op.operands, PaddingConfig.read(op.attributes)
+    at = [divmod(p - low, gap + 1) for p, low, gap in zip(place, config.low, config.interior, strict=True)]
+    inside = all(not rest and 0 <= p < n for (p, rest), n in zip(at, x.type.shape, strict=True))
+    return (x, tuple(p for p, _ in at)) if inside else (padding, ())
+
+
+def _constant(op: Any, _: Place) -> Any:
+    values = hlo_ir.DenseElementsAttr(op.attributes["value"])
+    if not values.is_splat:
+        return None
+    type_ = tensor(op.results[0].type, [])
+    one = hlo_ir.DenseElementsAttr.get_splat(type_, values.get_splat_value())
+    return emit("stablehlo.constant", [], [type_], {"value": one})
+
+
+def _iota(op: Any, place: Place) -> Any:
+    type_, number = tensor(op.results[0].type, []), place[int(op.attributes["iota_dimension"])]
+    return emit("stablehlo.convert", [index(number)], [type_])
+
+
+_MOVES: dict[str, Callable[[Any, Place], Any]] = {
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.concatenate": _concatenate,
+    "stablehlo.constant": _constant,
+    "stablehlo.iota": _iota,
+    "stablehlo.pad": _pad,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.reverse": _reverse,
+    "stablehlo.slice": _slice,
+    "stablehlo.transpose": _transpose,
+}

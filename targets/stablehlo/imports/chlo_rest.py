@@ -1,0 +1,41 @@
+"""Operations of CHLO that jaxlib's decompositions leave something of, or that come by another name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+
+from stablexla.lowering.bounded.values import broadcast, emit
+from stablexla.targets.stablehlo.imports.replacements import is_static, replaces
+
+
+@replaces("chlo.broadcast_select")
+def broadcast_select(op: Any) -> list[Any] | None:
+    """A selection of arrays that are broadcast by numpy's rules; a scalar predicate stays one."""
+    if not is_static(op):
+        return None
+    (result,) = op.results
+    shape = list(result.type.shape)
+    predicate, *others = op.operands
+    predicate = _stretched(predicate, shape) if predicate.type.rank else predicate
+    return [emit("stablehlo.select", [predicate, *(_stretched(v, shape) for v in others)], [result.type])]
+
+
+def _stretched(x: Any, shape: list[int]) -> Any:
+    """The array broadcast to a shape: dimensions are aligned at their ends, and those of extent 1 are stretched."""
+    extents, first = list(x.type.shape), len(shape) - x.type.rank
+    if extents == shape:
+        return x
+    kept = [d for d, n in enumerate(extents) if n == shape[first + d]]
+    if len(kept) < len(extents):
+        x = emit("stablehlo.reshape", [x], [ir.RankedTensorType.get([extents[d] for d in kept], x.type.element_type)])
+    return broadcast(x, shape, [first + d for d in kept])
+
+
+@replaces("stablehlo.custom_call")
+def custom_call(op: Any) -> list[Any] | None:
+    """The call by which MHLO's upper half of products comes as StableHLO."""
+    if str(ir.StringAttr(op.attributes["call_target_name"]).value) != "mhlo.mulhi":
+        return None
+    return [emit("chlo.mulhi", list(op.operands), [op.results[0].type])]

@@ -1,0 +1,99 @@
+"""From quantised integers to the numbers that they stand for, and back, as StableHLO's specification defines both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import ml_dtypes  # noqa: F401  (numpy then knows the names of the small floats)
+import numpy as np
+
+from stablexla.dialects.dynamic_sizes import extents_of
+from stablexla.dialects.element_types import BY_MLIR
+from stablexla.dialects.quantized_types import QuantizedType
+from stablexla.lowering.bounded.values import emit
+
+
+def dequantize(value: Any, quantized: QuantizedType) -> Any:
+    """(q - zero point) * scale, in the expressed type. The subtraction is exact."""
+    numbers = centered(value, quantized, quantized.expressed)
+    return emit("stablehlo.multiply", [numbers, _spread(quantized.scales, quantized, numbers.type)], [numbers.type])
+
+
+def centered(value: Any, quantized: QuantizedType, element: str) -> Any:
+    """The integers less their zero points, as elements of that type."""
+    if any(quantized.zero_points):
+        value = convert(value, "i32" if quantized.bits <= 16 else "i64")
+        zeros = _spread(quantized.zero_points, quantized, value.type)
+        value = emit("stablehlo.subtract", [value, zeros], [value.type])
+    return convert(value, element)
+
+
+def quantize(value: Any, quantized: QuantizedType, storage: Any) -> Any:
+    """The integer nearest to number / scale + zero point, even where two are, within the bounds of the type."""
+    type_ = value.type
+    value = emit("stablehlo.divide", [value, _spread(quantized.scales, quantized, type_)], [type_])
+    if any(quantized.zero_points):
+        value = emit("stablehlo.add", [value, _spread(quantized.zero_points, quantized, type_)], [type_])
+    value = _clamp(value, quantized.low, quantized.high)
+    value = emit("stablehlo.round_nearest_even", [value], [type_])
+    if not _is_exact(quantized.high, type_) or not _is_exact(quantized.low, type_):
+        # The bound as a float is beyond that of the integers.
+        value = _clamp(convert(value, "i64"), quantized.low, quantized.high)
+    return emit("stablehlo.convert", [value], [storage])
+
+
+def convert(value: Any, element: str) -> Any:
+    """The value with elements of another type."""
+    type_ = _with_element(value.type, ir.Type.parse(element))
+    return value if type_ == value.type else emit("stablehlo.convert", [value], [type_])
+
+
+def splat(number: float, type_: Any, shape: Sequence[int]) -> Any:
+    """A constant with all elements alike."""
+    return _constant(np.full((), number), ir.RankedTensorType.get(list(shape), type_.element_type))
+
+
+def spread(numbers: Sequence[float], place: int | None, type_: Any) -> Any:
+    """A constant of the extents of a type: one number for all, or one for each index of the dimension `place`."""
+    extents = extents_of(type_)[0]
+    if len(set(numbers)) == 1 or place is None:
+        return splat(numbers[0], type_, extents)
+    row = _constant(np.array(numbers), ir.RankedTensorType.get([len(numbers)], type_.element_type))
+    dimensions = {"broadcast_dimensions": ir.DenseI64ArrayAttr.get([place])}
+    full = ir.RankedTensorType.get(list(extents), type_.element_type)
+    return emit("stablehlo.broadcast_in_dim", [row], [full], dimensions)
+
+
+def _spread(numbers: Sequence[float], quantized: QuantizedType, type_: Any) -> Any:
+    return spread(numbers, quantized.axis, type_)
+
+
+def _clamp(value: Any, low: int, high: int) -> Any:
+    bounds = [splat(bound, value.type, ()) for bound in (low, high)]
+    return emit("stablehlo.clamp", [bounds[0], value, bounds[1]], [value.type])
+
+
+def _is_exact(number: int, type_: Any) -> bool:
+    with np.errstate(over="ignore"):
+        return bool(float(np.float64(number).astype(_dtype(type_))) == number)
+
+
+def _dtype(type_: Any) -> Any:
+    return BY_MLIR[str(type_.element_type)].dtype
+
+
+def _constant(numbers: Any, type_: Any) -> Any:
+    """A scalar stands for all elements."""
+    values = numbers.astype(_dtype(type_))
+    element = BY_MLIR[str(type_.element_type)]
+    texts = [f"0x{int.from_bytes(v.tobytes(), 'little'):0{2 * element.bytes}X}" for v in values.reshape(-1)]
+    if element.is_integer:
+        texts = [str(int(v)) for v in values.reshape(-1)]
+    text = texts[0] if not values.ndim else f"[{', '.join(texts)}]"
+    return emit("stablehlo.constant", [], [type_], {"value": ir.Attribute.parse(f"dense<{text}> : {type_}")})
+
+
+def _with_element(type_: Any, element: Any) -> Any:
+    return ir.RankedTensorType.get(list(type_.shape), element, type_.encoding)

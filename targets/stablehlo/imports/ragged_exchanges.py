@@ -1,0 +1,198 @@
+"""Exchanges of pieces whose sizes are known when the program runs, written in StableHLO.
+
+XLA, and JAX with it, knows `ragged_all_to_all` as a custom call of that name. All inputs of a group are gathered on
+each of its devices, which then picks the rows that were sent to it: any target and transport can do that, at the cost
+of carrying every input to every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+import numpy as np
+from jaxlib.mlir.dialects import stablehlo
+
+from stablexla.dialects.attributes.device_groups import Grid, grid_of
+from stablexla.dialects.custom_calls import registered
+from stablexla.dialects.erasing import erase
+from stablexla.dialects.errors import UnsupportedError, VerificationError
+from stablexla.lowering.bounded.values import broadcast, compare, constant, emit, tensor
+from stablexla.lowering.support.context import place_of
+from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.stablehlo.imports.shapes.calls import replace_value
+from stablexla.targets.stablehlo.inlining import operations_of
+from stablexla.targets.stablehlo.meshes import call_target
+
+RAGGED = "ragged_all_to_all"
+_CONFIGS = ("backend_config", "mhlo.backend_config")
+_DEVICE_TO_DEVICE = 1
+
+
+@module_pass(
+    "stablexla-expand-ragged-exchanges",
+    "writes calls of @ragged_all_to_all out as all_gather, all_to_all, and a gather of the rows that came",
+    side="stablehlo",
+)
+def expand_ragged_exchanges(module: ir.Module) -> None:
+    """Without such calls, or where a user has registered a function of that name, nothing is changed.
+
+    Raises:
+        VerificationError: operands that do not fit one another, or the devices that there are.
+        UnsupportedError: groups of different sizes.
+    """
+    if registered(RAGGED) is not None:
+        return
+    for op in operations_of(module, "stablehlo.custom_call"):
+        if call_target(op) == RAGGED:
+            with op.context, op.location, ir.InsertionPoint(op):
+                replace_value(op.results[0], _expanded(_Exchange(op, grid_of(module))))
+            erase(op)
+
+
+class _Exchange:
+    """A call: who takes part, and how many pieces there are.
+
+    Attributes:
+        operands: input, output, input offsets, send sizes, output offsets, and sizes to receive.
+        table: the groups, as numbers of replicas, or of partitions where there is a channel.
+        size: how many devices a group has.
+        pieces: how many pieces a device sends.
+    """
+
+    def __init__(self, op: Any, grid: Grid) -> None:
+        self.operands = list(op.operands)
+        self.grid = grid
+        self.place = place_of(op.location)
+        config = next((op.attributes[name] for name in _CONFIGS if name in op.attributes), None)
+        named = {n.name: n.attr for n in ir.DictAttr(config)} if isinstance(config, ir.DictAttr) else {}
+        self.channel = int(ir.IntegerAttr(named["channel_id"]).value) if "channel_id" in named else 0
+        rows = np.atleast_2d(np.array(named["replica_groups"])).tolist() if "replica_groups" in named else []
+        counted = grid.partitions if self.channel > 0 else grid.replicas
+        self.table = [row for row in rows if row] or [list(range(counted))]
+        self.size = len(self.table[0])
+        self._check(op)
+        self.pieces = self.operands[2].type.shape[0]
+
+    def _check(self, op: Any) -> None:
+        if any(-1 in row for row in self.table):
+            raise UnsupportedError(f"groups of different sizes{self.place}", operation=RAGGED)
+        if len(self.operands) != 6 or len(op.results) != 1:
+            raise VerificationError(f"it has six operands and one result{self.place}", operation=RAGGED)
+        types = [v.type for v in self.operands]
+        if not all(t.has_static_shape for t in types):
+            raise UnsupportedError(f"arrays of sizes at run time{self.place}", operation=RAGGED)
+        x, out, *vectors = types
+        fits = x.rank and x.element_type == out.element_type and x.shape[1:] == out.shape[1:]
+        if not fits or op.results[0].type != out:
+            raise VerificationError(f"input, output and result do not fit: {x}, {out}{self.place}", operation=RAGGED)
+        shape = list(vectors[0].shape)
+        if any(list(v.shape) != shape for v in vectors) or len(shape) != 1 or not shape[0] or shape[0] % self.size:
+            wanted = f"vectors of a multiple of {self.size} numbers, as many as a group has devices"
+            raise VerificationError(f"offsets and sizes must be {wanted}{self.place}", operation=RAGGED)
+
+    def received(self, vectors: Sequence[Any]) -> list[Any]:
+        """What the group's devices wrote for this one into vectors, device after device, as s64; by one exchange."""
+        i64 = ir.IntegerType.get_signless(64)
+        shapes = [ir.RankedTensorType.get([self.pieces, n], i64) for n in (1, len(vectors))]
+        wide = [emit("stablehlo.convert", [v], [ir.RankedTensorType.get([self.pieces], i64)]) for v in vectors]
+        columns = [emit("stablehlo.reshape", [v], shapes[:1]) for v in wide]
+        sent = emit("stablehlo.concatenate", columns, shapes[1:], {"dimension": _i64(1)})
+        attributes = {"split_dimension": _i64(0), "concat_dimension": _i64(0), "split_count": _i64(self.size)}
+        attributes |= {"replica_groups": _table(self.table), **self._channel()}
+        table = emit("stablehlo.all_to_all", [sent], shapes[1:], attributes)
+        cut = [stablehlo.slice(table, [0, i], [self.pieces, i + 1], [1, 1]) for i in range(len(vectors))]
+        return [emit("stablehlo.reshape", [column], [wide[0].type]) for column in cut]
+
+    def gathered(self, x: Any) -> Any:
+        """The inputs of all devices of the group, one after another."""
+        type_ = tensor(x.type, [self.size * x.type.shape[0], *x.type.shape[1:]])
+        attributes = {"all_gather_dim": _i64(0), "replica_groups": _table(self.table), **self._channel()}
+        if self.channel > 0:  # with a channel all_gather counts all devices through, all_to_all only partitions
+            rows = [[self.grid.device(r, p) for p in row] for row in self.table for r in range(self.grid.replicas)]
+            attributes |= {"replica_groups": _table(rows), "use_global_device_ids": ir.UnitAttr.get()}
+        return emit("stablehlo.all_gather", [x], [type_], attributes)
+
+    def _channel(self) -> dict[str, ir.Attribute]:
+        if self.channel <= 0:
+            return {}
+        return {"channel_handle": stablehlo.ChannelHandle.get(self.channel, _DEVICE_TO_DEVICE)}
+
+
+def _expanded(exchange: _Exchange) -> Any:
+    """The result of the call: for each row of the output the last piece that covers it says which row came."""
+    x, out, begins, sizes, places, _ = exchange.operands
+    rows, extents = x.type.shape[0], list(out.type.shape)
+    if not rows or 0 in extents:
+        return out
+    taken = _rows_taken(exchange, begins, sizes, places, extents[0], rows)
+    nobody = constant(tensor(taken.type, extents[:1]), "-1")
+    came = compare(taken, nobody, "GT")
+    found = _gather_rows(exchange.gathered(x), taken, out.type)
+    return emit("stablehlo.select", [broadcast(came, extents, [0]), found, out], [out.type])
+
+
+def _rows_taken(exchange: _Exchange, begins: Any, sizes: Any, places: Any, length: int, rows: int) -> Any:
+    """For each row of the output the row among all inputs that takes its place; -1 where it stays."""
+    shape = [exchange.pieces, length]
+    begin, size, place = (broadcast(v, shape, [0]) for v in exchange.received([begins, sizes, places]))
+    counting = begin.type
+    each = exchange.pieces // exchange.size
+    first = np.repeat(np.arange(exchange.size, dtype=np.int64) * rows, each)
+    sender = broadcast(_constant(first), shape, [0])
+    row = emit("stablehlo.iota", [], [counting], {"iota_dimension": _i64(1)})
+    within = emit("stablehlo.subtract", [row, place], [counting])
+    covered = emit(
+        "stablehlo.and",
+        [compare(within, size, "LT"), compare(within, constant(counting, "0"), "GE")],
+        [ir.RankedTensorType.get(shape, ir.IntegerType.get_signless(1))],
+    )
+    source = emit("stablehlo.add", [emit("stablehlo.add", [sender, begin], [counting]), within], [counting])
+    chosen = emit("stablehlo.select", [covered, source, constant(counting, "-1")], [counting])
+    return _largest(chosen, length)
+
+
+def _largest(table: Any, length: int) -> Any:
+    """The largest of each column."""
+    scalar = tensor(table.type, [])
+    made = ir.Operation.create(
+        "stablehlo.reduce",
+        results=[tensor(table.type, [length])],
+        operands=[table, constant(scalar, "-1")],
+        attributes={"dimensions": ir.DenseI64ArrayAttr.get([0])},
+        regions=1,
+    )
+    block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[ir.Location.current] * 2)
+    with ir.InsertionPoint(block):
+        larger = emit("stablehlo.maximum", list(block.arguments), [scalar])
+        ir.Operation.create("stablehlo.return", operands=[larger])
+    return made.results[0]
+
+
+def _gather_rows(x: Any, rows: Any, type_: Any) -> Any:
+    """Rows of an array by their numbers; those below 0 are the first."""
+    others = list(range(1, len(type_.shape)))
+    numbers = stablehlo.GatherDimensionNumbers.get(
+        offset_dims=others, collapsed_slice_dims=[0], operand_batching_dims=[], start_indices_batching_dims=[],
+        start_index_map=[0], index_vector_dim=1,
+    )  # fmt: skip
+    attributes = {
+        "dimension_numbers": numbers,
+        "slice_sizes": ir.DenseI64ArrayAttr.get([1, *x.type.shape[1:]]),
+        "indices_are_sorted": ir.BoolAttr.get(False),
+    }
+    return emit("stablehlo.gather", [x, rows], [type_], attributes)
+
+
+def _i64(value: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def _table(rows: Sequence[Sequence[int]]) -> ir.Attribute:
+    return ir.DenseIntElementsAttr.get(np.array(rows, np.int64))
+
+
+def _constant(values: Any) -> Any:
+    attribute = ir.DenseIntElementsAttr.get(values)
+    return emit("stablehlo.constant", [], [attribute.type], {"value": attribute})

@@ -1,0 +1,30 @@
+"""States of random bits as words of 32 bits, as in JAX's keys: two, the lower one first, make a number of 64 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+
+from stablexla.lowering.bounded.values import emit
+from stablexla.targets.stablehlo.imports.replacements import replaces
+
+_NUMBERS = (2, 3)
+"""How many numbers of 64 bits a state has; which algorithm takes which is said by the lowering."""
+
+
+@replaces("stablehlo.rng_bit_generator")
+def rng_bit_generator(op: Any) -> list[Any] | None:
+    """The generator on the state as numbers of 64 bits, with the state given back as words."""
+    (state,) = op.operands
+    words, count = state.type, state.type.shape[0] // 2
+    if str(words.element_type) != "ui32" or words.shape[0] % 2 or count not in _NUMBERS:
+        return None
+    pairs = ir.RankedTensorType.get([count, 2], words.element_type)
+    wide = ir.RankedTensorType.get([count], ir.IntegerType.get_unsigned(64))
+    joined = emit("stablehlo.bitcast_convert", [emit("stablehlo.reshape", [state], [pairs])], [wide])
+    attributes = {"rng_algorithm": op.attributes["rng_algorithm"]}
+    types = [wide, op.results[1].type]
+    made = ir.Operation.create("stablehlo.rng_bit_generator", results=types, operands=[joined], attributes=attributes)
+    after, bits = made.results
+    return [emit("stablehlo.reshape", [emit("stablehlo.bitcast_convert", [after], [pairs])], [words]), bits]

@@ -1,0 +1,55 @@
+"""Operations of other producers that are written out in those that have lowerings, each by a rule of its own.
+
+A rule may wait: while an operand or result has extents that are not known, most of them cannot say anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jaxlib.mlir.ir as ir
+
+from stablexla.dialects.erasing import erase
+from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.stablehlo.imports.shapes.calls import replace_value
+from stablexla.targets.stablehlo.inlining import all_operations
+
+Replacement: TypeAlias = Callable[[Any], Sequence[Any] | None]
+"""Takes the operation, before which it inserts; gives the values for its results, or None to leave it."""
+
+REPLACEMENTS: dict[str, Replacement] = {}
+
+
+def replaces(*names: str) -> Callable[[Replacement], Replacement]:
+    """Registers the rule for operations of these names."""
+
+    def register(rule: Replacement) -> Replacement:
+        for name in names:
+            assert name not in REPLACEMENTS, f"two rules for {name}"
+            REPLACEMENTS[name] = rule
+        return rule
+
+    return register
+
+
+@module_pass(
+    "stablexla-replace-imported",
+    "writes deprecated operations, scans of CHLO and dynamic operations of static results out in other operations",
+    side="stablehlo",
+)
+def replace_imported(module: ir.Module) -> None:
+    """Operations within an operation are replaced before it."""
+    for op in [op for op in all_operations(module) if op.name in REPLACEMENTS]:
+        with op.location, ir.InsertionPoint(op):
+            made = REPLACEMENTS[op.name](op)
+        if made is None:
+            continue
+        for old, new in zip(op.results, made, strict=True):
+            replace_value(old, new)
+        erase(op)
+
+
+def is_static(op: Any) -> bool:
+    """Whether all operands and results of an operation have known extents."""
+    return all(v.type.has_static_shape for v in (*op.operands, *op.results) if isinstance(v.type, ir.RankedTensorType))

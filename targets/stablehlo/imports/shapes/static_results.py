@@ -1,0 +1,189 @@
+"""Dynamic operations whose results have known extents, though what they are made by is known only when they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+from jaxlib.mlir.dialects import stablehlo
+
+from stablexla.lowering.bounded.values import broadcast, compare, constant, emit, number, tensor
+from stablexla.targets.stablehlo.imports.replacements import is_static, replaces
+from stablexla.targets.stablehlo.imports.shapes.values import constant_of
+
+
+@replaces("stablehlo.dynamic_broadcast_in_dim")
+def dynamic_broadcast_in_dim(op: Any) -> list[Any] | None:
+    """The shape is that of the result."""
+    if not is_static(op):
+        return None
+    return [broadcast(op.operands[0], op.results[0].type.shape, list(op.attributes["broadcast_dimensions"]))]
+
+
+@replaces("stablehlo.dynamic_iota")
+def dynamic_iota(op: Any) -> list[Any] | None:
+    """The shape is that of the result."""
+    if not is_static(op):
+        return None
+    return [emit("stablehlo.iota", [], [op.results[0].type], {"iota_dimension": op.attributes["iota_dimension"]})]
+
+
+@replaces("stablehlo.dynamic_reshape")
+def dynamic_reshape(op: Any) -> list[Any] | None:
+    """The shape is that of the result."""
+    return [emit("stablehlo.reshape", [op.operands[0]], [op.results[0].type])] if is_static(op) else None
+
+
+@replaces("stablehlo.real_dynamic_slice")
+def real_dynamic_slice(op: Any) -> list[Any] | None:
+    """A dynamic slice where strides are constant; elsewhere the elements are taken by their numbers."""
+    if not is_static(op) or not op.operands[0].type.rank:
+        return list(op.operands)[:1] if is_static(op) else None
+    x, starts, _, steps = op.operands
+    result = op.results[0].type
+    known = constant_of(steps)
+    if 0 in result.shape:
+        return [_fill(result)]
+    if known is None:
+        for d, extent in enumerate(result.shape):
+            spread = emit("stablehlo.multiply", [_count(extent), _spread(_scalar(steps, d), extent)], [_row(extent)])
+            x = _taken(x, emit("stablehlo.add", [spread, _spread(_scalar(starts, d), extent)], [spread.type]), d)
+        return [x]
+    strides = [int(n) for n in known.reshape(-1)]
+    sizes = [(n - 1) * step + 1 for n, step in zip(result.shape, strides, strict=True)]
+    made = stablehlo.dynamic_slice(x, [_scalar(starts, d) for d in range(result.rank)], sizes)
+    return [made if max(strides) == 1 else stablehlo.slice(made, [0] * result.rank, sizes, strides)]
+
+
+@replaces("stablehlo.dynamic_pad")
+def dynamic_pad(op: Any) -> list[Any] | None:
+    """Each element of the result is one of the operand or the padding value; where the padding ends is not asked."""
+    if not is_static(op):
+        return None
+    x, value, low, _, interior = op.operands
+    ones = {d: emit("stablehlo.add", [_scalar(interior, d), _one()], [_index()]) for d in range(x.type.rank)}
+    return [_padded(x, value, {d: _scalar(low, d) for d in ones}, ones, op.results[0].type.shape)]
+
+
+@replaces("stablehlo.dynamic_gather")
+def dynamic_gather(op: Any) -> list[Any] | None:
+    """The sizes of slices are extents of the result."""
+    if not is_static(op):
+        return None
+    x, indices, _ = op.operands
+    numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
+    single = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    offsets = iter(numbers.offset_dims)
+    sizes = [1 if d in single else op.results[0].type.shape[next(offsets)] for d in range(x.type.rank)]
+    attributes = {
+        name: op.attributes[name] for name in ("dimension_numbers", "indices_are_sorted") if name in op.attributes
+    }
+    attributes["slice_sizes"] = ir.DenseI64ArrayAttr.get(sizes)
+    return [emit("stablehlo.gather", [x, indices], [op.results[0].type], attributes)]
+
+
+@replaces("stablehlo.dynamic_conv")
+def dynamic_conv(op: Any) -> list[Any] | None:
+    """The convolution of the padded operand: as much of it as the windows of the result cover."""
+    if not is_static(op):
+        return None
+    x, kernel, padding = op.operands
+    numbers = stablehlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    result, count = op.results[0].type, len(numbers.input_spatial_dimensions)
+    if 0 in result.shape:
+        return [_fill(result)]
+    strides, base, dilations = (
+        _numbers_of(op, name, count) for name in ("window_strides", "lhs_dilation", "rhs_dilation")
+    )
+    extents = list(x.type.shape)
+    low, steps = dict[int, Any](), dict[int, Any]()
+    for i, d in enumerate(numbers.input_spatial_dimensions):
+        window = (kernel.type.shape[numbers.kernel_spatial_dimensions[i]] - 1) * dilations[i] + 1
+        extents[d] = (result.shape[numbers.output_spatial_dimensions[i]] - 1) * strides[i] + window
+        low[d], steps[d] = _scalar(padding, i, 0), constant(_index(), str(base[i]))
+    padded = _padded(x, number(x.type, "0"), low, steps, extents)
+    attributes = dict(op.attributes.items())
+    attributes.pop("lhs_dilation", None)
+    return [emit("stablehlo.convolution", [padded, kernel], [result], attributes)]
+
+
+def _numbers_of(op: Any, name: str, count: int) -> list[int]:
+    return list(op.attributes[name]) if name in op.attributes else [1] * count
+
+
+def _padded(x: Any, value: Any, low: dict[int, Any], steps: dict[int, Any], extents: Sequence[int]) -> Any:
+    """An array of these extents, whose element `low + i * step` along a dimension is the operand's element i.
+
+    Elsewhere stands `value`.
+    """
+    if 0 in x.type.shape:
+        return broadcast(value, extents)
+    for d, first in low.items():
+        extent, row = extents[d], _row(extents[d])
+        place = emit("stablehlo.subtract", [_count(extent), _spread(first, extent)], [row])
+        step, zero = _spread(steps[d], extent), constant(row, "0")
+        which = emit("stablehlo.divide", [place, step], [row])
+        rest = emit("stablehlo.remainder", [place, step], [row])
+        checks = [
+            compare(place, zero, "GE"),
+            compare(rest, zero, "EQ"),
+            compare(which, constant(row, str(x.type.shape[d]))),
+        ]
+        inside = emit(
+            "stablehlo.and", [emit("stablehlo.and", checks[:2], [checks[0].type]), checks[2]], [checks[0].type]
+        )
+        taken = _taken(x, which, d)
+        shape = taken.type.shape
+        x = emit("stablehlo.select", [broadcast(inside, shape, [d]), taken, broadcast(value, shape)], [taken.type])
+    return x
+
+
+def _taken(x: Any, places: Any, dimension: int) -> Any:
+    """The elements of these numbers along a dimension; numbers outside are those of the ends."""
+    others = [d for d in range(x.type.rank) if d != dimension]
+    numbers = stablehlo.GatherDimensionNumbers.get(
+        offset_dims=others,
+        collapsed_slice_dims=[dimension],
+        operand_batching_dims=[],
+        start_indices_batching_dims=[],
+        start_index_map=[dimension],
+        index_vector_dim=1,
+    )
+    shape = list(x.type.shape)
+    sizes = [1 if d == dimension else n for d, n in enumerate(shape)]
+    type_ = tensor(x.type, [places.type.shape[0] if d == dimension else n for d, n in enumerate(shape)])
+    attributes = {"dimension_numbers": numbers, "slice_sizes": ir.DenseI64ArrayAttr.get(sizes)}
+    return emit("stablehlo.gather", [x, places], [type_], attributes)
+
+
+def _index() -> Any:
+    return ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))
+
+
+def _row(extent: int) -> Any:
+    return ir.RankedTensorType.get([extent], ir.IntegerType.get_signless(64))
+
+
+def _one() -> Any:
+    return constant(_index(), "1")
+
+
+def _scalar(x: Any, *places: int) -> Any:
+    """The element at these places of an array of integers, as s64."""
+    one = stablehlo.slice(x, list(places), [p + 1 for p in places], [1] * len(places))
+    scalar = emit("stablehlo.reshape", [one], [tensor(x.type, [])])
+    return scalar if scalar.type == _index() else emit("stablehlo.convert", [scalar], [_index()])
+
+
+def _count(extent: int) -> Any:
+    place = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
+    return emit("stablehlo.iota", [], [_row(extent)], {"iota_dimension": place})
+
+
+def _spread(scalar: Any, extent: int) -> Any:
+    return broadcast(scalar, [extent])
+
+
+def _fill(type_: Any) -> Any:
+    return broadcast(number(type_, "0"), type_.shape)

@@ -1,0 +1,106 @@
+"""Loops and conditionals of the dialect scf, as branches between blocks become them: they become StableHLO's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jaxlib.mlir.ir as ir
+
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.lowering.bounded.values import broadcast, compare, constant, emit, number
+from stablexla.lowering.support.context import place_of
+from stablexla.targets.stablehlo.imports.shapes.dialects import RULES, array_of
+
+
+def _if(op: Any, operands: list[Any]) -> list[Any]:
+    regions = [op.regions[0], op.regions[1]]
+    made = ir.Operation.create("stablehlo.if", results=_results(op), operands=operands, regions=2)
+    for old, new in zip(regions, made.regions, strict=True):
+        _move(old, new)
+    return list(made.results)
+
+
+def _index_switch(op: Any, operands: list[Any]) -> list[Any]:
+    """The first region is that of all other numbers, which StableHLO has last."""
+    (index,) = operands
+    cases = list(ir.DenseI64ArrayAttr(op.attributes["cases"]))
+    i32 = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
+    which = constant(i32, str(len(cases)))
+    for place, case in enumerate(cases):
+        here = compare(index, constant(index.type, str(case)), "EQ")
+        which = emit("stablehlo.select", [here, constant(i32, str(place)), which], [i32])
+    made = ir.Operation.create("stablehlo.case", results=_results(op), operands=[which], regions=len(cases) + 1)
+    default, *others = op.regions
+    for old, new in zip([*others, default], made.regions, strict=True):
+        _move(old, new)
+    return list(made.results)
+
+
+def _while(op: Any, operands: list[Any]) -> list[Any]:
+    """A loop that is left at the end of its first region: whether it goes on is the last number of the state.
+
+    Raises:
+        UnsupportedError: its second region does something.
+    """
+    before, after = (region.blocks[0] for region in op.regions)
+    (end,) = list(after.operations)[-1:]
+    if len(after.operations) > 1 or list(end.operands) != list(after.arguments):
+        raise UnsupportedError(f"a loop with work after its condition{place_of(op.location)}", operation=op.name)
+    flag = ir.RankedTensorType.get([], ir.IntegerType.get_signless(1))
+    types = [*_results(op), flag]
+    state = [*operands, constant(flag, "true")]
+    made = ir.Operation.create("stablehlo.while", results=types, operands=state, regions=2)
+    locations = [ir.Location.current] * len(types)
+    condition = made.regions[0].blocks.append(*types, arg_locs=locations)
+    with ir.InsertionPoint(condition):
+        ir.Operation.create("stablehlo.return", operands=[condition.arguments[len(types) - 1]])
+    before.append_to(made.regions[1])
+    for argument in before.arguments:
+        argument.set_type(array_of(argument.type))
+    before.add_argument(flag, ir.Location.current)
+    return list(made.results)[:-1]
+
+
+def _condition(op: Any, operands: list[Any]) -> list[Any]:
+    goes_on, *values = operands
+    ir.Operation.create("stablehlo.return", operands=[*values, goes_on])
+    return []
+
+
+def _yield(op: Any, operands: list[Any]) -> list[Any]:
+    """The end of a region that was moved; that of a loop's second region goes with it."""
+    if op.parent.name != "scf.while":
+        ir.Operation.create("stablehlo.return", operands=operands)
+    return []
+
+
+def _poison(op: Any, operands: list[Any]) -> list[Any]:
+    """What nobody reads; any value does."""
+    type_ = array_of(op.results[0].type)
+    return [broadcast(number(type_, "0"), type_.shape)]
+
+
+def _results(op: Any) -> list[Any]:
+    return [array_of(result.type) for result in op.results]
+
+
+def _move(old: Any, new: Any) -> None:
+    """The block of one region becomes that of another; a region without one gets an empty block."""
+    blocks = list(old.blocks)
+    if blocks:
+        blocks[0].append_to(new)
+        return
+    with ir.InsertionPoint(new.blocks.append()):
+        ir.Operation.create("stablehlo.return", operands=[])
+
+
+RULES.update(
+    {
+        "scf.condition": _condition,
+        "scf.if": _if,
+        "scf.index_switch": _index_switch,
+        "scf.while": _while,
+        "scf.yield": _yield,
+        "ub.poison": _poison,
+    }
+)

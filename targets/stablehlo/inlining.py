@@ -1,0 +1,237 @@
+"""Passes on StableHLO modules that leave one function: composites become calls, calls become their bodies.
+
+Which composites a target has kernels for is said by the target; how the others fell is noted on the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+
+from stablexla.dialects.composites import TARGET, kernel_of, name_and_version
+from stablexla.dialects.erasing import erase
+from stablexla.dialects.errors import UnsupportedError
+from stablexla.targets.pipeline.passes import module_pass
+
+NOTE = "stablexla.composites"
+"""Attribute of the module: for each composite's name and version, "kernel" or "decomposition"."""
+
+LARGEST = 4_000_000
+"""How many operations a function may become; calls of calls can double their number with every level."""
+
+
+@module_pass(
+    "stablexla-decompose-composites",
+    "turns composite operations into calls of their decompositions, except those that have a kernel; all=true: all",
+    side="stablehlo",
+)
+def decompose_composites(module: hlo_ir.Module, *, all: bool = False, target: str = "cpu") -> None:
+    """Notes on the module which way each composite went.
+
+    Args:
+        all: keeps none.
+        target: whose kernels are asked for, as `register_composite_kernel` names it.
+    """
+    ways = noted_ways(module)
+    for op in operations_of(module, "stablehlo.composite"):
+        with module.context:
+            op.attributes[TARGET] = hlo_ir.StringAttr.get(target)
+        kept = not all and kernel_of(op) is not None
+        title = "{} v{}".format(*name_and_version(op))
+        way = "kernel" if kept else "decomposition"
+        ways[title] = way if ways.get(title, way) == way else "kernel, decomposition"
+        if not kept:
+            call_decomposition(op)
+    note_ways(module, ways)
+
+
+def noted_ways(module: hlo_ir.Module) -> dict[str, str]:
+    """What is noted on the module so far."""
+    attributes = module.operation.attributes
+    noted = hlo_ir.DictAttr(attributes[NOTE]) if NOTE in attributes else ()
+    return {named.name: str(hlo_ir.StringAttr(named.attr).value) for named in noted}
+
+
+def note_ways(module: hlo_ir.Module, ways: Mapping[str, str]) -> None:
+    """Notes which way composites went, by name and version."""
+    if ways:
+        with module.context:
+            noted = {name: hlo_ir.StringAttr.get(way) for name, way in ways.items()}
+            module.operation.attributes[NOTE] = hlo_ir.DictAttr.get(noted)
+
+
+def call_decomposition(op: Any) -> None:
+    callee = op.attributes["decomposition"]
+    with op.context, op.location, hlo_ir.InsertionPoint(op):
+        call = hlo_ir.Operation.create(
+            "func.call",
+            results=[r.type for r in op.results],
+            operands=list(op.operands),
+            attributes={"callee": callee},
+        )
+    for old, new in zip(op.results, call.results, strict=True):
+        old.replace_all_uses_with(new)
+    erase(op)
+
+
+@module_pass(
+    "stablexla-inline-calls",
+    "replaces every call by the body of its function and drops the functions that nobody calls",
+    side="stablehlo",
+)
+def inline_calls(module: hlo_ir.Module) -> None:
+    """jaxlib registers MLIR's own inliner without the interfaces that it needs for func and StableHLO.
+
+    What is started to be waited for later runs where it is started.
+
+    Raises:
+        UnsupportedError: functions that call each other in a circle, or a call of a function that is not there.
+    """
+    for op in operations_of(module, "stablehlo.async_start"):
+        _run_at_start(op)
+    functions = {_symbol(op): op for op in _functions(module)}
+    for name in _callees_first(functions):
+        for call in operations_of(functions[name], "func.call"):
+            inline_call(call, functions[_callee(call)])
+    called = {"main"} | {_callee(op) for op in operations_of(module, "stablehlo.composite")}
+    for op in operations_of(module, "stablehlo.custom_call"):
+        if "called_computations" in op.attributes:
+            called |= {hlo_ir.FlatSymbolRefAttr(name).value for name in op.attributes["called_computations"]}
+    for name, function in functions.items():
+        if name not in called and ("main" in functions or _is_private(function)):
+            erase(function)
+
+
+def _callees_first(functions: Mapping[str, Any]) -> list[str]:
+    """The functions in an order in which each comes after those that it calls, so that each body is copied whole.
+
+    Raises:
+        UnsupportedError: they call each other in a circle, what is called is not there, or there would be too much.
+    """
+    calls = {name: [_callee(call) for call in operations_of(op, "func.call")] for name, op in functions.items()}
+    for name in {name for called in calls.values() for name in called}:
+        if name not in functions or len(functions[name].regions[0].blocks) != 1:
+            raise UnsupportedError(f"@{name} has no body, or one of several blocks", operation="func.call")
+    sizes: dict[str, int] = {}  # of the bodies when all is inlined
+    for start in functions:
+        path, waiting = [start], [iter(calls[start])]
+        while path and start not in sizes:
+            callee = next((c for c in waiting[-1] if c not in sizes), None)
+            if callee is None:
+                name = path.pop()
+                waiting.pop()
+                sizes[name] = _size(functions[name]) + sum(sizes[c] for c in calls[name])
+                if sizes[name] > LARGEST:
+                    many = f"more than {LARGEST:,} operations in @{name}"
+                    raise UnsupportedError(f"{many}, with what it calls in its place", operation="func.call")
+            elif callee in path:
+                circle = " -> ".join((*path[path.index(callee) :], callee))
+                raise UnsupportedError(f"functions call each other in a circle: {circle}", operation="func.call")
+            else:
+                path.append(callee)
+                waiting.append(iter(calls[callee]))
+    return list(sizes)
+
+
+def _size(function: Any) -> int:
+    """How many operations a function has."""
+    count = 0
+
+    def note(_: Any) -> hlo_ir.WalkResult:
+        nonlocal count
+        count += 1
+        return hlo_ir.WalkResult.ADVANCE
+
+    function.walk(note)
+    return count
+
+
+def inline_call(call: Any, function: Any, relocated: Callable[[Any], Any] | None = None) -> None:
+    """Puts a function's operations in the place of a call; `relocated` gives their locations, if they change."""
+    # The copy of the function brings its operations with their inner uses right; they need only be moved.
+    copy = function.clone().operation
+    if relocated is not None:
+        copy.walk(lambda op: _relocate(op, relocated))
+    block = copy.regions[0].blocks[0]
+    for argument, operand in zip(list(block.arguments), list(call.operands), strict=True):
+        argument.replace_all_uses_with(operand)
+    *operations, terminator = (op.operation for op in block.operations)
+    for op in operations:
+        op.move_before(call)
+    for result, value in zip(call.results, list(terminator.operands), strict=True):
+        result.replace_all_uses_with(value)
+    erase(call)
+    erase(copy)
+
+
+def _relocate(op: Any, relocated: Callable[[Any], Any]) -> hlo_ir.WalkResult:
+    op.operation.location = relocated(op.operation.location)
+    return hlo_ir.WalkResult.ADVANCE
+
+
+def _run_at_start(start: Any) -> None:
+    """The operations of an async_start in its place; what waits for it gets their results.
+
+    Raises:
+        UnsupportedError: the future goes elsewhere, as out of a function.
+    """
+    block = start.regions[0].blocks[0]
+    for argument, operand in zip(list(block.arguments), list(start.operands), strict=True):
+        argument.replace_all_uses_with(operand)
+    *operations, terminator = (op.operation for op in block.operations)
+    for op in operations:
+        op.move_before(start)
+    values = list(terminator.operands)
+    for use in list(start.results[0].uses):
+        done = use.owner.operation
+        if done.name != "stablehlo.async_done":
+            raise UnsupportedError(f"a future that {done.name} uses", operation=start.name)
+        for result, value in zip(list(done.results), values, strict=True):
+            result.replace_all_uses_with(value)
+        erase(done)
+    erase(start)
+
+
+def _functions(module: hlo_ir.Module) -> list[Any]:
+    return [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+
+
+def all_operations(root: Any) -> list[Any]:
+    """An operation and all inside it, inner ones first."""
+    found: list[Any] = []
+
+    def note(op: Any) -> hlo_ir.WalkResult:
+        found.append(op.operation)
+        return hlo_ir.WalkResult.ADVANCE
+
+    root.operation.walk(note, hlo_ir.WalkOrder.POST_ORDER)
+    return found
+
+
+def operations_of(root: Any, name: str) -> list[Any]:
+    """All operations of that name below a module or an operation."""
+    found: list[Any] = []
+
+    def note(op: Any) -> hlo_ir.WalkResult:
+        if op.name == name:
+            found.append(op.operation)
+        return hlo_ir.WalkResult.ADVANCE
+
+    root.operation.walk(note)
+    return found
+
+
+def _symbol(function: Any) -> str:
+    return str(hlo_ir.StringAttr(function.attributes["sym_name"]).value)
+
+
+def _callee(op: Any) -> str:
+    key = "callee" if op.name == "func.call" else "decomposition"
+    return str(hlo_ir.FlatSymbolRefAttr(op.attributes[key]).value)
+
+
+def _is_private(function: Any) -> bool:
+    visibility = function.attributes
+    return "sym_visibility" in visibility and hlo_ir.StringAttr(visibility["sym_visibility"]).value == "private"

@@ -1,0 +1,58 @@
+"""The pass that writes CHLO's operations out as StableHLO, where MLIR's own pass does and where it does not.
+
+MLIR's legalization has no approximations below 16 bits for some functions, which are computed in f32 here. It is kept
+away from functions that only serve as the decompositions of composites with kernels: nothing runs those.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jaxlib.mlir.ir as hlo_ir
+from jaxlib.mlir.passmanager import PassManager
+
+from stablexla.dialects.element_types import BY_MLIR
+from stablexla.dialects.erasing import erase
+from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.stablehlo.inlining import operations_of
+
+_LEGALIZE = "func.func(chlo-legalize-to-stablehlo)"
+# Functions whose legalization takes f16, bf16, f32 and f64 alone.
+_FROM_16_BITS = ("chlo.bessel_i1e", "chlo.erf", "chlo.erfc")
+
+
+@module_pass(
+    "stablexla-legalize-chlo",
+    "writes operations of CHLO out in StableHLO, except in decompositions of composites that have kernels",
+    side="stablehlo",
+)
+def legalize_chlo(module: hlo_ir.Module) -> None:
+    """Runs MLIR's `chlo-legalize-to-stablehlo` on each function that is run."""
+    kept = {
+        hlo_ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+        for op in operations_of(module, "stablehlo.composite")
+    }
+    legalize = PassManager.parse(_LEGALIZE, module.context)
+    for function in (op.operation for op in module.body.operations if op.operation.name == "func.func"):
+        if hlo_ir.StringAttr(function.attributes["sym_name"]).value not in kept:
+            for name in _FROM_16_BITS:
+                for op in operations_of(function, name):
+                    _compute_in_f32(op)
+            legalize.run(function)
+
+
+def _compute_in_f32(op: Any) -> None:
+    """Computes a unary function of a float below 16 bits in f32, and rounds the result once."""
+    narrow = hlo_ir.RankedTensorType(op.results[0].type)
+    if BY_MLIR[str(narrow.element_type)].bits >= 16:
+        return
+    with op.context, op.location, hlo_ir.InsertionPoint(op):
+        wide = hlo_ir.RankedTensorType.get(narrow.shape, hlo_ir.F32Type.get(), narrow.encoding)
+        widened = _unary("stablehlo.convert", op.operands[0], wide)
+        computed = _unary(op.name, widened, wide)
+        op.results[0].replace_all_uses_with(_unary("stablehlo.convert", computed, narrow))
+    erase(op)
+
+
+def _unary(name: str, x: Any, type_: hlo_ir.Type) -> Any:
+    return hlo_ir.Operation.create(name, results=[type_], operands=[x]).results[0]

@@ -1,0 +1,154 @@
+"""The pass that partitions a module, and what stands around the partitioned program: how its arrays lie on the devices.
+
+Shardy's own passes say how every array is to lie; what each device does then is written here. Their passes that would
+do that as well are not used: see the decision record on sharded programs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jaxlib.mlir.ir as hlo_ir
+import jaxlib.mlir.passmanager as hlo_passes
+
+from stablexla.dialects.erasing import erase
+from stablexla.dialects.errors import CompileError, ReplicationWarning
+from stablexla.targets.pipeline.passes import module_pass
+from stablexla.targets.signature.array_sharding import ArraySharding
+from stablexla.targets.signature.signature import count_of, main_of
+from stablexla.targets.stablehlo.inlining import inline_calls
+from stablexla.targets.stablehlo.meshes import drop_attributes, drop_meshes
+
+# What partitions is imported where there is something to partition: every program comes by here.
+if TYPE_CHECKING:
+    from stablexla.targets.stablehlo.partition.partitioner import Part
+
+SHARDING, GSPMD = "sdy.sharding", "mhlo.sharding"
+PROPAGATE = (
+    "builtin.module(sdy-import-pipeline,sdy-user-priority-propagate,"
+    "sdy-export-pipeline{avoid-export-for-partitioning=true})"
+)
+DROPPED = (SHARDING, "sdy.sharding_rule", GSPMD, "stablexla.before")
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """The program that each device runs, and how what the whole program takes and gives lies on the devices."""
+
+    module: hlo_ir.Module
+    inputs: tuple[ArraySharding, ...]
+    outputs: tuple[ArraySharding, ...]
+
+
+def is_sharded(module: hlo_ir.Module) -> bool:
+    """Whether a module says how its arrays lie on several partitions."""
+    return count_of(module, "partitions") > 1 and (_says(module, SHARDING, "sdy.") or _says(module, GSPMD))
+
+
+def partitioned(module: hlo_ir.Module) -> Partitioned | None:
+    """Partitions a module, which is changed, for as many partitions as it says; None where nothing is sharded.
+
+    Raises:
+        UnsupportedError: a mesh of another number of devices, or a part of the program that cannot be partitioned.
+        CompileError: Shardy's propagation failed.
+    """
+    if not is_sharded(module):
+        return None
+    from stablexla.targets.stablehlo.partition.annotations import Meshes
+    from stablexla.targets.stablehlo.partition.emit import Emitter
+    from stablexla.targets.stablehlo.partition.gspmd import as_shardy
+    from stablexla.targets.stablehlo.partition.partitioner import Partitioner
+
+    devices = count_of(module, "partitions")
+    with module.context:
+        is_gspmd = _says(module, GSPMD)
+        inline_calls(module)
+        _drop_inner_constraints(module)
+        if is_gspmd:
+            as_shardy(module, devices)
+        Meshes(module, devices)  # that there are as many devices
+        try:
+            hlo_passes.PassManager.parse(PROPAGATE).run(module.operation)
+        except Exception as error:
+            raise CompileError(f"Shardy cannot propagate the shardings: {error}") from None
+        known = Meshes(module, devices)
+        emitter = Emitter(module, devices, count_of(module, "replicas"))
+        partitioner = Partitioner(known, emitter)
+        taken, given = partitioner.function(main_of(module))
+        _drop_annotations(module)
+        _warn(partitioner.replicated, devices)
+        return Partitioned(module, _places(taken, devices), _places(given, devices))
+
+
+@module_pass(
+    "stablexla-partition",
+    "makes a program on sharded arrays the program of one of its partitions",
+    side="stablehlo",
+)
+def partition(module: hlo_ir.Module) -> None:
+    """Leaves a module alone that has one partition, or no shardings."""
+    partitioned(module)
+
+
+def _places(parts: Sequence[Part], devices: int) -> tuple[ArraySharding, ...]:
+    from stablexla.targets.stablehlo.partition.axes import blocks
+
+    return tuple(
+        ArraySharding(part.shape, tuple(blocks(part.shape, part.sharding, devices)))
+        for part in parts
+        if part.shape is not None
+    )
+
+
+def _says(module: hlo_ir.Module, key: str, dialect: str = "?") -> bool:
+    """Whether something has an attribute, or is an operation of a dialect and no mesh."""
+    found = False
+
+    def look(op: Any) -> hlo_ir.WalkResult:
+        nonlocal found
+        if key in op.attributes or (op.name.startswith(dialect) and op.name != "sdy.mesh"):
+            found = True
+        elif op.name == "func.func":
+            rows = [row for each in ("arg_attrs", "res_attrs") if each in op.attributes for row in op.attributes[each]]
+            found = any(key in hlo_ir.DictAttr(row) for row in rows)
+        return hlo_ir.WalkResult.INTERRUPT if found else hlo_ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return found
+
+
+def _drop_inner_constraints(module: hlo_ir.Module) -> None:
+    """Drops constraints on scalars, of which there are some in the bodies of reductions."""
+    found: list[Any] = []
+
+    def note(op: Any) -> hlo_ir.WalkResult:
+        if op.name == "sdy.sharding_constraint" and op.operation.results[0].type.rank == 0:
+            found.append(op.operation)
+        return hlo_ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    for op in found:
+        op.results[0].replace_all_uses_with(op.operands[0])
+        erase(op)
+
+
+def _drop_annotations(module: hlo_ir.Module) -> None:
+    def drop(op: Any) -> hlo_ir.WalkResult:
+        drop_attributes(op, DROPPED)
+        return hlo_ir.WalkResult.ADVANCE
+
+    module.operation.walk(drop)
+    drop_meshes(module)
+
+
+def _warn(replicated: dict[str, list[str]], devices: int) -> None:
+    for name, places in replicated.items():
+        times = f" ({len(places)} times)" if len(places) > 1 else ""
+        warnings.warn(
+            f"{name}{times}: each of {devices} devices computes all of it, on arrays put together for it{places[0]}",
+            ReplicationWarning,
+            stacklevel=2,
+        )

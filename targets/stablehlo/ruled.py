@@ -1,0 +1,28 @@
+"""The pass that keeps what users have lowering rules for: operations of CHLO would be written out before.
+
+Operations of StableHLO and custom calls stay what they are until they are lowered; composites with a rule are kept as
+those with a kernel are (`inlining.py`).
+"""
+
+from __future__ import annotations
+
+import jaxlib.mlir.ir as hlo_ir
+from jaxlib.mlir.passmanager import PassManager
+
+from stablexla.dialects.composites import COMPOSITES
+from stablexla.dialects.rules import active_rules
+from stablexla.targets.pipeline.passes import module_pass
+
+
+@module_pass(
+    "stablexla-keep-ruled",
+    "wraps operations of CHLO that a user's lowering rule is for into composites",
+    side="stablehlo",
+)
+def keep_ruled(module: hlo_ir.Module) -> None:
+    """Those that this package has kernels for are wrapped in any case."""
+    names = [name for name in active_rules() if name.startswith("chlo.") and name not in COMPOSITES]
+    if names:
+        PassManager.parse(f"builtin.module(stablehlo-wrap-in-composite{{op-names={','.join(names)}}})").run(
+            module.operation
+        )

@@ -1,0 +1,313 @@
+"""The emitter of convolutions: random ones for every width of vectors, and how they are cut; numpy is the reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import mlir.ir as ir
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.dialects.contexts import upstream_context
+from stablexla.dialects.element_types import element_type
+from stablexla.targets.codegen.machine import CpuTarget, host_target
+from stablexla.targets.cpu.convolution import plan as convolution_plan
+from tests.comparison import assert_same
+from tests.ops.convolution_reference import convolve, wide
+from tests.programs import run
+from tests.targets.cpu.harness import compile_kernel
+
+NHWC = sx.ConvDimensionNumbers.of("NHWC", "HWIO", "NHWC")
+
+
+class Drawn:
+    """A convolution at random: orders of dimensions, sizes, window and groups; integers are summed in 32 bits."""
+
+    def __init__(self, seed: int, dtype: Any = np.float32) -> None:
+        self.dtype = np.dtype(dtype)
+        self.rng = rng = np.random.default_rng(seed)
+        count = int(rng.choice([0, 1, 1, 2, 2, 2, 2, 3]))
+        letters = "WHD"[:count]
+        self.orders = [self._shuffled(word + letters) for word in ("NC", "IO", "NC")]
+        self.numbers = sx.ConvDimensionNumbers.of(*self.orders)
+        kind = rng.choice(["plain", "plain", "features", "channels", "batch"])
+        groups = 1 if kind == "plain" else int(rng.choice([2, 3, 8, 24]))
+        inputs = int(rng.choice([1, 2, 3, 8, 17]))
+        outputs = groups * (1 if kind == "channels" else int(rng.choice([1, 2, 7, 8, 20, 33])))
+        self.feature_groups, self.batch_groups = (1, groups) if kind == "batch" else (groups, 1)
+        size = {"N": int(rng.integers(1, 4)) * self.batch_groups, "C": inputs * self.feature_groups}
+        kernel = {"I": inputs, "O": outputs}
+        self.window: dict[str, Any] = {"strides": [], "padding": [], "lhs_dilation": [], "rhs_dilation": []}
+        self.window["reversal"] = [bool(r) for r in rng.integers(0, 2, count)]
+        for letter in self.orders[0].replace("N", "").replace("C", ""):
+            self._draw_spatial(letter, size, kernel, small=count == 3)
+        self.lhs = self._normal([size[letter] for letter in self.orders[0]])
+        self.rhs = self._normal([kernel[letter] for letter in self.orders[1]])
+
+    def _shuffled(self, word: str) -> str:
+        return "".join(self.rng.permutation(list(word)))
+
+    def _draw_spatial(self, letter: str, size: dict[str, int], kernel: dict[str, int], *, small: bool) -> None:
+        rng = self.rng
+        kernel[letter] = int(rng.integers(1, 4 if small else 6))
+        dilations = [int(rng.choice([1, 1, 1, 2, 3])) for _ in range(2)]
+        span = (kernel[letter] - 1) * dilations[1] + 1
+        padding = [int(p) for p in rng.integers(-1, span + 1, 2)]
+        least = max(1, -(-(span - sum(padding) - 1) // dilations[0]) + 1)
+        size[letter] = least + int(rng.integers(0, 5 if small else 20))
+        self.window["strides"].append(int(rng.choice([1, 1, 2, 3])))
+        self.window["padding"].append(tuple(padding))
+        self.window["lhs_dilation"].append(dilations[0])
+        self.window["rhs_dilation"].append(dilations[1])
+
+    def _normal(self, shape: list[int]) -> np.ndarray:
+        if self.dtype.kind == "f":
+            return self.rng.normal(size=shape).astype(self.dtype)
+        limits = np.iinfo(self.dtype)
+        return self.rng.integers(limits.min, limits.max + 1, shape, self.dtype)
+
+    @property
+    def sums(self) -> Any:
+        return self.dtype if self.dtype.kind == "f" else np.dtype(f"{self.dtype.kind}4")
+
+    @property
+    def expected(self) -> np.ndarray:
+        groups = {"feature_groups": self.feature_groups, "batch_groups": self.batch_groups}
+        return convolve(wide(self.lhs), wide(self.rhs), self.numbers, **self.window, **groups).astype(self.sums)
+
+    def make(self, b: sx.XlaBuilder, x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+        window = self.window
+        return sx.conv_general_dilated(
+            x,
+            w,
+            window["strides"],
+            window["padding"],
+            window["lhs_dilation"],
+            window["rhs_dilation"],
+            self.numbers,
+            feature_group_count=self.feature_groups,
+            batch_group_count=self.batch_groups,
+            window_reversal=window["reversal"],
+            preferred_element_type=element_type(self.sums),
+        )
+
+    def check_alone(self, target: CpuTarget | None = None) -> None:
+        """The kernel alone, its operands at the end of what may be read, its items cut in several ways."""
+        b = sx.XlaBuilder("test")
+        shapes = (sx.Shape(element_type(a.dtype), a.shape) for a in (self.lhs, self.rhs))
+        root = self.make(b, *(b.parameter(i, shape) for i, shape in enumerate(shapes)))
+        text, order = kernel_alone(sx.compile(b.build(root)).ir("kernels"))
+        if 'stablexla.kernel = "convolution"' not in text:
+            return
+        kernel = compile_kernel(text, target)
+        arrays = [(self.lhs, self.rhs)[i].reshape(b.shape) for i, b in zip(order, kernel.inputs, strict=True)]
+        (result,) = kernel.in_all_ways(*arrays)
+        assert_same(result.view(self.sums).reshape(root.shape.dimensions), self.expected, scale=2e-6)
+
+
+def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the emitter think that items have next to no memory."""
+    for name, size in (("LHS_BYTES", 2 << 10), ("STAGE_BYTES", 4 << 10), ("PANEL_BYTES", 1 << 10), ("ITEM_WORK", 500)):
+        monkeypatch.setattr(convolution_plan, name, size)
+
+
+def kernel_alone(text: str) -> tuple[str, list[int]]:
+    """The only kernel of a program, and which of the program's parameters it takes."""
+    with upstream_context(), ir.Location.unknown():
+        module = ir.Module.parse(text)
+        (main,) = (op for op in module.body.operations if op.name.value == "main")
+        (call,) = (op for op in main.entry_block.operations if op.operation.name == "func.call")
+        sources = [v if isinstance(v.owner, ir.Block) else v.owner.operands[0] for v in call.operands]
+        order = [list(main.arguments).index(value) for value in sources]
+        main.erase()
+        return str(module), order
+
+
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("seed", range(20))
+def test_random_convolutions(bits: int, seed: int) -> None:
+    drawn = Drawn(seed * 1000 + bits)
+    options = sx.CompileOptions(vector_bits=bits)
+    run(drawn.make, drawn.lhs, drawn.rhs, against=[], expected=[drawn.expected], scale=2e-6, options=options)
+
+
+@pytest.mark.parametrize("seed", [*range(100, 120), 1130])
+def test_nothing_else_is_read_or_written(seed: int) -> None:
+    """In the last one the phases of a dimension differ in how many elements of the window they meet."""
+    Drawn(seed).check_alone()
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_random_convolutions_in_small_pieces(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With next to no memory for an item everything is cut: rows, columns, features, output features."""
+    cut_small(monkeypatch)
+    Drawn(seed).check_alone()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+@pytest.mark.parametrize("seed", range(300, 308))
+def test_integers_in_pairs(dtype: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly, however they overflow. Neighbouring features are multiplied together; the last one may have none."""
+    if seed % 2:
+        cut_small(monkeypatch)
+    Drawn(seed, dtype).check_alone()
+
+
+@pytest.mark.parametrize("seed", range(308, 312))
+def test_pairs_without_their_instruction(seed: int) -> None:
+    Drawn(seed, np.int8).check_alone(replace(host_target(), features=("sse2",), emulated=True))
+
+
+@pytest.mark.parametrize("least", [1, 1000])
+@pytest.mark.parametrize("seed", range(200, 215))
+def test_random_convolutions_of_large_weights(seed: int, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With next to no cache the weights decide what an item is: whole images, several of them, some output features."""
+    monkeypatch.setattr(convolution_plan, "LEAST_ITEMS", least)
+    monkeypatch.setattr(convolution_plan, "ITEM_WORK", 5000)
+    Drawn(seed).check_alone(replace(host_target(), l2_bytes=64))
+
+
+LAYERS = {
+    "direct": ("NHWC", "HWIO", {"feature_group_count": 1}),
+    "features first": ("NCHW", "OIHW", {"feature_group_count": 1}),
+    "channels": ("NHWC", "HWIO", {"feature_group_count": 24}),
+    "groups": ("NCHW", "OIHW", {"feature_group_count": 3}),
+    "phases": ("NHWC", "HWIO", {"lhs_dilation": (2, 2)}),
+}
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_results_may_lie_where_the_epilogue_reads(layer: str, pieces: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A residual is added: with its buffer for the result, and with the work cut, the bits stay the same."""
+    if pieces:
+        cut_small(monkeypatch)
+    image, kernel, more = LAYERS[layer]
+    window: dict[str, Any] = {"lhs_dilation": None, "feature_group_count": 1, **more}
+    numbers = sx.ConvDimensionNumbers.of(image, kernel, image)
+    sizes = {"N": 2, "C": 24, "H": 9, "W": 11, "O": 24, "I": 24 // window["feature_group_count"]}
+    rng, b = np.random.default_rng(0), sx.XlaBuilder("test")
+    x = rng.normal(size=[sizes[letter] for letter in image]).astype(np.float32)
+    w = rng.normal(size=[{**sizes, "H": 3, "W": 3}[letter] for letter in kernel]).astype(np.float32)
+    v, k = (b.parameter(i, sx.Shape("f32", a.shape)) for i, a in enumerate((x, w)))
+    y = sx.conv_general_dilated(
+        v, k, (1, 1), "SAME", window["lhs_dilation"], None, numbers, feature_group_count=window["feature_group_count"]
+    )
+    rest = rng.normal(size=y.shape.dimensions).astype(np.float32)
+    bias = rng.normal(size=24).astype(np.float32)
+    added = sx.add(sx.add(y, b.parameter(2, y.shape)), b.parameter(3, sx.f32[24]), (image.index("C"),))
+    text, order = kernel_alone(sx.compile(b.build(sx.max(added, b.constant(np.float32(0))))).ir("kernels"))
+    kernel_code = compile_kernel(text)
+    assert kernel_code.emitted.in_place
+    arrays = [(x, w, rest, bias)[i].reshape(a.shape) for i, a in zip(order, kernel_code.inputs, strict=True)]
+    (result,) = kernel_code.in_all_ways(*arrays)
+    expected = convolve(
+        wide(x),
+        wide(w),
+        numbers,
+        strides=(1, 1),
+        padding=((1, 1), (1, 1)),
+        lhs_dilation=window["lhs_dilation"],
+        feature_groups=window["feature_group_count"],
+    )
+    along = bias.reshape([24 if letter == "C" else 1 for letter in image])
+    assert_same(result, np.maximum(expected + rest + along, 0).astype(np.float32), scale=1e-6)
+
+
+def paths(make: Any, *shapes: sx.Shape) -> list[str]:
+    """How the kernels of a program were written."""
+    b = sx.XlaBuilder("test")
+    executable = sx.compile(b.build(make(*(b.parameter(i, s) for i, s in enumerate(shapes)))))
+    return [kernel.path for kernel in executable.kernels]
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "bf16", "f16", "s8", "s32", "u64"])
+def test_usual_types_are_emitted(name: str) -> None:
+    def make(x: sx.XlaOp, w: sx.XlaOp) -> sx.XlaOp:
+        return sx.conv_with_general_dimensions(x, w, (1, 1), "SAME", NHWC)
+
+    shapes = sx.Shape(name, (1, 6, 6, 3)), sx.Shape(name, (3, 3, 3, 8))
+    assert set(paths(make, *shapes)) == {"emitted"}
+
+
+def test_what_follows_is_one_kernel() -> None:
+    """Bias and activation are applied where the sums are written."""
+
+    def make(x: sx.XlaOp, w: sx.XlaOp, bias: sx.XlaOp) -> sx.XlaOp:
+        y = sx.conv_with_general_dimensions(x, w, (1, 1), "SAME", NHWC)
+        return sx.tanh(sx.add(y, bias, broadcast_dimensions=(3,)))
+
+    assert paths(make, sx.f32[1, 6, 6, 3], sx.f32[3, 3, 3, 8], sx.f32[8]) == ["emitted"]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "kind"), [("f32", 5, "contraction"), ("f32", 6, "convolution"), ("s8", 6, "contraction")]
+)
+def test_one_element_windows(name: str, size: int, kind: str) -> None:
+    """They are products of matrices, but share the code of convolutions where there are many of them."""
+    b = sx.XlaBuilder("test")
+    x, w = b.parameter(0, sx.Shape(name, (1, size, size, 16))), b.parameter(1, sx.Shape(name, (1, 1, 16, 24)))
+    executable = sx.compile(b.build(sx.conv_with_general_dimensions(x, w, (1, 1), "SAME", NHWC)))
+    assert f"@{kind}_0" in executable.ir("kernels")
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-4, 5, p.shape.dimensions).astype(p.shape.element_type.dtype) for p in (x, w)]
+    np.testing.assert_array_equal(executable(*arrays), arrays[0] @ arrays[1][0, 0])
+
+
+def test_convolutions_share_functions() -> None:
+    """Layers of several sizes, strides and windows have one function for sums, one for sums of more than 256 products,
+    one for packing, one for each table."""
+    b = sx.XlaBuilder("test")
+    y, number = b.parameter(0, sx.f32[1, 16, 12, 8]), 1
+    for window, stride, features in ((3, 1, 16), (3, 2, 32), (1, 2, 16), (5, 1, 48)):
+        w = b.parameter(number, sx.f32[window, window, y.shape.dimensions[3], features])
+        y, number = sx.tanh(sx.conv_with_general_dimensions(y, w, (stride, stride), "SAME", NHWC)), number + 1
+    text = sx.compile(b.build(y), options=sx.CompileOptions(vector_bits=256)).ir("buffers")
+    shared = [line.split("@")[1].split("(")[0] for line in text.splitlines() if "func.func private @stablexla_" in line]
+    assert sorted(shared) == [
+        "stablexla_copy_runs_f32_f32_f32",
+        "stablexla_fill_pixels_i32",
+        "stablexla_fill_taps_i32",
+        "stablexla_pack_lines_16_f32_f32_f32",
+        "stablexla_sum_pixels_6x2_f32_f32_f32_i32_i32",
+        "stablexla_sum_pixels_6x2_in_blocks_f32_f32_f32_i32_i32",
+    ]
+
+
+@pytest.mark.parametrize("size", [(2, 5, 7), (1, 1, 3), (1, 17, 1), (3, 20, 6)])
+@pytest.mark.parametrize("outputs", [1, 8, 16, 17, 24, 40])
+def test_pixels_of_whole_rows_and_images(size: tuple[int, int, int], outputs: int) -> None:
+    """Sums written straight, in pieces and with a rest, read in place and packed: the same bits, of small integers."""
+    rng, (images, height, width) = np.random.default_rng(outputs), size
+    x = rng.integers(-4, 5, (images, height + 2, width + 2, 4)).astype(np.float32)
+    w = rng.integers(-4, 5, (3, 3, 4, outputs)).astype(np.float32)
+    bias = rng.integers(-4, 5, outputs).astype(np.float32)
+
+    def make(padding: str, biased: bool) -> np.ndarray:
+        b, given = sx.XlaBuilder("test"), x if padding == "VALID" else x[:, 1:-1, 1:-1]
+        v, k, c = (b.parameter(i, sx.Shape("f32", a.shape)) for i, a in enumerate((given, w, bias)))
+        y = sx.conv_with_general_dimensions(v, k, (1, 1), padding, NHWC)
+        y = sx.add(y, c, broadcast_dimensions=(3,)) if biased else y
+        return np.asarray(sx.compile(b.build(y))(given, w, bias))
+
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2))
+    np.testing.assert_array_equal(make("VALID", False), np.einsum("nhwcij,ijco->nhwo", windows, w))
+    np.testing.assert_array_equal(make("VALID", True), np.einsum("nhwcij,ijco->nhwo", windows, w) + bias)
+    x[:, [0, -1]], x[:, :, [0, -1]] = 0, 0
+    np.testing.assert_array_equal(make("SAME", True), make("VALID", True))
+    np.testing.assert_array_equal(make("SAME", False), make("VALID", False))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_results_do_not_depend_on_threads(threads: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=s).astype(np.float32) for s in ((1, 30, 30, 40), (3, 3, 40, 48)))
+    b = sx.XlaBuilder("test")
+    root = sx.conv_with_general_dimensions(
+        b.parameter(0, sx.f32[1, 30, 30, 40]), b.parameter(1, sx.f32[3, 3, 40, 48]), (1, 1), "SAME", NHWC
+    )
+    computation = b.build(root)
+    one = sx.compile(computation, options=sx.CompileOptions(num_threads=1))(x, w)
+    np.testing.assert_array_equal(sx.compile(computation, options=sx.CompileOptions(num_threads=threads))(x, w), one)

@@ -1,0 +1,106 @@
+"""Kernels whose threads are not all alike: their PTX is interpreted, with checks of races, and assembled by ptxas.
+
+The oracle is the CPU target, whose results the operations' tests compare with others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.targets.runtime import _runtime
+from tests.comparison import assert_same
+from tests.targets.gpu import simulated as simulator
+from tests.targets.gpu.emulation import check, program
+from tests.targets.gpu.irregular import IRREGULAR
+from tests.targets.gpu.programs import numbers
+from tests.targets.gpu.ptxas import find_ptxas, knows, refused_by_ptxas
+
+CHIP = "sm_100"
+# A program or two for each way that a kernel is written.
+ASSEMBLED = [
+    "scatter-atomic",
+    "scatter-rows",
+    "scan-parts",
+    "sort_rows-best",
+    "cholesky-complex",
+    "fft-chirp",
+]
+EMULATED = ["scatter-batches", "scan-block-unaligned"]
+
+
+@pytest.fixture(scope="class")
+def _simulated() -> Iterator[None]:
+    """The runtime finds simulated GPUs, which take PTX alone."""
+    _runtime.use_cuda_driver(str(simulator.library()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STABLEXLA_PTXAS", "none")
+        yield
+    _runtime.use_cuda_driver(None)
+
+
+@pytest.mark.usefixtures("_simulated")
+class TestSimulated:
+    @pytest.mark.parametrize("name", IRREGULAR)
+    def test_results(self, name: str) -> None:
+        make, arrays = IRREGULAR[name]
+        computation = program(make, *arrays)
+        executable = sx.compile(computation, target="gpu:sm_90")
+        wanted = sx.compile(computation).execute(list(arrays))
+        for actual, other in zip(executable.execute(list(arrays)), wanted, strict=True):
+            assert_same(actual, other, ulp=8, scale=1e-6)
+        ours = [kernel for kernel in executable.kernels if kernel.kind == name.split("-")[0]]
+        assert ours
+        assert all(kernel.path == "emitted" for kernel in ours)
+
+    @pytest.mark.parametrize(
+        ("shape", "axis", "reverse"), [((3, 700), 1, True), ((20000,), 0, False), ((2, 70, 3), 1, False)]
+    )
+    def test_associative_scans(self, shape: tuple[int, ...], axis: int, reverse: bool) -> None:
+        """A linear recurrence, whose order matters."""
+        jax = pytest.importorskip("jax")
+
+        def scan(a: Any, b: Any) -> Any:
+            return jax.lax.associative_scan(
+                lambda p, q: (p[0] * q[0], q[0] * p[1] + q[1]), (a, b), axis=axis, reverse=reverse
+            )
+
+        arrays = [numbers(*shape, seed=seed) * 0.5 for seed in range(2)]
+        text = jax.jit(scan).lower(*arrays).as_text()
+        executable = sx.compile(text, target="gpu:sm_90")
+        assert [(kernel.kind, kernel.path) for kernel in executable.kernels] == [("scan", "emitted")]
+        for actual, other in zip(executable.execute(arrays), sx.compile(text).execute(arrays), strict=True):
+            assert_same(actual, other, ulp=8, scale=1e-6)
+
+
+def test_sorts_of_more_arrays_than_a_block_can_hold() -> None:
+    """They go the general path, and so they run everywhere."""
+    arrays = [numbers(12, seed=seed).astype(np.float64) for seed in range(33)]
+
+    def make(b: sx.XlaBuilder, *operands: sx.XlaOp) -> sx.XlaOp:
+        return sx.sort(operands, lambda *sides: sx.lt(sides[0], sides[1]))
+
+    computation = program(make, *arrays)
+    for chip, path in (("sm_75", "general"), ("sm_90", "emitted")):
+        assert [kernel.path for kernel in sx.compile(computation, target=f"gpu:{chip}").kernels] == [path]
+
+
+@pytest.mark.parametrize("name", EMULATED)
+def test_emulated(name: str) -> None:
+    make, arrays = IRREGULAR[name]
+    check(make, *arrays, ulp=8, scale=1e-6)
+
+
+@pytest.mark.parametrize("name", ASSEMBLED)
+@pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: pip install stablexla[gpu]")
+def test_assembled(name: str, tmp_path: Path) -> None:
+    make, arrays = IRREGULAR[name]
+    computation = program(make, *arrays)
+    chip = CHIP if knows(CHIP) else "sm_90"
+    ptx = sx.compile(computation, target=sx.targets.gpu(chip=chip)).ir("ptx")
+    assert not refused_by_ptxas(ptx, chip, tmp_path)

@@ -1,0 +1,32 @@
+"""The mapped kernels of small programs: run on the CPU against the CPU's own, and assembled by ptxas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import stablexla as sx
+from tests.targets.gpu.emulation import check, program
+from tests.targets.gpu.programs import PROGRAMS
+from tests.targets.gpu.ptxas import find_ptxas, knows, refused_by_ptxas
+
+CHIPS = ("sm_70", "sm_80", "sm_90a", "sm_100")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_emulated(name: str) -> None:
+    make, arrays = PROGRAMS[name]
+    check(make, *arrays, ulp=8, scale=1e-6)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.skipif(find_ptxas() is None, reason="no ptxas: pip install stablexla[gpu]")
+def test_assembled(name: str, tmp_path: Path) -> None:
+    make, arrays = PROGRAMS[name]
+    computation = program(make, *arrays)
+    chips = [chip for chip in CHIPS if knows(chip)]
+    assert len(chips) > 1
+    for chip in chips:
+        ptx = sx.compile(computation, target=sx.targets.gpu(chip=chip)).ir("ptx")
+        assert not refused_by_ptxas(ptx, chip, tmp_path)

@@ -1,0 +1,329 @@
+"""The cache of compiled programs: what is found there is what would have been compiled, and nothing else is found."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stablexla as sx
+from stablexla.compiling import cache
+from stablexla.dialects.custom_calls import CustomCallTarget
+from stablexla.targets.pipeline.knobs import knobs
+from stablexla.targets.runtime import container
+from stablexla.tools.cache import main
+from tests.threads import in_threads
+
+TEXT = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n  return %x : tensor<2xf32>\n}\n"
+ONES = np.ones(3, np.float32)
+
+
+@pytest.fixture(autouse=True)
+def counts(monkeypatch: pytest.MonkeyPatch) -> cache.Counts:
+    monkeypatch.setattr(cache, "counts", fresh := cache.Counts())
+    return fresh
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with knobs.scoped(cache=tmp_path / "cache"):
+        yield tmp_path / "cache"
+
+
+def scaled(factor: float = 2, name: str = "x") -> sx.XlaComputation:
+    b = sx.XlaBuilder("scaled")
+    return b.build(b.parameter(0, sx.f32[3], name=name) * factor)
+
+
+def entry(folder: Path) -> Path:
+    (found,) = folder.iterdir()
+    return found
+
+
+def test_the_second_time_it_is_found(folder: Path, counts: cache.Counts) -> None:
+    first, second = sx.compile(scaled()), sx.compile(scaled())
+    assert (counts.misses, counts.hits) == (1, 1)
+    assert second(ONES).tolist() == first(ONES).tolist() == [2, 2, 2]
+    assert second.ir("llvm") == first.ir("llvm")
+    assert repr(second) == repr(first)
+    assert [str(p) for p in second.parameters] == [str(p) for p in first.parameters]
+
+
+def test_by_the_option(tmp_path: Path, counts: cache.Counts) -> None:
+    for _ in range(2):
+        assert sx.compile(TEXT, options=sx.CompileOptions(cache=str(tmp_path)))(ONES[:2]).tolist() == [1, 1]
+    assert (counts.misses, counts.hits) == (1, 1)
+    with pytest.raises(sx.CompileError, match="cache must be the path of a folder, not 3"):
+        sx.CompileOptions(cache=3)  # type: ignore[arg-type]
+
+
+def test_without_a_folder_nothing_is_kept(counts: cache.Counts) -> None:
+    sx.compile(TEXT)
+    assert counts == cache.Counts()
+
+
+def test_locations_are_those_of_the_program_at_hand(folder: Path, counts: cache.Counts) -> None:
+    def other_line() -> sx.XlaComputation:
+        b = sx.XlaBuilder("scaled")
+        return b.build(b.parameter(0, sx.f32[3], name="x") * 2)
+
+    sx.compile(scaled())
+    found = sx.compile(other_line())
+    assert counts.hits == 1
+    assert (
+        found.ir("source", debug_info=True)
+        == str(sx.load(other_line()).operation.get_asm(enable_debug_info=True)).rstrip()
+    )
+
+
+def test_a_program_for_several_devices(folder: Path, counts: cache.Counts) -> None:
+    def summed() -> sx.XlaComputation:
+        b = sx.XlaBuilder("summed")
+        return b.build(sx.all_reduce(b.parameter(0, sx.f32[3]), sx.add))
+
+    for _ in range(2):
+        executable = sx.compile(summed(), num_replicas=2)
+        assert [own[0].tolist() for own in executable.execute_replicated([[ONES], [ONES]])] == [[2, 2, 2]] * 2
+        assert "mhlo.num_replicas = 2" in executable.ir("source")
+        assert (executable.num_replicas, executable.num_devices) == (2, 2)
+    assert (counts.misses, counts.hits) == (1, 1)
+    sx.compile(summed(), num_replicas=3)
+    assert (counts.misses, counts.hits) == (2, 1)
+
+
+DIFFERENT: list[Callable[[], Any]] = [
+    lambda: sx.compile(scaled(3)),
+    lambda: sx.compile(scaled(name="y")),
+    lambda: sx.compile(scaled(), options=sx.CompileOptions(opt_level=2)),
+    lambda: sx.compile(scaled(), options=sx.CompileOptions(vector_bits=128)),
+    lambda: sx.compile(scaled(), options=sx.CompileOptions(flush_denormals=True)),
+    lambda: sx.compile(scaled(), options=sx.CompileOptions(pipeline=sx.pipeline("cpu").without("kernels"))),
+    lambda: sx.compile(scaled(), num_replicas=1),
+    lambda: sx.compile(scaled(), num_replicas=2),
+    lambda: sx.compile(scaled(), num_partitions=2),
+    lambda: sx.compile(str(scaled())),
+]
+
+
+@pytest.mark.parametrize("other", DIFFERENT)
+def test_what_differs_is_not_found(other: Callable[[], Any], folder: Path, counts: cache.Counts) -> None:
+    sx.compile(scaled())
+    with contextlib.suppress(sx.CompileError):
+        other()
+    assert counts.hits == 0
+
+
+@pytest.mark.parametrize("what", ["VERSION", "_digest_of_the_package", "host_target"])
+def test_another_compiler_or_machine(
+    what: str, folder: Path, counts: cache.Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sx.compile(scaled())
+    monkeypatch.setattr(cache, what, "other" if what == "VERSION" else lambda: "other")
+    cache._surroundings.cache_clear()
+    sx.compile(scaled())
+    cache._surroundings.cache_clear()
+    assert counts.hits == 0
+
+
+@pytest.mark.parametrize("damage", [lambda d: d[: len(d) // 2], lambda d: b"", lambda d: d[:-200] + b"x" + d[-199:]])
+def test_a_damaged_entry_is_replaced(damage: Callable[[bytes], bytes], folder: Path, counts: cache.Counts) -> None:
+    sx.compile(scaled())
+    whole = entry(folder).read_bytes()
+    entry(folder).write_bytes(damage(whole))
+    assert sx.compile(scaled())(ONES).tolist() == [2, 2, 2]
+    assert counts.hits == 0
+    assert container.read(entry(folder)).description["name"] == "scaled"
+    sx.compile(scaled())
+    assert counts.hits == 1
+
+
+def test_functions_are_called_by_name(folder: Path, counts: cache.Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stablexla.compiling.custom_calls.TARGETS", targets := {})
+    monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
+
+    def compiled() -> sx.Executable:
+        b = sx.XlaBuilder("calls")
+        return sx.compile(b.build(sx.custom_call("cache.mine", b.parameter(0, sx.f32[3]), sx.f32[3])))
+
+    sx.register_custom_call("cache.mine", lambda x: x + 1)
+    assert compiled()(ONES).tolist() == [2, 2, 2]
+    sx.register_custom_call("cache.mine", lambda x: x + 4)
+    assert compiled()(ONES).tolist() == [5, 5, 5]
+    assert counts.hits == 1
+    del targets["cache.mine"]
+    with pytest.raises(sx.CompileError, match=r"there is no target 'cache\.mine'"):
+        compiled()
+
+
+@pytest.mark.parametrize("lowering", [False, True])
+def test_kernels_for_operations_of_chlo(lowering: bool, folder: Path, counts: cache.Counts) -> None:
+    """Their bytecode holds `chlo` and `erf` apart."""
+    b = sx.XlaBuilder("error")
+    computation = b.build(sx.erf(b.parameter(0, sx.f32[3])))
+    plain = sx.compile(computation)(ONES)
+    sx.register_composite_kernel("chlo.erf", 0, (lambda ctx, x: [x]) if lowering else (lambda x: x), lowering=lowering)
+    try:
+        mine = sx.compile(computation)(ONES)
+    finally:
+        sx.unregister_composite_kernel("chlo.erf", 0)
+    assert counts == cache.Counts(misses=1 if lowering else 2, bypassed=int(lowering))
+    assert sx.compile(computation)(ONES).tolist() == plain.tolist() != mine.tolist() == ONES.tolist()
+
+
+class Shrinking(dict[Any, Any]):
+    """What collecting garbage does to the targets of programs that are gone, at the worst time."""
+
+    def items(self) -> Any:
+        for each in super().items():
+            self.pop("cache.gone", None)
+            yield each
+
+
+def test_targets_that_go_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = Shrinking({f"cache.{name}": CustomCallTarget(name, address=1) for name in ("first", "gone", "last")})
+    monkeypatch.setattr("stablexla.dialects.custom_calls.TARGETS", targets)
+    assert cache._functions(b"cache.last") == [[["cache.last", True, False]], []]
+
+
+def test_errors_of_host_calls_name_lines_of_this_program(folder: Path, counts: cache.Counts) -> None:
+    def one() -> sx.XlaComputation:
+        b = sx.XlaBuilder("feed")
+        return b.build(b.infeed(sx.f32[2]))
+
+    def two() -> sx.XlaComputation:
+        b = sx.XlaBuilder("feed")
+        return b.build(b.infeed(sx.f32[2]))
+
+    sx.compile(one())
+    sx.compile(two())
+    assert counts.hits == 0
+    sx.compile(two())
+    assert counts.hits == 1
+
+
+def test_functions_of_a_user_are_not_known_by_the_bytes(folder: Path, counts: cache.Counts) -> None:
+    def look(module: Any) -> None:
+        return None
+
+    pipeline = sx.pipeline("cpu").inserting(sx.Step("look", look), after="tensor")
+    sx.compile(scaled(), options=sx.CompileOptions(pipeline=pipeline))
+    sx.compile(scaled(), options=sx.CompileOptions(rules=[sx.lowering_rule("stablehlo.sine", lambda ctx, x: [x])]))
+    with knobs.scoped(time=False, dump=folder.with_name("dump")):
+        sx.compile(scaled())
+    assert (counts.hits, counts.misses, counts.bypassed) == (0, 0, 3)
+
+
+def test_shapes_are_kept_one_by_one(folder: Path, counts: cache.Counts) -> None:
+    text = """func.func @main(%x: tensor<?xf32>) -> tensor<?xf32> {
+      %0 = stablehlo.add %x, %x : tensor<?xf32>
+      return %0 : tensor<?xf32>
+    }"""
+    for _ in range(2):
+        executable = sx.compile(text)
+        assert executable(ONES).tolist() == [2, 2, 2]
+        assert executable(ONES[:1]).tolist() == [2]
+    assert counts.hits == 2
+
+
+def test_errors_are_not_kept(folder: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(sx.ParseError):
+            sx.compile("nonsense")
+    with pytest.raises(sx.ParseError, match="cannot be read"):
+        sx.compile(Path("/nowhere.mlir"))
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with knobs.scoped(cache=tmp_path / "file"), pytest.raises(sx.StablexlaError, match="nothing can be cached in"):
+        sx.compile(TEXT)
+
+
+def test_it_stays_below_its_limit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sx.compile(scaled(1.5))
+    size = entry(folder).stat().st_size
+    os.utime(entry(folder), (1, 1))
+    with knobs.scoped(cache_limit=2 * size + size // 2):
+        sx.compile(scaled(2.5))
+        oldest = cache.entries(folder)[0][0]
+        sx.compile(scaled(1.5))  # it is used, and so the newest
+        sx.compile(scaled(3.5))
+    assert oldest in folder.iterdir()
+    assert len(list(folder.iterdir())) == 2
+    assert main(["--folder", str(folder)]) == 0
+    assert "2 programs" in capsys.readouterr().out
+
+
+def test_the_tool(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sx.compile(scaled())
+    (folder / f"bad{cache.SUFFIX}").write_bytes(b"bad")
+    (folder / "notes.txt").write_text("not ours")
+    (folder / f".bad{cache.SUFFIX}.123.00ff00ff").write_bytes(b"its writer was ended")
+    assert main(["--info"]) == 0
+    out = capsys.readouterr().out
+    assert "scaled(f32[3]) -> (f32[3])" in out
+    assert "bad.sxe: damaged, it will be replaced" in out
+    assert main(["--clear"]) == 0
+    assert "removed 2 programs" in capsys.readouterr().out
+    assert [p.name for p in folder.iterdir()] == ["notes.txt"]
+    with knobs.scoped(cache=None):
+        assert main([]) == 2
+    assert "set STABLEXLA_CACHE" in capsys.readouterr().err
+
+
+def test_the_knobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STABLEXLA_CACHE_LIMIT", "3M")
+    assert knobs.cache_limit == 3 << 20
+    monkeypatch.setenv("STABLEXLA_CACHE_LIMIT", "much")
+    with pytest.raises(sx.StablexlaError, match="STABLEXLA_CACHE_LIMIT=much: it is a number of bytes"):
+        _ = knobs.cache_limit
+
+
+def test_from_many_threads(folder: Path) -> None:
+    made: list[Any] = []
+    options = sx.CompileOptions(cache=folder)  # a knob that is set in code holds for one thread
+    in_threads(lambda _: made.append(sx.compile(scaled(), options=options)), range(4))
+    assert [each(ONES).tolist() for each in made] == [[2, 2, 2]] * 4
+    assert entry(folder)
+
+
+PROCESS = """
+import sys
+import numpy as np
+import stablexla as sx
+from stablexla import cache
+from stablexla.compiling.cache import counts
+cache._digest_of_the_package = lambda: "of this test"  # somebody may be at work on a file
+for factor in (1.25, 1.5, 1.75):
+    b = sx.XlaBuilder("scaled")
+    made = sx.compile(b.build(b.parameter(0, sx.f32[3]) * factor))
+    assert made(np.ones(3, np.float32)).tolist() == [factor] * 3
+print(counts.hits)
+"""
+
+
+def test_from_several_processes_at_once(tmp_path: Path) -> None:
+    environment = {**os.environ, "STABLEXLA_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", PROCESS]
+    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.wait(60) for process in started] == [0, 0]
+    for process in started:
+        assert process.stdout is not None
+        process.stdout.close()
+    assert len(list(tmp_path.iterdir())) == 3
+    last = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert last.stdout == "3\n"
+
+
+def test_together_with_another_process(folder: Path, counts: cache.Counts) -> None:
+    for isolated in (True, False):
+        assert sx.compile(scaled(), options=sx.CompileOptions(isolated=isolated))(ONES).tolist() == [2, 2, 2]
+    assert (counts.misses, counts.hits) == (1, 1)
