@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from stablexla.targets.cpu.emitters import EMITTERS as ON_CPU  # noqa: E402
-from stablexla.targets.cpu.emitters import ONLY  # noqa: E402
 from stablexla.targets.gpu import emit  # noqa: E402, F401  (it registers emitters)
-from stablexla.targets.gpu.threads.launch import EMITTERS  # noqa: E402
+from stablexla.targets.gpu.emitters import EMITTERS  # noqa: E402
+from stablexla.targets.host.emitters import HOST_EMITTERS  # noqa: E402
 from tests.targets.gpu.operations import CHIP, OPERATIONS, kernels_of  # noqa: E402
 
 PAGE = ROOT / "docs/gpu.md"
@@ -47,7 +47,7 @@ def tables(kernels: Mapping[str, str]) -> str:
     for name in sorted(kernels):
         groups.setdefault(kernels[name], []).append(f"`{name}`")
     ways = [[way, ", ".join(names)] for way, names in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))]
-    host = [[f"`{kind}`", *REASONS[kind]] for kind in sorted(ONLY)]
+    host = [[f"`{kind}`", *REASONS[kind]] for kind in sorted(HOST_EMITTERS)]
     general = ", ".join(f"`{kind}`" for kind in kinds_without())
     return "\n\n".join(
         [
@@ -68,7 +68,7 @@ def tables(kernels: Mapping[str, str]) -> str:
 
 def kinds_without() -> list[str]:
     """Kinds of kernels that only the general path writes."""
-    return sorted(set(ON_CPU) - set(EMITTERS) - ONLY)
+    return sorted(set(ON_CPU) - set(EMITTERS) - HOST_EMITTERS)
 
 
 def _files(kind: str) -> str:

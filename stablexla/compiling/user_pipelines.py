@@ -126,8 +126,8 @@ def _check_name(name: str) -> None:
     base, colon, _ = name.partition(":")
     if not base.startswith("stablehlo.") or base == CUSTOM_CALL:
         return
+    import stablexla.lowering.rules  # noqa: F401
     from stablexla.dialects.contexts import stablehlo_context
-    from stablexla.lowering.support import families  # noqa: F401
     from stablexla.lowering.support.registry import RULES
 
     if colon or not stablehlo_context().is_registered_operation(base):

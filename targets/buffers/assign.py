@@ -16,14 +16,14 @@ from stablexla.lowering.support.kernels import EFFECT, KIND
 from stablexla.lowering.support.operations import is_tensor, remap
 from stablexla.targets.buffers.assignment import ALIASES, Buffer, BufferAssignment, Copy, Rotation
 from stablexla.targets.buffers.copies import Copying, as_bytes, bytes_type
-from stablexla.targets.codegen.calls import packed_of
+from stablexla.targets.codegen.calls import PARALLEL_GRAIN, packed_of
 from stablexla.targets.codegen.kernel import flat_type
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.passes import module_pass
 
 # Operations that only name a place in memory.
 PLACES = ALIASES | {"tensor.empty"}
-ROLE, VALUE, PARALLEL_GRAIN = "stablexla.role", "stablexla.value", "stablexla.grain"
+ROLE, VALUE = "stablexla.role", "stablexla.value"
 ALIAS = "stablexla.alias"
 
 

@@ -8,6 +8,8 @@ import mlir.ir as ir
 
 IMPL = "stablexla.impl"
 PACKED = "stablexla.packed"
+PARALLEL_GRAIN = "stablexla.grain"
+"""Attribute of a call whose work items threads may share: the smallest number of them that is worth a thread."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import mlir.ir as ir
 
@@ -11,8 +12,8 @@ from stablexla.targets.codegen.calls import IMPL, Packing
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 
 
-def kernels_of(module: ir.Module) -> list[ir.Operation]:
-    """The functions on tensors that are kernels."""
+def kernels_of(module: ir.Module) -> list[Any]:
+    """The functions on tensors that are kernels, in the order of the module."""
     return [view for view in module.body.operations if KIND in view.operation.attributes]
 
 

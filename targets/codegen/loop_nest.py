@@ -14,6 +14,8 @@ from typing import Protocol
 
 import mlir.ir as ir
 
+from stablexla.targets.codegen.kernel import Kernel
+
 
 @dataclass(eq=False)
 class Scalar:
@@ -609,3 +611,15 @@ def _add_loop(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
             node.domain = frozenset((0,))
     for store in stores:
         store.strides, store.domain = (0,), frozenset((0,))
+
+
+def in_place(kernel: Kernel, nest: Nest) -> tuple[tuple[int, int], ...]:
+    """Results that may overwrite an input: those whose every element replaces the one read at the same place."""
+    pairs = []
+    for place in nest.stores:
+        for number, value in enumerate(kernel.inputs):
+            reads = [node for node in nest.loads if node.buffer == number]
+            same = all(node.strides == place.strides and node.stays for node in reads)
+            if reads and same and value.type == kernel.results[place.result].type:
+                pairs.append((place.result, number))
+    return tuple(pairs)

@@ -1,4 +1,4 @@
-"""The registry of kernel emitters: which function may write the loop nest of which kind of kernel."""
+"""The registry of the CPU's emitters: which function may write the loop nest of which kind of kernel."""
 
 from __future__ import annotations
 
@@ -6,33 +6,18 @@ from collections.abc import Callable
 
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.registry import Emitters
 
 Emitter = Callable[[Kernel, CpuTarget], Emitted | None]
-EMITTERS: dict[str, list[Emitter]] = {}
-
-ONLY: set[str] = set()
-"""Kinds of kernels whose meaning lies outside of their bodies, which the general path knows nothing of."""
+EMITTERS: Emitters[Emitter] = Emitters()
 
 
-_ORDER: dict[Emitter, int] = {}
+def emitter(*kinds: str, priority: int = 0) -> Callable[[Emitter], Emitter]:
+    """Registers an emitter for kernels of `kinds`; of several, the one of the highest priority is asked first.
 
+    It answers None, and leaves the module as it was, when it cannot take a kernel.
 
-def emitter(*kinds: str, only: bool = False, order: int = 0) -> Callable[[Emitter], Emitter]:
-    """Registers an emitter for kernels of `kinds`; those of the lowest `order` are asked first.
-
-    With `only` it is asked in any case. Of equal ones those are asked first that are registered first, which depends on
-    who imports whom and so must not matter. An emitter answers None, and leaves the module as it was, when it cannot
-    take a kernel.
+    Raises:
+        ValueError: another emitter of one of the kinds has this priority.
     """
-
-    if only:
-        ONLY.update(kinds)
-
-    def register(function: Emitter) -> Emitter:
-        _ORDER[function] = order
-        for kind in kinds:
-            EMITTERS.setdefault(kind, []).append(function)
-            EMITTERS[kind].sort(key=lambda one: _ORDER.get(one, 0))
-        return function
-
-    return register
+    return EMITTERS.register(*kinds, priority=priority)

@@ -5,35 +5,14 @@ from __future__ import annotations
 import mlir.ir as ir
 
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.lowering.support.kernels import KIND
+from stablexla.targets.codegen.emit import emit_all, kernels_of
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import host_target
-from stablexla.targets.cpu.elementwise import random_bits as random  # noqa: F401
-from stablexla.targets.cpu.emit import record
-from stablexla.targets.cpu.emitters import EMITTERS as HOST_EMITTERS
-from stablexla.targets.cpu.emitters import ONLY
-from stablexla.targets.gpu.attention import mma as attention_mma  # noqa: F401
-from stablexla.targets.gpu.attention import tiles as attention_tiles
 from stablexla.targets.gpu.chips import GpuName
-from stablexla.targets.gpu.contraction import skinny, tensor_cores  # noqa: F401
-from stablexla.targets.gpu.contraction import tiles as contraction
-from stablexla.targets.gpu.convolution import depthwise as convolution_channels  # noqa: F401
-from stablexla.targets.gpu.convolution import mma as convolution_mma
-from stablexla.targets.gpu.convolution import tiles as convolution_tiles
-from stablexla.targets.gpu.elementwise import loops  # noqa: F401
-from stablexla.targets.gpu.elementwise import random_bits as random_  # noqa: F401
-from stablexla.targets.gpu.fft import fft  # noqa: F401
+from stablexla.targets.gpu.emitters import EMITTERS
 from stablexla.targets.gpu.general.general import emit_general
-from stablexla.targets.gpu.indexing import gather, scatter  # noqa: F401
 from stablexla.targets.gpu.launch.host_calls import note_access
-from stablexla.targets.gpu.linalg import cholesky, triangular_solve  # noqa: F401
-from stablexla.targets.gpu.movement import transpose  # noqa: F401
-from stablexla.targets.gpu.reduction import columns, rows  # noqa: F401
-from stablexla.targets.gpu.scan import scan  # noqa: F401
-from stablexla.targets.gpu.sort import sort  # noqa: F401
-from stablexla.targets.gpu.threads.launch import EMITTERS
-from stablexla.targets.gpu.window import pool, select_and_scatter  # noqa: F401
-from stablexla.targets.host import collective, foreign, lapack_calls  # noqa: F401
+from stablexla.targets.host.emitters import HOST_EMITTERS
 from stablexla.targets.pipeline.passes import module_pass
 
 ON_HOST = "stablexla.on_host"
@@ -60,42 +39,27 @@ def map_kernels(
         general: names of kernels, with commas between them, that go through the general path.
     """
     name = GpuName.of(chip, ptx or None, emulated)
-    waiting, on_host = [], list[str]()
-    for view in list(module.body.operations):
-        if KIND not in view.operation.attributes:
-            continue
-        kernel = Kernel(view)
-        if kernel.kind in ONLY:
+    on_host = list[str]()
+
+    def emit(kernel: Kernel) -> tuple[Emitted, str] | None:
+        if kernel.kind in HOST_EMITTERS:
             on_host.append(str(kernel.config.get("target") or kernel.config.get("call") or kernel.kind))
-            called = _on_host(kernel)
-            note_access(kernel, called)
-            record(kernel, called, "host")
-            continue
-        is_general = general_only or kernel.name in general.split(",")
-        emitted = None if is_general else _ask(kernel, name)
-        if emitted is None:
-            waiting.append(kernel)
-        else:
-            record(kernel, emitted, "emitted")
-    for kernel, made in zip(waiting, emit_general(waiting), strict=True):
-        record(kernel, made, "general")
+            return _on_host(kernel), "host"
+        if general_only or kernel.name in general.split(","):
+            return None
+        emitted = EMITTERS.emit(kernel, name)
+        return None if emitted is None else (emitted, "emitted")
+
+    emit_all([Kernel(view) for view in kernels_of(module)], emit, emit_general)
     if on_host:
         with module.context:
             module.operation.attributes[ON_HOST] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in on_host])
 
 
-def _ask(kernel: Kernel, name: GpuName) -> Emitted | None:
-    for emit in EMITTERS.get(kernel.kind, []):
-        emitted = emit(kernel, name)
-        if emitted is not None:
-            return emitted
-    return None
-
-
 def _on_host(kernel: Kernel) -> Emitted:
-    """What lies outside of the program is called by the CPU's own emitter."""
-    for emit in HOST_EMITTERS[kernel.kind]:
-        emitted = emit(kernel, host_target())
-        if emitted is not None:
-            return emitted
-    raise UnsupportedError("nothing can be called for it", operation=kernel.kind)
+    """What lies outside of the program is called by machine code of the CPU."""
+    emitted = HOST_EMITTERS.emit(kernel, host_target())
+    if emitted is None:
+        raise UnsupportedError("nothing can be called for it", operation=kernel.kind)
+    note_access(kernel, emitted)
+    return emitted

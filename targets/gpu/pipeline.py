@@ -1,19 +1,13 @@
-"""The pipeline of NVIDIA GPUs, as a value: the CPU's down to the kernels, then gpu, nvvm and PTX; then `main` alone."""
+"""The pipeline of NVIDIA GPUs, as a value: down to kernels as for the CPU, then gpu, nvvm and PTX; then `main` alone."""
 
 from __future__ import annotations
 
-from stablexla.targets.cpu.pipeline import BUFFERS, TENSOR, cpu_pipeline
-from stablexla.targets.gpu import emit  # noqa: F401
-from stablexla.targets.gpu.attention import find as attention_find  # noqa: F401
 from stablexla.targets.gpu.chips import GpuName, generation
-from stablexla.targets.gpu.emulation import emulate  # noqa: F401
-from stablexla.targets.gpu.grouping import sink_conversions, sink_producers  # noqa: F401
-from stablexla.targets.gpu.launch import assign, carried, host_main, outline, overlaps, scalars  # noqa: F401
-from stablexla.targets.gpu.ptx import denormals, to_ptx, wide_shifts  # noqa: F401
 from stablexla.targets.llvm.options import CpuOptions
 from stablexla.targets.llvm.to_llvm import LLVM, TO_LLVM
 from stablexla.targets.pipeline.options import CompileOptions
-from stablexla.targets.pipeline.pipelines import LOWER, Pipeline, Step
+from stablexla.targets.pipeline.pipelines import Pipeline, Step
+from stablexla.targets.pipeline.steps import BUFFERS, kernels_step, lower, register_passes, stablehlo_step, tensor_step
 
 MAPPED = BUFFERS | {"gpu", "nvvm"}
 NVVM = MAPPED | {"llvm"}
@@ -32,21 +26,22 @@ TO_NVVM = (
 )
 
 
-def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
-    """The steps that take a StableHLO module to PTX for a chip, or to the CPU, when it is emulated."""
-    common = cpu_pipeline(CompileOptions()).up_to("kernels").steps
-    kernels = common[-1].passes.replace("stablexla-find-attention", f"stablexla-find-gpu-attention{{chip={name.chip}}}")
-    kernels = kernels.replace("stablexla-group", "stablexla-sink-conversions,stablexla-sink-producers,stablexla-group")
+def gpu_pipeline(name: GpuName, options: CompileOptions, *, general_only: bool = False) -> Pipeline:
+    """The steps that take a StableHLO module to PTX for a chip, or to the CPU, when it is emulated.
+
+    Args:
+        general_only: sends all kernels through the general path.
+    """
+    register_passes("gpu")
+    find_attention = f"stablexla-find-gpu-attention{{chip={name.chip}}}"
     level = 3 if options.opt_level is None else options.opt_level
-    tensor = common[-2].passes.replace(LOWER, f"{LOWER}{{whole-sorts=true}}")
-    program = common[-3].passes.replace("decompose-composites", "decompose-composites{target=gpu}")
+    mapped = f"chip={name.chip} ptx={name.ptx}" + " emulated=true" * name.emulated + " general-only=true" * general_only
     main = BUFFERS_OF_MAIN.format(1 if name.emulated else CpuOptions.of(options).most_threads)
     steps = [
-        *common[:-3],
-        Step("stablehlo", program),
-        Step("tensor", tensor, TENSOR),
-        Step("kernels", kernels, TENSOR),
-        Step("buffers", f"{ON_DEVICE},stablexla-map-kernels{{{_options(name)}}},{main}", MAPPED),
+        stablehlo_step("gpu"),
+        tensor_step(whole_sorts=True),
+        kernels_step(find_attention, ["stablexla-sink-conversions", "stablexla-sink-producers"]),
+        Step("buffers", f"{ON_DEVICE},stablexla-map-kernels{{{mapped}}},{main}", MAPPED),
         Step("gpu", "stablexla-outline-gpu,stablexla-expand-angles,canonicalize,cse", MAPPED),
     ]
     if name.emulated:
@@ -73,15 +68,7 @@ def gpu_pipeline(name: GpuName, options: CompileOptions) -> Pipeline:
 
 def plain_pipeline(target: str, options: CompileOptions) -> Pipeline:
     """The same with as little as can be done to a program: nothing folded, and all kernels by the general path."""
-    name = GpuName.parse(target)
-    pipeline = gpu_pipeline(name, options)
-    mapped = pipeline["buffers"].passes.replace(_options(name), f"{_options(name)} general-only=true")
-    return pipeline.with_step("tensor", f"{LOWER}{{whole-sorts=true}}").with_step("buffers", mapped)
-
-
-def _options(name: GpuName) -> str:
-    """The target as options of `stablexla-map-kernels`."""
-    return f"chip={name.chip} ptx={name.ptx}" + (" emulated=true" if name.emulated else "")
+    return gpu_pipeline(GpuName.parse(target), options, general_only=True).with_step("tensor", lower(whole_sorts=True))
 
 
 def _to_bf16(name: GpuName) -> str:

@@ -14,7 +14,7 @@ from mlir.dialects import linalg, tensor
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import defining, main_of, walk
 from stablexla.targets.grouping.classify import Kind, classify, is_generic, loops_of
-from stablexla.targets.grouping.prepare import drop_unused
+from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.pipeline.passes import module_pass
 
 # From so many rows on, a product by itself is bound by arithmetic: four times the rows of the widest register tile.

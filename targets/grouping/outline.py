@@ -13,9 +13,9 @@ from mlir.dialects import func
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.operations import captured, defining, is_tensor, main_of, remap, walk, within
+from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.effects import previous_effects
 from stablexla.targets.grouping.group import GROUP, blocks_of
-from stablexla.targets.grouping.prepare import drop_unused
 from stablexla.targets.grouping.repeat import TWIN
 from stablexla.targets.pipeline.passes import module_pass
 

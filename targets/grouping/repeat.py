@@ -11,8 +11,9 @@ from math import prod
 
 import mlir.ir as ir
 
-from stablexla.lowering.support.operations import body_of, is_tensor, remap, walk
+from stablexla.lowering.support.operations import body_of, is_tensor, main_of, remap, walk
 from stablexla.targets.grouping.classify import is_generic, loops_of
+from stablexla.targets.pipeline.passes import module_pass
 
 TWIN = "stablexla.twin"
 # Smaller arrays stay in the second-level cache between two kernels; more readers than these are no longer cheap.
@@ -25,10 +26,11 @@ CHEAP = frozenset(
 MOST_INSTRUCTIONS = 2
 
 
-def repeat_cheap(main: ir.Operation) -> None:
+@module_pass("stablexla-repeat-cheap", "repeats cheap producers before each reader")
+def repeat_cheap(module: ir.Module) -> None:
     """Gives each reader of a cheap operation a copy of its own; later operations first, as copies have operands."""
     copies = 0
-    for number, op in enumerate(reversed(walk(main))):
+    for number, op in enumerate(reversed(walk(main_of(module)))):
         if not is_generic(op) or not _is_cheap(op):
             continue
         readers = _readers(op)

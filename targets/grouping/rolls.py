@@ -14,8 +14,9 @@ from math import prod
 import mlir.ir as ir
 from mlir.dialects import linalg, tensor
 
-from stablexla.lowering.support.operations import defining, is_tensor
+from stablexla.lowering.support.operations import defining, is_tensor, main_of
 from stablexla.targets.grouping.classify import is_generic, num_inputs
+from stablexla.targets.pipeline.passes import module_pass
 
 # Rolls along two dimensions, both ways, make nine blocks; the code grows with them and with what is computed.
 MOST_BLOCKS, MOST_OPERATIONS = 9, 200
@@ -34,10 +35,11 @@ class _Piece:
     starts: tuple[int, ...]
 
 
-def compute_through_rolls(main: ir.Operation) -> None:
+@module_pass("stablexla-compute-through-rolls", "computes what reads rolled arrays from where their elements lie")
+def compute_through_rolls(module: ir.Module) -> None:
     """Rewrites what is computed from rolled arrays; what nobody reads any more is left for others to drop."""
     done: set[ir.Operation] = set()
-    for op in list(_insertions(main)):
+    for op in list(_insertions(main_of(module))):
         root = _last_reader(op.results[0])
         if root is not None and root not in done:
             done.add(root)

@@ -13,7 +13,7 @@ from mlir.dialects import linalg, tensor
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import defining, main_of
 from stablexla.targets.grouping.classify import Kind, Loops, classify, is_generic, loops_of
-from stablexla.targets.grouping.prepare import drop_unused
+from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.pipeline.passes import module_pass
 
 

@@ -27,7 +27,7 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.scope import weight
 from stablexla.targets.codegen.sweeps import unrolled
-from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.host.emitters import host_emitter
 from stablexla.targets.host.foreign import table_of
 from stablexla.targets.host.symbols import declare, pointer_type
 
@@ -36,7 +36,7 @@ COLLECTIVES = "stablexla.collectives"
 RUN, DEVICE_ID = "stablexla_collective", "stablexla_device_id"
 
 
-@emitter(DEVICE, only=True)
+@host_emitter(DEVICE)
 def emit_device(kernel: Kernel, target: CpuTarget) -> Emitted:
     """The number of the replica or partition, of the device that the runtime names."""
     made, arguments = kernel.declare()
@@ -51,7 +51,7 @@ def emit_device(kernel: Kernel, target: CpuTarget) -> Emitted:
     return Emitted(items=1, grain=1)
 
 
-@emitter(COLLECTIVE, only=True)
+@host_emitter(COLLECTIVE)
 def emit_collective(kernel: Kernel, target: CpuTarget) -> Emitted:
     """One work item, so that it runs on the device's own thread. No result takes the place of an operand."""
     pointer, i64 = pointer_type(), ir.IntegerType.get_signless(64)

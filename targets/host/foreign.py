@@ -18,7 +18,7 @@ from stablexla.lowering.rules.calls.host import HOST
 from stablexla.lowering.support.kernels import CONFIG
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import CpuTarget
-from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.host.emitters import host_emitter
 from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
 
 HOST_CALLS = "stablexla.host_calls"
@@ -26,7 +26,7 @@ HOST_CALLS = "stablexla.host_calls"
 CALL_HOST = "stablexla_call_host"
 
 
-@emitter(HOST, only=True)
+@host_emitter(HOST)
 def emit_host(kernel: Kernel, target: CpuTarget) -> Emitted:
     """One work item, so that it runs on the thread that called the program."""
     made, arguments = kernel.declare()

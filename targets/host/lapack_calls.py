@@ -20,7 +20,7 @@ from stablexla.targets.codegen.emission import Value, branch, constant, emitting
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sweeps import grain_of
-from stablexla.targets.cpu.emitters import emitter
+from stablexla.targets.host.emitters import host_emitter
 from stablexla.targets.host.fortran import (
     FortranFunction,
     address_at,
@@ -42,7 +42,7 @@ NOT_FINITE = -4
 Address = Callable[[Value], ir.Value]
 
 
-@emitter(LAPACK, only=True)
+@host_emitter(LAPACK)
 def emit_lapack(kernel: Kernel, target: CpuTarget) -> Emitted:
     """Calls a routine for the matrices of [lo, hi)."""
     call = _Call(kernel)

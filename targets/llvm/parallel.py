@@ -9,7 +9,7 @@ import mlir.ir as ir
 
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import walk
-from stablexla.targets.buffers.assign import PARALLEL_GRAIN
+from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.pipeline.passes import module_pass
 
 PARALLEL_FOR = "stablexla_parallel_for"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jaxlib.mlir.ir as hlo_ir
 import mlir.ir as ir
 
-import stablexla.lowering.support.families  # noqa: F401  (fills the registry of lowering rules)
+import stablexla.lowering.rules  # noqa: F401  (fills the registry of lowering rules)
 from stablexla.lowering.math import expand_math
 from stablexla.lowering.math.small_floats import ToBf16, expand_small_floats
 from stablexla.lowering.support.context import lower_to_tensor

@@ -229,12 +229,21 @@ def file_of(function: Rewrite) -> str:
     return place_of_function(function)[0]
 
 
+def import_passes() -> None:
+    """Imports what registers the passes of this package, those of targets that nothing was compiled for included."""
+    from stablexla.targets.pipeline.steps import register_passes
+
+    register_passes("cpu", "gpu")
+
+
 def find_pass(name: str) -> ModulePass:
     """The registered pass of that name.
 
     Raises:
         CompileError: there is none.
     """
+    if name not in PASSES:
+        import_passes()
     if name not in PASSES:
         raise CompileError(f"there is no pass {name!r}", hint=_close(name, PASSES, "passes"))
     return PASSES[name]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import stablexla as sx
-from stablexla.lowering.support import families
+from stablexla.lowering import rules
 from stablexla.lowering.support.registry import RULES
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.cpu import emit
+from stablexla.targets.cpu import pipeline
 from stablexla.targets.cpu.emitters import EMITTERS
 from stablexla.targets.stablehlo.inlining import operations_of
 
@@ -39,13 +39,13 @@ AFFINE_ARGUMENTS = [normal(4, 37), normal(37)]
 
 def break_rule(monkeypatch: pytest.MonkeyPatch, name: str, rule: Callable[..., Any]) -> None:
     """Lowers an operation by another rule."""
-    assert families  # which registers them
+    assert rules  # which registers them
     monkeypatch.setitem(RULES, name, replace(RULES[name], rule=rule))
 
 
 def break_emitters(monkeypatch: pytest.MonkeyPatch, kind: str, when: Callable[[Kernel], bool]) -> None:
     """Lets the emitters of a kind of kernel forget the last work item, where `when` holds."""
-    assert emit
+    assert pipeline  # which registers them
 
     def forgetful(emitter: Callable[..., Emitted | None]) -> Callable[..., Emitted | None]:
         def made(kernel: Kernel, target: Any) -> Emitted | None:

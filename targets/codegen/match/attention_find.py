@@ -1,4 +1,4 @@
-"""The pass that finds attention in `main` and moves it into functions of its own, before operations are grouped.
+"""Finds attention in `main` and moves it into functions of its own, before operations are grouped.
 
 What stands between the two products must be read by nobody else. Masks that are cheap to make, and larger than what
 they are made from, are made again inside.
@@ -17,15 +17,12 @@ from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.operations import body_of, defining, is_tensor, main_of, within
 from stablexla.targets.codegen.kernel import Kernel
-from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.codegen.match.attention import Attention, reading
 from stablexla.targets.codegen.match.attention_reshapes import open_batches
-from stablexla.targets.cpu.attention.attention import fits
 from stablexla.targets.grouping.classify import Kind, classify, is_generic
+from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.grouping.group import blocks_of
 from stablexla.targets.grouping.outline import PROVISIONAL, function_of
-from stablexla.targets.grouping.prepare import drop_unused
-from stablexla.targets.pipeline.passes import module_pass
 
 # Operations between the products; code size is compile time.
 MOST_OPERATIONS = 48
@@ -33,12 +30,6 @@ MOST_OPERATIONS = 48
 MOST_REPEATED = 16
 # What rows may be made by.
 ON_ROWS = (Kind.MAP, Kind.ROW_REDUCTION, Kind.TRANSPOSE)
-
-
-@module_pass("stablexla-find-attention", "moves softmax(q k) v, or another function of rows between products, together")
-def find_attention(module: ir.Module) -> None:
-    """Makes a kernel of each attention that the CPU's emitter takes."""
-    find(module, lambda attention: fits(attention, host_target()))
 
 
 def find(module: ir.Module, takes: Callable[[Attention], bool]) -> None:

@@ -14,7 +14,7 @@ from math import lcm, prod
 from stablexla.lowering.math import EXPANSIONS
 from stablexla.targets.codegen.emission import Value, alloca, bits_of, emitting, load, loop, prefetch, store
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
-from stablexla.targets.codegen.loop_nest import Load, Nest, Store, analyse, regroup
+from stablexla.targets.codegen.loop_nest import Load, Nest, Store, analyse, in_place, regroup
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.scope import Scope, lanes_for, weight, widest_lanes
 from stablexla.targets.codegen.sweeps import Items, Part, duration, grain_of, sweep, unrolled
@@ -68,7 +68,7 @@ class _Plan:
         return len(self.nest.extents) - 1
 
 
-@emitter("loop", "row", "reduce", "general")
+@emitter("loop", "row", "reduce", "general", priority=20)
 def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes every kernel whose operations are all elementwise over one set of loops."""
     nest = analyse(kernel)
@@ -170,18 +170,6 @@ def _past_the_caches(place: Store, nest: Nest, lanes: int, target: CpuTarget) ->
 def _is_stream(node: Load, nest: Nest) -> bool:
     size = bits_of(node.element) // 8
     return node.strides[-1] == 1 and prod(nest.extents[d] for d in node.deps) * size >= STREAM_BYTES
-
-
-def in_place(kernel: Kernel, nest: Nest) -> tuple[tuple[int, int], ...]:
-    """Results that may overwrite an input: those whose every element replaces the one read at the same place."""
-    pairs = []
-    for place in nest.stores:
-        for number, value in enumerate(kernel.inputs):
-            reads = [node for node in nest.loads if node.buffer == number]
-            same = all(node.strides == place.strides and node.stays for node in reads)
-            if reads and same and value.type == kernel.results[place.result].type:
-                pairs.append((place.result, number))
-    return tuple(pairs)
 
 
 # --- writing ------------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
-"""Kernels of random numbers: a key from the native runtime, and arrays of blocks' words, many blocks side by side."""
+"""Kernels of random bits: arrays of blocks' words, many blocks side by side."""
 
 from __future__ import annotations
 
 import mlir.ir as ir
-from mlir.dialects import arith, func, memref, vector
+from mlir.dialects import arith, vector
 
 from stablexla.lowering.kernels.random.blocks import resized
-from stablexla.lowering.rules.random import RANDOM_BITS, RANDOM_KEY, Layout, words_of
+from stablexla.lowering.rules.random import RANDOM_BITS, Layout, words_of
 from stablexla.targets.codegen.emission import (
     Value,
     bitcast,
@@ -22,27 +22,12 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.emitters import emitter
-from stablexla.targets.host.foreign_load import RANDOM_KEY as NEXT_KEY
-from stablexla.targets.host.symbols import declare
 
 # Blocks of a work item, and the smallest number of items worth a thread.
 BLOCKS, GRAIN = 1024, 4
 # The rounds of a Threefry block wait for each other: with two registers side by side 16M words take 9.1 ms, with one
 # 11.8. A round of Philox has two products in each half of a register.
 REGISTERS = {"THREE_FRY": 2, "PHILOX": 1}
-
-
-@emitter(RANDOM_KEY, only=True)
-def emit_random_key(kernel: Kernel, target: CpuTarget) -> Emitted:
-    """The next key of the running program."""
-    made, arguments = kernel.declare()
-    i64 = ir.IntegerType.get_signless(64)
-    with ir.InsertionPoint(made.entry_block), kernel.func.location:
-        callee = declare(kernel.func.operation, NEXT_KEY, [], [i64])
-        key = func.CallOp([i64], callee, []).results[0]
-        memref.store(key, arguments.results[0], [arith.constant(ir.IndexType.get(), 0)])
-        func.ReturnOp([])
-    return Emitted(items=1, grain=1)
 
 
 @emitter(RANDOM_BITS)

@@ -29,6 +29,7 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.codegen.match.gather import Axis
 from stablexla.targets.codegen.sizes import bytes_of, element_bytes
 from stablexla.targets.codegen.sweeps import duration, grain_of, sweep, unrolled
 from stablexla.targets.cpu.emitters import emitter
@@ -38,16 +39,6 @@ LINE = 64
 LEAST_ROW = LINE // 2
 # How many rows ahead to ask for one, and how many of its lines; the processor fetches on from there.
 AHEAD, MOST_LINES = 12, 8
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A loop: its turns, and how many elements one turn moves on in the indices, the operand and the result."""
-
-    extent: int
-    index_step: int
-    operand_step: int
-    result_step: int
 
 
 @dataclass(frozen=True)

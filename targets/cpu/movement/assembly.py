@@ -40,7 +40,7 @@ BLOCK_BYTES, PART = 32 << 10, 16 << 10
 HEAVY = 24
 
 
-@emitter("general")
+@emitter("general", priority=30)
 def emit_assembly(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes insertions into nothing, into one number, or of one block into an array."""
     whole = assembly_of(kernel)

@@ -50,7 +50,7 @@ BLOCKS_OF_PART, ENOUGH_ROWS = 64, 16
 Best = list[Value]
 
 
-@emitter("row", "reduce", "general", order=-1)
+@emitter("row", "reduce", "general", priority=40)
 def emit_arg_search(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes one argmax or argmin over the innermost loop, of rows of some vectors at least."""
     nest = analyse(kernel)

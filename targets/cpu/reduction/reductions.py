@@ -54,7 +54,7 @@ FEW_ITEMS, PART, MOST_PARTS = 16, 65536, 64
 PANEL_BYTES = 16 << 10
 
 
-@emitter("row", "reduce", "general")
+@emitter("row", "reduce", "general", priority=10)
 def emit_reduction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes kernels of a single pass whose totals can be joined."""
     nest = analyse(kernel)

@@ -42,7 +42,7 @@ SHORT_ROW = 4
 # --- the emitter ------------------------------------------------------------------------------------------------
 
 
-@emitter("row", "reduce", "general", order=1)
+@emitter("row", "reduce", "general")
 def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes kernels whose reductions are all over the same loops."""
     nest = analyse(kernel)

@@ -14,7 +14,7 @@ from stablexla.targets.cpu.scan.rows import emit_rows
 from stablexla.targets.cpu.scan.work import Plan, combination_of
 
 
-@emitter("scan", order=1)
+@emitter("scan")
 def emit_general_scan(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes scans whose computation vectors can do; its kernel's function must carry the totals as they are stored."""
     combination = combination_of(kernel) if "returned" in kernel.config else None

@@ -56,7 +56,7 @@ STREAM_BYTES = 1 << 20
 IN_PLACE = ((0, 0),)
 
 
-@emitter("scan")
+@emitter("scan", priority=10)
 def emit_scan(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     """Takes scans of integers and of floats of 32 and 64 bits by one operation."""
     plan = _plan(kernel, target)

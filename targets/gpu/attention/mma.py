@@ -37,6 +37,7 @@ from stablexla.targets.gpu.contraction.mma_formats import CHUNK, ROW
 from stablexla.targets.gpu.contraction.mma_fragments import Reader
 from stablexla.targets.gpu.contraction.mma_loads import CHUNKS
 from stablexla.targets.gpu.contraction.mma_plan import UNIT, Side
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.ptx.instructions import (
     commit_copies,
     copy_async,
@@ -47,13 +48,13 @@ from stablexla.targets.gpu.ptx.instructions import (
     word,
 )
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import WARP, block, thread
 
 Rows = Callable[[Value], tuple[Value, Value | None]]
 
 
-@gpu_emitter("attention", first=True)
+@gpu_emitter("attention", priority=10)
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes attentions by softmax whose factors are of 16 bits, with powers that are rounded to those."""
     with reading(kernel) as attention:

@@ -32,8 +32,9 @@ from stablexla.targets.codegen.match.attention import Attention, Factor, reading
 from stablexla.targets.gpu.attention.online_softmax import Online, Part, Softmax, match_softmax
 from stablexla.targets.gpu.attention.places import Places, address, load_aligned, steps_of
 from stablexla.targets.gpu.chips import GpuName, shared_limit
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block, shared_buffer, thread
 
 SIDE, ROWS, LANES = 16, 4, 4

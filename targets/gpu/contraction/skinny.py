@@ -21,7 +21,8 @@ from stablexla.targets.gpu.contraction.mma_formats import format_of
 from stablexla.targets.gpu.contraction.skinny_loops import Columns, Rows, Work
 from stablexla.targets.gpu.contraction.split_k import launches
 from stablexla.targets.gpu.contraction.store import keeper, writer
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import WARP, block, shared_buffer, thread
 
 MOST_ROWS = 15
@@ -52,7 +53,7 @@ class Skinny:
     length: int
 
 
-@gpu_emitter("contraction", first=True)
+@gpu_emitter("contraction", priority=10)
 def emit_skinny(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes products of at most 15 rows or columns, of narrow types 4, of numbers that are not complex."""
     c = match_contraction(kernel)

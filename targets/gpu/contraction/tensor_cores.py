@@ -22,7 +22,8 @@ from stablexla.targets.gpu.contraction.split_k import launches
 from stablexla.targets.gpu.contraction.store import keep_sums, keeper, lanes_for, put_tile, writer
 from stablexla.targets.gpu.contraction.thread_loop import ThreadLoop
 from stablexla.targets.gpu.contraction.wgmma_loop import GroupLoop
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.emitters import gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block
 
 TOGETHER = 8
@@ -35,7 +36,7 @@ WAYS: dict[str, type[WarpLoop | GroupLoop | ThreadLoop]] = {
 }
 
 
-@gpu_emitter("contraction", first=True)
+@gpu_emitter("contraction", priority=20)
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes products of factors of bf16, f16, f32, f64, s8 or u8, both of one type, from sm_80 on."""
     contraction = match_contraction(kernel)

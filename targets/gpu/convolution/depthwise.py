@@ -17,8 +17,9 @@ from stablexla.targets.codegen.match.convolution import match_convolution
 from stablexla.targets.codegen.match.epilogue import Scene, compute_type, load_converted, writes_vectors
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.convolution.implicit_gemm import Pixel, Windows, apart, is_empty, windows_of
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.threads import global_thread, total_threads
 
 MOST_TAPS = 49
@@ -27,7 +28,7 @@ BITS, MOST_LANES = 128, 8
 MOST_LAUNCHES = 16
 
 
-@gpu_emitter("convolution", first=True)
+@gpu_emitter("convolution", priority=10)
 def emit_channels(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes convolutions with one input feature in each group, of windows that can be written out."""
     with kernel.func.context, ir.Location.unknown():

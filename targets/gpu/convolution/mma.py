@@ -24,16 +24,17 @@ from stablexla.targets.gpu.contraction.mma_plan import Plan, Side, plan_of, side
 from stablexla.targets.gpu.contraction.store import keep_sums, lanes_for, put_tile
 from stablexla.targets.gpu.contraction.tensor_cores import WAYS
 from stablexla.targets.gpu.convolution.implicit_gemm import Windows, is_empty, windows_of
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.ptx.instructions import copy_async, i32, wide, word
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block, thread
 
 LEAST, LEAST_DEPTH = 16, 32
 """Rows and output features, and products of a sum, from which tiles are worth it."""
 
 
-@gpu_emitter("convolution", first=True)
+@gpu_emitter("convolution", priority=20)
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes convolutions of types that tensor cores have, lhs not dilated, with features last in lhs."""
     with kernel.func.context, ir.Location.unknown():

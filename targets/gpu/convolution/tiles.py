@@ -27,8 +27,9 @@ from stablexla.targets.codegen.sums.cascade import summed
 from stablexla.targets.gpu.chips import GpuName
 from stablexla.targets.gpu.contraction.register_tile import DEPTH, LANES, SEVERAL, SIDE, TERMS, THREADS, Tile, added
 from stablexla.targets.gpu.convolution.implicit_gemm import Windows, is_empty, windows_of
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block, thread
 
 STEPS = 4

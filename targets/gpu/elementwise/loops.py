@@ -6,12 +6,12 @@ from math import prod
 
 from stablexla.targets.codegen.emission import Value, bits_of, branch, loop
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.codegen.loop_nest import Load, Nest, Store, analyse
+from stablexla.targets.codegen.loop_nest import Load, Nest, Store, analyse, in_place
 from stablexla.targets.codegen.scope import Scope
-from stablexla.targets.cpu.elementwise.loops import in_place
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
 
 BITS = 128

@@ -10,8 +10,9 @@ from stablexla.lowering.rules.random import RANDOM_BITS, Layout, words_of
 from stablexla.targets.codegen.emission import Value, bitcast, branch, constant, insert, loop, splat, store, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
 
 

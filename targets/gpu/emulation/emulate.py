@@ -11,7 +11,7 @@ from mlir.dialects import arith, func, memref, scf
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.errors import CompileError
 from stablexla.lowering.support.operations import remap, walk
-from stablexla.targets.buffers.assign import PARALLEL_GRAIN
+from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.gpu.emulation.instructions import Instructions
 from stablexla.targets.gpu.ptx.instructions import NAME
 from stablexla.targets.gpu.threads.launch import Launch

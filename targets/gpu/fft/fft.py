@@ -26,9 +26,10 @@ from stablexla.lowering.kernels.fft.plan import (
 from stablexla.targets.codegen.emission import Value, index, load, minimum, store, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName, generation
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.fft.lines import LARGEST_RADIX, Lines, Number, Shape
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block
 
 ELEMENTS = 1024

@@ -10,7 +10,7 @@ import mlir.ir as ir
 
 from stablexla.lowering.support.operations import body_of, defining, main_of, walk
 from stablexla.targets.grouping.classify import Kind, classify, is_generic, num_inputs
-from stablexla.targets.grouping.prepare import drop_unused
+from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.pipeline.passes import module_pass
 
 CONVERSIONS = frozenset(["arith.extf", "arith.extsi", "arith.extui", "arith.sitofp", "arith.uitofp"])

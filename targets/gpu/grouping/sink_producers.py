@@ -13,7 +13,7 @@ import mlir.ir as ir
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import body_of, defining, is_tensor, main_of, walk
 from stablexla.targets.grouping.classify import Kind, classify, is_generic, loops_of, num_inputs
-from stablexla.targets.grouping.prepare import drop_unused
+from stablexla.targets.grouping.drop_unused import drop_unused
 from stablexla.targets.pipeline.passes import module_pass
 
 CHEAP = frozenset(

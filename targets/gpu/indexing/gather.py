@@ -11,10 +11,11 @@ from stablexla.lowering.rules.shape import as_index, held_within
 from stablexla.lowering.support.storage import from_storage
 from stablexla.targets.codegen.emission import Value, bits_of, index, load, loop, store
 from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.cpu.indexing.gather import Axis
+from stablexla.targets.codegen.match.gather import Axis
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
 
 BITS, MOST_LANES = 128, 16

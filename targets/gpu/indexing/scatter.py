@@ -17,11 +17,12 @@ from stablexla.lowering.support.operations import defining
 from stablexla.targets.codegen.emission import Value, index, loop, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.indexing.scatter_owned import Owned, write_owned
 from stablexla.targets.gpu.indexing.scatter_windows import Plan, Windows
 from stablexla.targets.gpu.threads.arguments import thread_of
 from stablexla.targets.gpu.threads.body_copies import leaves_of
-from stablexla.targets.gpu.threads.launch import THREADS, Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import THREADS, Launch
 from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
 from stablexla.targets.gpu.threads.warps import thread
 

@@ -14,8 +14,8 @@ from mlir.dialects import scf, tensor
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.kernels import KIND
 from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk
-from stablexla.targets.cpu.emitters import ONLY
 from stablexla.targets.gpu.launch.scalars import is_computation
+from stablexla.targets.host.emitters import HOST_EMITTERS
 from stablexla.targets.pipeline.passes import module_pass
 
 _NOT_ASKING = frozenset(["func.func", "func.call", "func.return", "scf.while", "scf.yield", "tensor.from_elements"])
@@ -48,7 +48,8 @@ class _Flow:
         self._host_kernels = {
             ir.StringAttr(view.operation.attributes["sym_name"]).value
             for view in module.body.operations
-            if KIND in view.operation.attributes and ir.StringAttr(view.operation.attributes[KIND]).value in ONLY
+            if KIND in view.operation.attributes
+            and ir.StringAttr(view.operation.attributes[KIND]).value in HOST_EMITTERS
         }
         self._needed = self._spread([v for op in operations for v in self._asked(op)], self._sources)
         read = [v for op in operations if op.name == "tensor.extract" for v in op.results]

@@ -11,7 +11,7 @@ import mlir.ir as ir
 from mlir.dialects import arith, func
 
 from stablexla.dialects.erasing import erase
-from stablexla.targets.buffers.assign import PARALLEL_GRAIN
+from stablexla.targets.codegen.calls import PARALLEL_GRAIN
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.host.symbols import declare, pointer_to, pointer_type

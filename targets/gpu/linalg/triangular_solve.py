@@ -16,10 +16,11 @@ from stablexla.lowering.rules.linear_algebra import Field
 from stablexla.targets.codegen.emission import Value, index, load, loop, minimum, store, when
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.linalg.cholesky import NAMES
 from stablexla.targets.gpu.linalg.square_tiles import THREADS, Tile, less_products, own_elements, size_of
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block, thread
 
 

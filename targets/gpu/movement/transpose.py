@@ -16,8 +16,9 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.loop_nest import Nest, Store, analyse
 from stablexla.targets.codegen.scope import Scope
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block, shared_buffer, thread
 
 TILE, ROWS = 32, 8
@@ -26,7 +27,7 @@ LEAST = 16
 """Along shorter dimensions most of a tile would be empty."""
 
 
-@gpu_emitter("transpose", first=True)
+@gpu_emitter("transpose", priority=10)
 def emit_transpose(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes one result whose inputs all lie along one dimension, which is not the result's last."""
     nest = analyse(kernel)

@@ -18,10 +18,11 @@ from stablexla.targets.codegen.row_passes import Chain, Pass, chain_of, keep_not
 from stablexla.targets.codegen.sums.cascade import summed
 from stablexla.targets.codegen.sweeps import Totals, flat
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.reduction.rows import joins_of
 from stablexla.targets.gpu.reduction.walks import Walk, Walker, walk_of
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 
 MOST_SHARED = 48 << 10
 MANY_BLOCKS = 256
@@ -31,7 +32,7 @@ STEPS = 8
 """What a thread takes of a part at least."""
 
 
-@gpu_emitter("row", "reduce", "general", first=True)
+@gpu_emitter("row", "reduce", "general", priority=20)
 def emit_columns(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes reductions over the same loops that are not the innermost one alone, or that few blocks would compute."""
     nest = analyse(kernel)

@@ -20,8 +20,9 @@ from stablexla.targets.codegen.scope import Scope
 from stablexla.targets.codegen.sums.cascade import summed
 from stablexla.targets.codegen.sweeps import Items, Totals, flat, joined
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.threads import taken_apart
 from stablexla.targets.gpu.threads.warps import WARP, Join, block, over_block, over_warp, shared_bytes, thread
 
@@ -49,7 +50,7 @@ class Plan:
     abreast: int
 
 
-@gpu_emitter("row", "reduce", "general")
+@gpu_emitter("row", "reduce", "general", priority=10)
 def emit_rows(kernel: Kernel, chip: GpuName) -> Emitted | None:
     """Takes kernels whose reductions are all along the innermost loop."""
     nest = analyse(kernel)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.scan.columns import emit_columns
 from stablexla.targets.gpu.scan.lines import emit_lines
 from stablexla.targets.gpu.scan.plan import Plan
-from stablexla.targets.gpu.threads.launch import gpu_emitter
 
 
 @gpu_emitter("scan")

@@ -30,10 +30,11 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.gpu.chips import GpuName, shared_limit
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.sort.merge import Read, Runs, cut, fit, merged
 from stablexla.targets.gpu.sort.plan import EACH, FEWEST_SLOTS, NUMBERS_BYTES, Elements, Plan, Values
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import WARP, block, over_block, shared_buffer, thread
 
 

@@ -1,17 +1,10 @@
-"""The registry of GPU kernel emitters, and what a mapped kernel says about its launch."""
+"""Launch configurations: how many blocks and threads run a kernel, noted on its function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import mlir.ir as ir
-
-from stablexla.targets.codegen.kernel import Emitted, Kernel
-from stablexla.targets.gpu.chips import GpuName
-
-Emitter = Callable[[Kernel, GpuName], Emitted | None]
-EMITTERS: dict[str, list[Emitter]] = {}
 
 LAUNCH = "stablexla.launch"
 """Attribute of a function whose body says what one thread does: see `Launch`."""
@@ -50,17 +43,3 @@ def launched_functions(module: ir.Module) -> dict[str, ir.Operation]:
         for view in module.body.operations
         if LAUNCH in view.operation.attributes
     }
-
-
-def gpu_emitter(*kinds: str, first: bool = False) -> Callable[[Emitter], Emitter]:
-    """Registers an emitter for kernels of `kinds`; it answers None, and changes nothing, when it cannot take one.
-
-    With `first` it is asked before the others.
-    """
-
-    def register(function: Emitter) -> Emitter:
-        for kind in kinds:
-            EMITTERS.setdefault(kind, []).insert(0 if first else len(EMITTERS.get(kind, [])), function)
-        return function
-
-    return register

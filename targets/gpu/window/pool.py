@@ -31,8 +31,9 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.gpu.chips import GpuName
+from stablexla.targets.gpu.emitters import gpu_emitter
 from stablexla.targets.gpu.threads.arguments import thread_of
-from stablexla.targets.gpu.threads.launch import Launch, gpu_emitter
+from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
 
 BITS, MOST_LANES = 128, 8

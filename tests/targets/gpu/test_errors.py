@@ -9,9 +9,9 @@ import pytest
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.targets.codegen.kernel import Kernel
+from stablexla.targets.gpu import emitters
 from stablexla.targets.gpu.chips import CHIPS, SHARED_KIB, GpuName, generation, shared_limit
 from stablexla.targets.gpu.ptx.to_ptx import check_nvvm
-from stablexla.targets.gpu.threads import launch as emitters
 from stablexla.targets.gpu.threads.arguments import thread_of
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import shared_buffer

@@ -1,0 +1,16 @@
+"""The pass that finds attention for the CPU: what its kernel takes becomes one kernel, all else is left in parts."""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+
+from stablexla.targets.codegen.machine import host_target
+from stablexla.targets.codegen.match.attention_find import find
+from stablexla.targets.cpu.attention.attention import fits
+from stablexla.targets.pipeline.passes import module_pass
+
+
+@module_pass("stablexla-find-attention", "moves softmax(q k) v, or another function of rows between products, together")
+def find_attention(module: ir.Module) -> None:
+    """Makes a kernel of each attention that the CPU's emitter takes."""
+    find(module, lambda attention: fits(attention, host_target()))

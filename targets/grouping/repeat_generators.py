@@ -1,0 +1,58 @@
+"""Rematerializes generators: an iota or a fill is made again before each of its users, so that it can fuse with it."""
+
+from __future__ import annotations
+
+import ctypes
+
+import mlir.ir as ir
+
+from stablexla.lowering.support.operations import is_tensor, main_of, remap, walk
+from stablexla.targets.grouping.classify import is_generic, num_inputs
+from stablexla.targets.pipeline.passes import module_pass
+
+
+@module_pass("stablexla-repeat-generators", "makes an iota or a fill again before each of its users")
+def repeat_generators(module: ir.Module) -> None:
+    """Clones every `linalg.generic` that reads no array for each of its users but the first."""
+    operations = list(walk(main_of(module)))
+    order = {_address(op): float(number) for number, op in enumerate(operations)}
+    for op in operations:
+        if is_generic(op) and _is_generator(op):
+            _repeat_for_readers(op, order)
+
+
+def _is_generator(op: ir.Operation) -> bool:
+    """Reads no array: an iota or a fill, cheaper to make again than to read from memory."""
+    return len(op.results) == 1 and not any(is_tensor(v) for v in list(op.operands)[: num_inputs(op)])
+
+
+def _repeat_for_readers(op: ir.Operation, order: dict[int, float]) -> None:
+    """`order` numbers the operations: a module that was read from its text has other lists of uses."""
+    users = {_address(user): user for user in (_loop_nest_of(use.owner.operation) for use in op.results[0].uses)}
+    places = sorted(users, key=order.__getitem__)
+    for place in places:
+        user = users[place]
+        if place == places[0] and user.block == op.block:
+            continue
+        with op.context, op.location, ir.InsertionPoint(user):
+            copy = op.clone()
+        remap(user, {op.results[0]: copy.operation.results[0]})
+        order[_address(copy.operation)] = order[place] - 0.5
+
+
+def _address(op: ir.Operation) -> int:
+    """What an operation is known by: its hash is that of its operands, which change."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address: int = get(op._CAPIPtr, b"mlir.ir.Operation._CAPIPtr")
+    return address
+
+
+def _loop_nest_of(op: ir.Operation) -> ir.Operation:
+    """The linalg operation in whose body an operation stands, such as one that reads at computed places; or itself."""
+    nest, inside = op, op
+    while inside.parent is not None:
+        inside = inside.parent.operation
+        if inside.name.startswith("linalg."):
+            nest = inside
+    return nest

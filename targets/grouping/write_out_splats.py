@@ -1,0 +1,48 @@
+"""Splats that memory needs become loops: `tensor.splat` and splat constants as `linalg.generic` that stores a scalar."""
+
+from __future__ import annotations
+
+import mlir.ir as ir
+from mlir.dialects import arith, linalg
+
+from stablexla.dialects.erasing import erase
+from stablexla.lowering.support.operations import is_tensor, main_of, walk
+from stablexla.targets.pipeline.passes import module_pass
+
+
+@module_pass("stablexla-write-out-splats", "turns splats into loops that store a scalar")
+def write_out_splats(module: ir.Module) -> None:
+    """Rewrites `tensor.splat` and splat constants; as a constant one would be read from memory, element by element."""
+    for op in list(walk(main_of(module))):
+        if op.name == "tensor.splat":
+            _write_out(op, op.operands[0])
+        elif op.name == "arith.constant" and is_tensor(op.results[0]) and op.attributes["value"].is_splat:
+            with op.context, op.location, ir.InsertionPoint(op):
+                element = op.results[0].type.element_type
+                _write_out(op, arith.ConstantOp(element, op.attributes["value"].get_splat_value()).result)
+
+
+def _write_out(op: ir.Operation, scalar: ir.Value) -> None:
+    """A tensor of equal elements as a loop that stores its scalar."""
+    result = op.results[0].type
+    rank = len(result.shape)
+    maps = [ir.AffineMap.get(rank, 0, []), ir.AffineMap.get_identity(rank)]
+    with op.context, op.location, ir.InsertionPoint(op):
+        empty = ir.Operation.create("tensor.empty", results=[result]).result
+        made = ir.Operation.create(
+            "linalg.generic",
+            results=[result],
+            operands=[scalar, empty],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+                "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+            },
+            regions=1,
+        )
+        element = result.element_type
+        block = made.regions[0].blocks.append(element, element, arg_locs=[op.location] * 2)
+        with ir.InsertionPoint(block):
+            linalg.YieldOp([block.arguments[0]])
+    op.results[0].replace_all_uses_with(made.result)
+    erase(op)

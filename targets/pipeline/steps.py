@@ -1,0 +1,78 @@
+"""The steps that pipelines of all targets begin with, as functions of what a target does in its own way."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from stablexla.dialects.composites import COMPOSITES
+from stablexla.dialects.discovery import import_all
+from stablexla.targets.pipeline.pipelines import LOWER, Step
+
+TENSOR = frozenset({"func", "linalg", "tensor", "scf", "arith", "math", "complex"})
+BUFFERS = frozenset({"func", "memref", "vector", "scf", "arith", "math", "complex", "ub", "affine", "llvm", "amx"}) | {
+    "builtin.unrealized_conversion_cast"  # between a buffer of complex numbers and one of their parts
+}
+"""The dialects that are left after the steps `tensor` and `kernels`, and after `buffers`."""
+PREPARE = (
+    "stablexla-compute-through-rolls",
+    "stablexla-drop-unused",
+    "stablexla-align-loops",
+    "stablexla-write-out-splats",
+    "stablexla-repeat-generators",
+    "stablexla-repeat-cheap",
+)
+"""The passes before grouping: loops in one form, and what the lowering left lazy written out where memory needs it."""
+_COMMON = ("pipeline", "stablehlo", "grouping", "buffers", "host", "llvm")
+
+
+@functools.cache
+def register_passes(*targets: str) -> None:
+    """Imports the folders that hold passes and emitters: what all targets share, and the given folders of `targets/`."""
+    for folder in (*_COMMON, *targets):
+        import_all(f"stablexla.targets.{folder}")
+
+
+def stablehlo_step(target: str = "") -> Step:
+    """From what producers write to one StableHLO function without composites that have to be decomposed.
+
+    Args:
+        target: whose kernels for composites count, where it has fewer than others.
+    """
+    # Operations of CHLO that are lowered whole; the others are legalized to StableHLO.
+    whole = ",".join(name for name in COMPOSITES if name.startswith("chlo."))
+    decompose = "stablexla-decompose-composites" + (f"{{target={target}}}" if target else "")
+    passes = (
+        "stablexla-drop-unreachable,stablexla-partition,stablexla-resolve-mesh-groups,stablexla-drop-shardings,"
+        "stablexla-refine-shapes,stablexla-replace-imported,stablexla-expand-ragged-exchanges,"
+        f"stablexla-legalize-quantized,stablexla-expand-bounded,stablehlo-wrap-in-composite{{op-names={whole}}},"
+        f"stablexla-keep-ruled,{decompose},stablexla-inline-calls,stablexla-order-channels,"
+        "stablexla-legalize-chlo,cse,stablexla-find-scans,stablexla-expand-computations"
+    )
+    return Step("stablehlo", passes)
+
+
+def tensor_step(*, whole_sorts: bool = False) -> Step:
+    """From StableHLO to linalg on tensors.
+
+    Args:
+        whole_sorts: makes each sort one kernel.
+    """
+    return Step("tensor", f"{lower(whole_sorts)},canonicalize,cse", TENSOR)
+
+
+def lower(whole_sorts: bool = False) -> str:
+    """The pass that lowers StableHLO to tensors."""
+    return f"{LOWER}{{whole-sorts=true}}" if whole_sorts else LOWER
+
+
+def kernels_step(find_attention: str, before_grouping: Sequence[str] = ()) -> Step:
+    """From linalg on tensors to kernels: private functions that `main` calls.
+
+    Args:
+        find_attention: the target's pass that makes kernels of attention.
+        before_grouping: passes of the target's that change what is grouped.
+    """
+    products = ("stablexla-turn-products", "stablexla-hoist-products")
+    passes = (*PREPARE, find_attention, *products, *before_grouping, "stablexla-group", "stablexla-outline")
+    return Step("kernels", ",".join(passes), TENSOR)
