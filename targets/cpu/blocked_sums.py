@@ -185,7 +185,7 @@ def _is_wide_float(type_: ir.Type) -> bool:
     return isinstance(element, ir.F32Type | ir.F64Type)
 
 
-# --- pairs of a sum and its error ----------------------------------------------------------------------------------
+# --- pairs of a sum and its error ---------------------------------------------------------------------------------
 
 
 def zero(type_: ir.Type) -> ir.Value:

@@ -1,6 +1,6 @@
 """Blocked (cascade) reduction loops: reductions and scans without one long chain of additions.
 
-Pairwise-like summation by blocks on several levels: a sum over n iterations is rounded at most `BLOCK` times on each of
+Blocked summation on several levels: a sum over n iterations is rounded at most `BLOCK` times on each of
 log(n) / log(BLOCK) levels, where one running sum is rounded n times.
 """
 

@@ -138,7 +138,7 @@ def keep_nothing(chain: Chain) -> None:
 
 
 def in_place(kernel: Kernel, chain: Chain) -> tuple[tuple[int, int], ...]:
-    """Return results that may overwrite an input in place: no later pass loads it, at equal index only."""
+    """Return the results that may overwrite an input in place: loaded at the same index, and by no later pass."""
     pairs = []
     for number, value in enumerate(kernel.inputs):
         reads = [node for node in chain.nest.loads if node.buffer == number]
