@@ -171,7 +171,7 @@ class BufferAssignment:
             last = max(last, position)
         return last
 
-    # ---- the walk --------------------------------------------------------------------------------------------------
+    # ---- operations ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         block = self.main.regions[0].blocks[0]

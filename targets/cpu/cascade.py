@@ -73,7 +73,7 @@ def scanned(
     turn: Callable[[Value, Values], Values],
     exists: Value | None = None,
 ) -> Values:
-    """Emit a prefix scan in blocks: fold all iterations into `before`, giving each its exclusive prefix.
+    """Emit a prefix scan in blocks: combine `before` with all iterations, giving each its exclusive prefix.
 
     Args:
         turns: upper bound of the trip count.

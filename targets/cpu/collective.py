@@ -1,6 +1,6 @@
 """Emitters of collectives: a call of the native runtime, with the number of the collective.
 
-The module lists the configurations. A reduction brings a combiner function for two arrays, element by element.
+The module lists the configurations. A reduction passes a combiner function for two arrays, element by element.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def emit_device(kernel: Kernel, target: CpuTarget) -> Emitted:
 
 @emitter(COLLECTIVE, only=True)
 def emit_collective(kernel: Kernel, target: CpuTarget) -> Emitted:
-    """Emit one work item, so that it runs on the device's own thread. No result is in place of an operand."""
+    """Emit one work item, so that it runs on the device's own thread. No result aliases an operand."""
     pointer, i64 = pointer_type(), ir.IntegerType.get_signless(64)
     combine = _combine(kernel, target)
     made, arguments = kernel.declare()

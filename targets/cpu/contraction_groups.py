@@ -47,7 +47,7 @@ TILES_LHS_BYTES = 256 << 10
 TILES_DEPTH = 1024
 # Packed rhs larger than this would take too much memory: every item packs its own.
 SHARED_BYTES = 256 << 20
-# Multiply-adds that are worth an item of their own, and those below which packing costs more than it brings.
+# Multiply-adds that are worth a work item of their own, and those below which packing costs more than it saves.
 ITEM_WORK = 500_000
 LEAST_WORK = 20_000
 UNROLL = 4  # steps of k in one iteration
@@ -193,7 +193,7 @@ def _tile(m: int, n: int, lanes: int, registers: int) -> Tile:
 
 
 def _balanced(extent: int, block: int, multiple: int) -> int:
-    """The size of equal blocks of at most about `block`, a multiple of `multiple`."""
+    """Return the size of equal blocks of at most about `block`, a multiple of `multiple`."""
     blocks = max(1, math.ceil(extent / block))
     return max(1, math.ceil(extent / blocks / multiple)) * multiple
 

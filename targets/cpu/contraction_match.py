@@ -33,7 +33,7 @@ class Axis:
     dims: tuple[tuple[int, int], ...] = ()
 
     def swapped(self) -> Axis:
-        """The same loop with the roles of the two operands exchanged."""
+        """Return the same loop with both operands exchanged."""
         return replace(self, a=self.b, b=self.a)
 
 

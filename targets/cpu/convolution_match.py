@@ -54,7 +54,7 @@ class Spatial:
         size, window, outputs: extents in lhs, rhs and result.
         a, b, c: strides in them, in elements.
         dim: the dimension of the kernel's result, None if its extent is 1.
-        phases: one for each output in a round.
+        phases: one for each output in a round, the period of outputs under dilation.
         stride: distance in lhs between rounds of outputs.
         tap_stride: distance in lhs to the next element of the window in this phase.
         tap_step: distance in the window to that element; negative in a reversed window.

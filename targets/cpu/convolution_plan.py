@@ -24,7 +24,7 @@ PANEL_BYTES = 160 << 10
 # Multiply-adds that are worth a work item of their own, and the most items of anything larger.
 ITEM_WORK = 500_000
 MOST_ITEMS = 16
-# Whole images are items if there are so many for each.
+# Whole images become items only where there are at least so many items.
 LEAST_ITEMS = 8
 # The most channels of an item: whole cache lines, and few enough for whole rows of an image.
 CHANNELS = 64
