@@ -1,4 +1,4 @@
-"""Where temporaries lie in the arena, by the times at which they live."""
+"""Arena planning: offsets of temporaries by live ranges, first-fit, so that disjoint live ranges share memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ALIGNMENT = 64
 
 
 def plan_arena(buffers: Iterable[Buffer]) -> int:
-    """Gives those in the arena their offsets: the largest first, each at the lowest place that is free while it lives.
+    """Assign arena offsets first-fit: the largest buffer first, each at the lowest offset free in its live range.
 
     Returns:
         The arena's size.

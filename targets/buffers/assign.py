@@ -1,4 +1,4 @@
-"""The pass that rewrites `main` from arrays to buffers, as buffer assignment decided.
+"""The pass that rewrites `main` from tensors to buffers, by the buffer assignment.
 
 Afterwards `main` takes flat memrefs: parameters, constants, results, the arena; tensors are gone from the module.
 """
@@ -21,7 +21,7 @@ from stablexla.targets.codegen.kernel import flat_type
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.pipeline.passes import module_pass
 
-# Operations that only name a place in memory.
+# Operations without code: views of memory, and uninitialized arrays.
 PLACES = ALIASES | {"tensor.empty"}
 ROLE, VALUE = "stablexla.role", "stablexla.value"
 ALIAS = "stablexla.alias"
@@ -31,11 +31,11 @@ ALIAS = "stablexla.alias"
     "stablexla-assign-buffers", "gives each array of main a buffer: the caller's, a constant's, or a part of the arena"
 )
 def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
-    """Rewrites `main` and drops the kernels' functions on tensors.
+    """Rewrite `main` to buffers and drop the kernels' functions on tensors.
 
     Args:
-        num_threads: into how many pieces a call is cut at most, so that no more threads work on it; with 1, no call is
-            marked to run in parallel, and 0 leaves it to the number of threads that there are.
+        num_threads: the most chunks of a call, and so the most threads that share it; with 1, no call is marked
+            parallel, and 0 leaves it to the number of worker threads.
     """
     with module.context, ir.Location.unknown():
         assignment = BufferAssignment(module)
@@ -47,7 +47,7 @@ def assign_buffers(module: ir.Module, *, num_threads: int = 0) -> None:
 
 
 class BufferedMain:
-    """Writes the new `main` beside the old one."""
+    """Builder of the buffered `main` beside the one on tensors."""
 
     def __init__(self, assignment: BufferAssignment, num_threads: int) -> None:
         self._assignment = assignment
@@ -90,7 +90,7 @@ class BufferedMain:
     # ---- buffers as values -----------------------------------------------------------------------------------------
 
     def _view(self, buffer: Buffer, type_: ir.Type) -> ir.Value:
-        """The buffer as a flat memref of the wanted type; made once, at the top of main, if it stays in its place."""
+        """Return the buffer as a flat memref of a type; hoisted to the top of main unless it is a ping-pong buffer."""
         buffer = buffer.find()
         if buffer in self._moving:
             return memref.view(type_, self._moving[buffer], self._zero, [])
@@ -105,7 +105,7 @@ class BufferedMain:
         return self._views[key]
 
     def _place(self, buffer: Buffer) -> ir.Value:
-        """The buffer as bytes, wherever it is now."""
+        """Return the buffer as bytes, at its current address."""
         found = self._moving.get(buffer.find())
         return as_bytes(self._view(buffer, bytes_type(buffer.find().bytes))) if found is None else found
 
@@ -113,7 +113,7 @@ class BufferedMain:
         return self._view(self._assignment.buffer_of(value), flat_type(value.type))
 
     def _copy(self, copies: Sequence[Copy]) -> None:
-        """Copies that belong to one place, in order."""
+        """Emit copies of one program point, in order."""
         for copy in copies:
             if copy.source.find() is not copy.target.find() and copy.target.bytes:
                 type_ = flat_type(copy.type)
@@ -132,7 +132,7 @@ class BufferedMain:
             self._share(*shared)
 
     def _may_be_one(self, copy: Copy) -> bool:
-        """Whether the caller may give the two places one address."""
+        """Whether parameter and result may alias: the caller may donate the parameter's memory."""
         source, target = copy.source.find(), copy.target.find()
         return (source.role, target.role) == ("parameter", "result") and self._assignment.aliases.get(
             target.number
@@ -189,8 +189,8 @@ class BufferedMain:
             self._share(made.operation, phase.items, phase.grain)
 
     def _share(self, call: ir.Operation, items: int, grain: int) -> None:
-        """Marks a call to be shared by threads, if it has the work for them."""
-        # A thread takes a grain at a time: where there are no more of them than threads allowed, no more take part.
+        """Mark a call as a parallel-for, if its items exceed the grain."""
+        # Dynamic scheduling hands out one grain at a time: no more grains than threads allowed, no more threads.
         grain = max(1, grain, -(-items // self._num_threads) if self._num_threads else 1)
         if items > grain:
             call.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), grain)
@@ -235,7 +235,7 @@ class BufferedMain:
         self._settle(rotations, places, results[len(scalars) :])
 
     def _moved_on(self, rotations: Sequence[Rotation]) -> list[ir.Value]:
-        """Where the buffers of all rotations are in the next turn."""
+        """Return the ping-pong buffers' addresses for the next iteration."""
         found = []
         for rotation in rotations:
             first, *others = [self._moving[buffer.find()] for buffer in rotation.buffers]
@@ -243,7 +243,7 @@ class BufferedMain:
         return found
 
     def _settle(self, rotations: Sequence[Rotation], before: Sequence[ir.Value], after: Sequence[ir.Value]) -> None:
-        """Moves what lies in other places than before the loop to where it is looked for."""
+        """Copy loop results back where the ping-pong buffers do not end at their initial addresses."""
         begin = 0
         for rotation in rotations:
             for turns, copies in enumerate(rotation.settling, 1):
@@ -257,7 +257,7 @@ class BufferedMain:
         scalars = [i for i, v in enumerate(op.results) if not is_tensor(v)]
         made = scf.IfOp(self._values[op.operands[0]], [op.results[i].type for i in scalars], has_else=True)
         for old, block in zip(op.regions, (made.then_block, made.else_block), strict=True):
-            if not len(old.blocks):  # nothing is done otherwise
+            if not len(old.blocks):  # an absent else
                 with ir.InsertionPoint(block):
                     scf.YieldOp([])
                 continue

@@ -1,8 +1,8 @@
-"""Buffer assignment: which memory each array of `main` lives in.
+"""Buffer assignment: the memory of each array of `main`.
 
-Kernels write where they are told, so this is where copies are avoided: results go straight to the caller's buffers, an
-element-wise kernel may overwrite a dead operand, a loop's arrays keep one buffer each for all iterations, and all
-temporaries share one arena by their life times. Positions are numbers in program order.
+Kernels store to buffers given by the caller, so copies are elided here: results go straight to the caller's buffers, an
+elementwise kernel may overwrite a dead operand in place, loop-carried arrays keep one buffer each for all iterations,
+and all temporaries share one arena by live ranges. Positions are numbers in program order.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ALIASES = frozenset(["tensor.collapse_shape", "tensor.expand_shape", "tensor.bit
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory for one or more arrays, one after the other.
+    """Memory of one or more arrays with disjoint live ranges.
 
     Attributes:
         role: "parameter", "constant", "result" or "arena".
         number: which parameter, constant or result.
         bytes: size.
-        spans: first and last position of each array that lives here.
-        offset: where in the arena.
+        spans: live ranges of its arrays, as first and last position.
+        offset: in the arena.
     """
 
     role: str
@@ -43,7 +43,7 @@ class Buffer:
     owner: Buffer | None = None
 
     def find(self) -> Buffer:
-        """The buffer that this one was merged into, or itself."""
+        """Return the buffer that this one was merged into, or itself (union-find)."""
         found = self
         while found.owner is not None:
             found = found.owner
@@ -60,7 +60,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Copy:
-    """An array of a tensor type to be copied at some place in main."""
+    """A copy of an array of a tensor type at some program point of main."""
 
     source: Buffer
     target: Buffer
@@ -69,11 +69,11 @@ class Copy:
 
 @dataclass(frozen=True)
 class Rotation:
-    """Buffers that change places at the end of a loop's turn: each takes the next one's, and the last the first's.
+    """Ping-pong buffers: at the end of an iteration each takes the next one's address, the last the first's.
 
     Attributes:
-        buffers: in their places at the beginning of the loop, where each is looked for after it too.
-        settling: what moves the arrays there when the buffers have gone on by 1, 2, ... places.
+        buffers: in their order at the loop's entry, to which they return after it.
+        settling: copies that restore the order after a rotation by 1, 2, ... places.
     """
 
     buffers: tuple[Buffer, ...]
@@ -81,7 +81,7 @@ class Rotation:
 
 
 def root(value: ir.Value) -> ir.Value:
-    """The array that a value is another view of."""
+    """Return the array that a value is a view of."""
     maker = defining(value)
     while maker is not None and maker.name in ALIASES:
         value = maker.operands[0]
@@ -90,7 +90,7 @@ def root(value: ir.Value) -> ir.Value:
 
 
 def _is_only_packed(value: ir.Value) -> bool:
-    """Whether all calls that take an array, as it is or in another shape, have it packed already."""
+    """Whether all calls that use an array, as it is or reshaped, have it packed already."""
     for use in value.uses:
         user = use.owner.operation
         if user.name in ALIASES:
@@ -102,7 +102,7 @@ def _is_only_packed(value: ir.Value) -> bool:
 
 
 class BufferAssignment:
-    """Assigns the arrays of `main`; afterwards `buffer_of` tells where each is and `copies` what must be moved."""
+    """Buffer assignment of `main`; then `buffer_of` tells each array's buffer, and `copies` the copies."""
 
     def __init__(self, module: ir.Module) -> None:
         self.main = main_of(module)
@@ -124,23 +124,23 @@ class BufferAssignment:
         self._run()
 
     def buffer_of(self, value: ir.Value) -> Buffer:
-        """Where the array lives."""
+        """Return the array's buffer."""
         return self._buffers[root(value)].find()
 
     def operand_buffer(self, op: ir.Operation, number: int) -> Buffer:
-        """Where an array is that a call takes; if the call does not read it, some other memory."""
+        """Return the buffer of a call's operand; if the call does not read it, some other memory."""
         return self.unread.get((op, number)) or self.buffer_of(op.operands[number])
 
     def result_buffer(self, number: int) -> Buffer:
-        """The caller's memory for a result."""
+        """Return the caller's buffer for a result."""
         return self._results[number]
 
     def begin_of(self, op: ir.Operation) -> int:
-        """The position of an operation."""
+        """Return the position of an operation."""
         return self._begin[op]
 
     def last_use(self, parameter: ir.Value) -> int:
-        """The last position at which a parameter of main is needed; 0 when it never is."""
+        """Return the last use of a parameter of main; 0 when there is none."""
         return self._last_use(parameter, parameter.owner)
 
     # ---- positions ------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class BufferAssignment:
         self._end[op] = self._position
 
     def _last_use(self, value: ir.Value, block: ir.Block) -> int:
-        """The last position at which the array is needed; a use inside a loop lasts until the loop's end."""
+        """Return the position of the array's last use; a use inside a loop lasts until the loop's end."""
         last = 0
         for use in value.uses:
             user = use.owner.operation
@@ -171,7 +171,7 @@ class BufferAssignment:
             last = max(last, position)
         return last
 
-    # ---- the walk --------------------------------------------------------------------------------------------------
+    # ---- operations ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         block = self.main.regions[0].blocks[0]
@@ -213,7 +213,7 @@ class BufferAssignment:
         return Buffer("constant", bytes_of(value.type), len(self.constants) - 1)
 
     def _packed(self, value: ir.Attribute) -> Buffer:
-        """The buffer of a packed constant, one for all calls that take the same."""
+        """Return the buffer of a packed constant, shared by all calls with an equal one."""
         number = next((n for n, other in enumerate(self.constants) if other == value), None)
         return self._constant(value) if number is None else Buffer("constant", bytes_of(value.type), number)
 
@@ -228,7 +228,7 @@ class BufferAssignment:
         here = self._begin[op]
         self.scratch[op] = [Buffer("arena", bytes_of(t), spans=[(here, here)]) for t in call.scratch]
         for packing, value in packed_of(op):
-            # Made already; the kernel does not look at the input of which it was.
+            # Packed at compile time; the kernel does not read the original input.
             self.scratch[op][packing.scratch] = self.unread[op, packing.input] = self._packed(value)
         copies = []
         for i, value in enumerate(op.results):
@@ -245,7 +245,7 @@ class BufferAssignment:
         self.copies[op] = copies
 
     def _overwritten(self, op: ir.Operation, call: KernelCall, result: int, block: ir.Block) -> Buffer | None:
-        """The buffer of a dead operand that the result may overwrite."""
+        """Return the buffer of a dead operand that the result may overwrite in place."""
         here, size = self._begin[op], bytes_of(op.results[result].type)
         for other, source in (*call.updates, *call.in_place):
             if other != result or not is_tensor(op.operands[source]):
@@ -262,15 +262,18 @@ class BufferAssignment:
         return None
 
     def _dies_after(self, buffer: Buffer, value: ir.Value, op: ir.Operation, block: ir.Block) -> int:
-        """The last position at which what the buffer holds now is needed. A carried array's buffer outlives the body,
-        but what it holds does not: inside the body only uses of the argument count."""
+        """Return the last use of the buffer's present contents.
+
+        The buffer of a loop-carried array outlives the body, but its contents do not: inside the body only uses of the
+        block argument count.
+        """
         source = root(value)
         holder = source.owner
         if not isinstance(holder, ir.Block) and holder.operation.block == block:
             return self._last_use(source, block)
         if isinstance(holder, ir.Block) and holder == block:
             return self._last_use(source, block)
-        return buffer.last + 1  # made outside the loop or branch that we are in
+        return buffer.last + 1  # defined outside of this loop or branch
 
     def _merge(self, one: Buffer, into: Buffer) -> None:
         into.spans += one.spans
@@ -303,7 +306,7 @@ class BufferAssignment:
         self._yield(op, after, carried)
 
     def _yield(self, op: ir.Operation, after: ir.Block, carried: dict[int, Buffer]) -> None:
-        """Sees that each carried array's next value is in its buffer at the end of the body."""
+        """Place each loop-carried array's next value in its buffer at the end of the body."""
         terminator = after.operations[len(after.operations) - 1].operation
         moves = []
         for i, held in carried.items():
@@ -322,7 +325,7 @@ class BufferAssignment:
         self.copies[terminator] = self._in_order(moves, self._begin[terminator])
 
     def _circles(self, op: ir.Operation, after: ir.Block, moves: list[Copy]) -> list[Circle]:
-        """Buffers that can change places where arrays would have to be moved."""
+        """Find buffers for ping-pong rotation in place of copies."""
         terminator = after.operations[len(after.operations) - 1].operation
         made = [v for v in terminator.operands if is_tensor(v)]
         own = {self.buffer_of(v) for v in made if (maker := defining(root(v))) is not None and maker.block == after}
@@ -347,8 +350,7 @@ class BufferAssignment:
 
     @staticmethod
     def _in_order(moves: list[Copy], here: int) -> list[Copy]:
-        """The copies in an order in which none overwrites what another still has to read; a circle is broken by a
-        temporary."""
+        """Order copies so that none overwrites another's source; a temporary breaks a cycle."""
         waiting, ordered = list(moves), []
         while waiting:
             for move in waiting:
@@ -368,16 +370,16 @@ class BufferAssignment:
     def _lands_in(
         self, value: ir.Value, found: Buffer, argument: ir.Value, held: Buffer, after: ir.Block, carried: list[Buffer]
     ) -> bool:
-        """Whether the body's value may be made in the carried buffer itself."""
+        """Whether the body may compute the value in the loop-carried buffer itself."""
         source = root(value)
         maker = defining(source)
         if found.role != "arena" or maker is None or maker.block != after or found.bytes != held.bytes:
             return False
         if found is held:
-            return True  # it overwrote the argument, or an inner loop carries it on
+            return True  # computed in place over the argument, or carried by an inner loop
         if any(found is other.find() for other in carried) or self._last_use(argument, after) >= found.first:
             return False
-        # What overwrote the argument in place lives there too, inside the body.
+        # Values computed in place over the argument are live there too, inside the body.
         begin = self._begin[after.owner.operation]
         inside = [span for span in held.spans if span[0] > begin]
         return all(end < found.first or found.last < start for start, end in inside)
@@ -401,7 +403,7 @@ class BufferAssignment:
             self.copies[terminator] = copies
 
     def _everything(self) -> Iterator[Buffer]:
-        """All buffers, each at least once."""
+        """Yield all buffers, each at least once."""
         yield from self._buffers.values()
         for buffers in self.scratch.values():
             yield from buffers

@@ -1,6 +1,6 @@
-"""Copies of whole arrays in main: small ones where they stand, bigger ones by a function that threads share.
+"""Copies of whole arrays in main: inline small ones, parallel-for calls for bigger ones.
 
-Such a function knows nothing of elements, only how many bytes there are; those of one size share it.
+Such a function copies bytes, regardless of elements; copies of one size share it.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.codegen.sweeps import Part, sweep
 
-# Bytes of a work item, and how many of them take the time for which a thread is worth waking (20 us at 13 GB/s).
+# Bytes of a work item, and the grain: items worth waking a thread for (20 us at 13 GB/s).
 BLOCK, GRAIN = 64 << 10, 4
-# One cache line at a time, whatever the registers are: LLVM cuts it into their width.
+# One cache line at a time, whatever the registers are: LLVM splits it into their width.
 LINE, UNROLL = 64, 4
 
 
 class Copying:
-    """Writes copies, and the functions that they need before the operation `place`."""
+    """Code of copies, and of the functions that they need, inserted before the operation `place`."""
 
     def __init__(self, place: ir.Operation) -> None:
         self._place = place
         self._functions: dict[int, str] = {}
 
     def write(self, source: ir.Value, target: ir.Value) -> tuple[ir.Operation, int, int] | None:
-        """Copies a flat buffer at the insertion point.
+        """Copy a flat buffer at the insertion point.
 
         Returns:
-            The call, how many items it is for, and how many are worth a thread; None for what one thread does itself.
+            The call, its number of work items, and its grain; None for a copy by one thread.
         """
         size = bytes_of(source.type)
         items = -(-size // BLOCK)
@@ -44,7 +44,7 @@ class Copying:
         return func.CallOp([], self._functions[size], [*buffers, *bounds]).operation, items, GRAIN
 
     def _write_function(self, size: int) -> str:
-        """A function that copies the items [lo, hi)."""
+        """Emit a function that copies the items [lo, hi); return its name."""
         name, index = f"copy_{size}_bytes", ir.IndexType.get()
         with ir.InsertionPoint(self._place):
             types = [bytes_type(size), bytes_type(size), index, index]
@@ -66,7 +66,7 @@ class Copying:
 
 
 def as_bytes(buffer: ir.Value) -> ir.Value:
-    """A flat buffer as its bytes."""
+    """Return a flat buffer as its bytes."""
     type_ = bytes_type(bytes_of(buffer.type))
     if buffer.type == type_:
         return buffer
@@ -74,5 +74,5 @@ def as_bytes(buffer: ir.Value) -> ir.Value:
 
 
 def bytes_type(size: int) -> ir.Type:
-    """The type of a flat buffer of so many bytes."""
+    """Return the type of a flat buffer of so many bytes."""
     return ir.MemRefType.get([size], ir.IntegerType.get_signless(8))

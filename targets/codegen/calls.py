@@ -1,4 +1,4 @@
-"""How `main` calls a kernel: the functions to call, their work items, and what the buffers must satisfy."""
+"""Calling convention between `main` and a kernel: functions, work items, constraints on buffers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARALLEL_GRAIN = "stablexla.grain"
 
 @dataclass(frozen=True)
 class Phase:
-    """One function of a kernel, called for all its items before the next phase begins."""
+    """One function of a kernel, run for all its work items before the next phase starts."""
 
     function: str
     items: int
@@ -23,7 +23,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Packing:
-    """A phase that does nothing but make a scratch buffer of an input."""
+    """A phase that only packs an input into a scratch buffer."""
 
     function: str
     input: int
@@ -31,7 +31,7 @@ class Packing:
 
     @property
     def attributes(self) -> dict[str, ir.Attribute]:
-        """It, as it is written."""
+        """The phase as attributes."""
         i64 = ir.IntegerType.get_signless(64)
         numbers = {"input": self.input, "scratch": self.scratch}
         found: dict[str, ir.Attribute] = {key: ir.IntegerAttr.get(i64, number) for key, number in numbers.items()}
@@ -40,7 +40,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """What is written on a kernel about its calls; see `Emitted`."""
+    """The calling convention noted on a kernel; see `Emitted`."""
 
     phases: tuple[Phase, ...]
     scratch: tuple[ir.Type, ...]
@@ -50,7 +50,7 @@ class KernelCall:
 
 
 def call_of(op: ir.Operation, symbols: ir.SymbolTable) -> KernelCall:
-    """Reads it for a `func.call`."""
+    """Read the calling convention of a `func.call`'s callee."""
     name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
     impl = ir.DictAttr(symbols[name].operation.attributes[IMPL])
     phases = [ir.DictAttr(p) for p in ir.ArrayAttr(impl["phases"])]
@@ -71,13 +71,13 @@ def call_of(op: ir.Operation, symbols: ir.SymbolTable) -> KernelCall:
 
 
 def packed_of(op: ir.Operation) -> list[tuple[Packing, ir.Attribute]]:
-    """The phases of a call that are done before, and what each has made."""
+    """Return the packing phases of a call that are done at compile time, each with its result."""
     rows = ir.ArrayAttr(op.attributes[PACKED]) if PACKED in op.attributes else ()
     return [(packing_of(row), ir.DictAttr(row)["value"]) for row in rows]
 
 
 def packing_of(attribute: ir.Attribute) -> Packing:
-    """Reads a packing phase."""
+    """Read a packing phase from its attributes."""
     row = ir.DictAttr(attribute)
     numbers = (ir.IntegerAttr(row[key]).value for key in ("input", "scratch"))
     return Packing(ir.StringAttr(row["function"]).value, *numbers)

@@ -1,6 +1,6 @@
-"""What is done in which pass of a kernel with reductions over rows, and what later passes take from earlier ones.
+"""Row passes: schedule of a kernel with reductions over rows, and the values that later passes reuse.
 
-Writes no code; the emitters of rows and of reductions read it.
+Emits no code; the emitters of rows and of reductions read it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from stablexla.targets.codegen.loop_nest import Fold, Load, Map, Nest, Node, Ref
 from stablexla.targets.codegen.reductions import Folding, match_folding
 from stablexla.targets.codegen.scope import weight
 
-# What takes more instructions than this is kept for later passes over the row, in memory of the thread.
+# Values of at least so many instructions are stored for later row passes, in thread-local memory, not rematerialized.
 DEAR = 8
 
 
 @dataclass
 class Pass:
-    """One walk over a row: reductions that it completes, results that it writes, values kept and found again."""
+    """A row pass, one sweep over a row: completed reductions, stored results, values saved and reused."""
 
     foldings: list[Folding] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
@@ -31,13 +31,13 @@ class Pass:
 
     @property
     def refs(self) -> list[Ref]:
-        """What is evaluated at each place."""
+        """The values evaluated for each element."""
         return [ref for f in self.foldings for ref in f.fold.operands] + [s.ref for s in self.stores]
 
 
 @dataclass
 class Chain:
-    """The passes over a row, and what is written once for each row."""
+    """The row passes, and the stores once for each row."""
 
     nest: Nest
     columns: frozenset[int]
@@ -46,7 +46,7 @@ class Chain:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The loops over rows."""
+        """The row loops."""
         return tuple(d for d in range(len(self.nest.extents)) if d not in self.columns)
 
     @property
@@ -56,17 +56,17 @@ class Chain:
 
     @property
     def inner(self) -> int:
-        """The innermost loop, which vectors lie along."""
+        """The innermost loop, which is vectorized."""
         return len(self.nest.extents) - 1
 
     @property
     def cost(self) -> int:
-        """About how many vector instructions all passes take for each vector."""
+        """Approximate vector instructions of all passes for each vector."""
         return sum(p.cost for p in self.passes)
 
 
 def chain_of(nest: Nest) -> Chain | None:
-    """The passes of a nest with reductions, or None if its reductions are over different loops."""
+    """Schedule a nest with reductions into row passes, or return None if they reduce over different loops."""
     folds = nest.folds
     if not folds or any(fold.reduced != folds[0].reduced for fold in folds):
         return None
@@ -78,7 +78,7 @@ def chain_of(nest: Nest) -> Chain | None:
         return None
     inner = len(nest.extents) - 1
     if inner not in columns and any(inner not in fold.deps for fold in folds):
-        return None  # a reduction that is the same in all lanes
+        return None  # a reduction uniform across lanes
     stages = _stages(nest)
     passes = [Pass() for _ in range(1 + max(stages[n] for n in nest.nodes))]
     for fold in folds:
@@ -91,7 +91,7 @@ def chain_of(nest: Nest) -> Chain | None:
 
 
 def _stages(nest: Nest) -> dict[Node, int]:
-    """After how many passes a value is known for the row, or can be computed at each place of it."""
+    """Return for each value the number of passes completed before it is known for the row, or can be evaluated."""
     stages: dict[Node, int] = {}
     for node in nest.nodes:
         before = max((stages[operand] for operand, _ in operands_of(node)), default=0)
@@ -100,7 +100,7 @@ def _stages(nest: Nest) -> dict[Node, int]:
 
 
 def _note_costs(chain: Chain) -> None:
-    """Finds what each pass evaluates, and which dear values a later pass takes from an earlier one."""
+    """Determine which values each pass evaluates, and which expensive ones it reuses from an earlier pass."""
     first: dict[Map, Pass] = {}
     for now in chain.passes:
         waiting, seen = [node for node, _ in now.refs], set()
@@ -125,20 +125,20 @@ def _note_costs(chain: Chain) -> None:
 
 
 def _tree_cost(node: Map, columns: frozenset[int]) -> int:
-    """What it takes to compute a value once more from memory."""
+    """Return the cost of rematerializing a value from memory."""
     nodes = [n for n in reachable([(node, 0)]) if n.deps & columns]
     return sum(weight(n.block) if isinstance(n, Map) else 1 for n in nodes)
 
 
 def keep_nothing(chain: Chain) -> None:
-    """Has every pass compute everything anew."""
+    """Let every pass rematerialize everything."""
     for one in chain.passes:
         one.loads = {n for n in reachable(one.refs) if isinstance(n, Load) and n.deps & chain.columns}
         one.saved, one.reused = [], []
 
 
 def in_place(kernel: Kernel, chain: Chain) -> tuple[tuple[int, int], ...]:
-    """Results that may overwrite an input: no later pass reads it, and each element is read where it is replaced."""
+    """Return the results that may overwrite an input in place: loaded at the same index, and by no later pass."""
     pairs = []
     for number, value in enumerate(kernel.inputs):
         reads = [node for node in chain.nest.loads if node.buffer == number]
@@ -150,7 +150,7 @@ def in_place(kernel: Kernel, chain: Chain) -> tuple[tuple[int, int], ...]:
 
 
 def _last_reader(chain: Chain, reads: Sequence[Load], place: Store) -> bool:
-    """Whether nothing is read after the pass that writes a result."""
+    """Whether no load follows the pass that stores a result."""
     if place in chain.row_stores:
         return True
     writer = next(i for i, p in enumerate(chain.passes) if place in p.stores)

@@ -1,6 +1,6 @@
-"""The emitters of what devices do together: a call of the native runtime, with the number of what is to be done.
+"""Emitters of collectives: a call of the native runtime, with the number of the collective.
 
-The module has the list of these. What is reduced comes with a function that folds two arrays element by element.
+The module lists the configurations. A reduction passes a combiner function for two arrays, element by element.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RUN, DEVICE_ID = "stablexla_collective", "stablexla_device_id"
 
 @host_emitter(DEVICE)
 def emit_device(kernel: Kernel, target: CpuTarget) -> Emitted:
-    """The number of the replica or partition, of the device that the runtime names."""
+    """Emit the replica or partition number of the device that the runtime names."""
     made, arguments = kernel.declare()
     i64, i32 = (ir.IntegerType.get_signless(bits) for bits in (64, 32))
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
@@ -53,7 +53,7 @@ def emit_device(kernel: Kernel, target: CpuTarget) -> Emitted:
 
 @host_emitter(COLLECTIVE)
 def emit_collective(kernel: Kernel, target: CpuTarget) -> Emitted:
-    """One work item, so that it runs on the device's own thread. No result takes the place of an operand."""
+    """Emit one work item, so that it runs on the device's own thread. No result aliases an operand."""
     pointer, i64 = pointer_type(), ir.IntegerType.get_signless(64)
     combine = _combine(kernel, target)
     made, arguments = kernel.declare()
@@ -67,29 +67,29 @@ def emit_collective(kernel: Kernel, target: CpuTarget) -> Emitted:
 
 
 def _address(function: func.FuncOp | None) -> ir.Value:
-    """Where a function is; null without one."""
+    """Return a function's address; null without one."""
     pointer = pointer_type()
     if function is None:
         return ir.Operation.create("llvm.mlir.zero", results=[pointer]).result
     name = ir.FlatSymbolRefAttr.get(function.name.value)
     constant = ir.Operation.create("func.constant", results=[function.type], attributes={"value": name}).result
-    # It is a pointer in LLVM's dialect, where nothing is left of this.
+    # A pointer in LLVM's dialect; the cast folds away there.
     return ir.Operation.create("builtin.unrealized_conversion_cast", results=[pointer], operands=[constant]).result
 
 
 def _number(kernel: Kernel) -> int:
-    """The kernel's place in the module's list: each has its own, since devices meet by it."""
+    """Return the kernel's index in the module's list: each has its own, since devices rendezvous by it."""
     attributes = kernel.func.operation.parent.attributes
     others = list(ir.ArrayAttr(attributes[COLLECTIVES])) if COLLECTIVES in attributes else []
     attributes[COLLECTIVES] = ir.ArrayAttr.get([*others, kernel.func.attributes[CONFIG]])
     return len(others)
 
 
-# ---- folding two arrays ----------------------------------------------------------------------------------------------
+# ---- the combiner of two arrays --------------------------------------------------------------------------------------
 
 
 def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
-    """The function combine(a, b, out, lo, hi), which a reduction does with two of its members; `out` may be `a`."""
+    """Emit combine(a, b, out, lo, hi), the combiner of two members' arrays in a reduction; `out` may alias `a`."""
     reduction = next((op for op in kernel.ops if op.name == "linalg.generic"), None)
     if reduction is None:
         return None
@@ -122,19 +122,19 @@ def _combine(kernel: Kernel, target: CpuTarget) -> func.FuncOp | None:
 
 
 def _most_elements(kernel: Kernel) -> int:
-    """A number for the type of the arrays, which may be of any length."""
+    """Return a bound for the type of the arrays, which may be of any length."""
     sizes: list[int] = [prod(v.type.shape) for v in kernel.inputs]
     return max(1, *sizes)
 
 
 def _lanes(block: ir.Block, target: CpuTarget) -> int:
-    """Lanes of a register of the widest type computed with."""
+    """Return the vector width of the widest type computed with."""
     types = [v.type for op in block.operations if op.operation.name != "arith.constant" for v in op.operation.results]
     return max(2, target.vector_bits // max(bits_of(t) for t in (*types, block.arguments[0].type)))
 
 
 def _folded(block: ir.Block, next_: Value, so_far: Value) -> Value:
-    """The computation on two elements, whatever is in it."""
+    """Emit the combiner on two elements, whatever its operations are."""
     mapping = dict(zip(block.arguments, (next_.ssa, so_far.ssa), strict=True))
     *operations, last = [view.operation for view in block.operations]
     for operation in operations:
@@ -147,7 +147,7 @@ def _folded(block: ir.Block, next_: Value, so_far: Value) -> Value:
 
 
 def _take_constants(operation: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
-    """Copies what an operation uses from outside of the computation."""
+    """Copy the constants that an operation captures from outside of the computation."""
     for value in captured(operation):
         if value not in mapping:
             mapping[value] = copied_constant(value)

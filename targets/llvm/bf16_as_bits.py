@@ -1,4 +1,4 @@
-"""LLVM's bf16 as i16: such values are only moved by now, and without bf16 instructions x86 calls a library to do it."""
+"""Rewrite of LLVM's bf16 to i16: by now such values are only moved, for which x86 without bf16 calls a library."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WITH_TYPES = frozenset(["llvm.mlir.constant", "llvm.getelementptr", "llvm.alloca
 
 @module_pass("stablexla-bf16-as-bits", "gives bf16 values in LLVM's dialect the type of their bits")
 def bf16_as_bits(module: ir.Module) -> None:
-    """Replaces the type everywhere: values, function signatures, constants, element types of address arithmetic.
+    """Replace the type everywhere: values, function signatures, constants, element types of address arithmetic.
 
-    A module of which an earlier pass has noted that it holds no bf16 is not searched.
+    A module that an earlier pass has marked as free of bf16 is not searched.
     """
     if NO_BF16 in module.operation.attributes:
         del module.operation.attributes[NO_BF16]
@@ -49,7 +49,7 @@ def bf16_as_bits(module: ir.Module) -> None:
 
 
 def _is_for_an_intrinsic(op: ir.Operation) -> bool:
-    """Whether bits are read as bf16 for an instruction that takes such."""
+    """Whether a bitcast to bf16 is used by intrinsics alone."""
     uses = list(op.results[0].uses) if op.name == "llvm.bitcast" else []
     return bool(uses) and all(use.owner.name == "llvm.call_intrinsic" for use in uses)
 
@@ -59,11 +59,11 @@ def _bits(type_: ir.Type) -> ir.Type:
 
 
 def _attribute(attribute: ir.Attribute) -> ir.Attribute:
-    """The attribute with bf16 types and numbers replaced."""
+    """Return the attribute with bf16 types and numbers replaced."""
     if isinstance(attribute, ir.TypeAttr):
         return ir.TypeAttr.get(_bits(attribute.value))
     if isinstance(attribute, ir.FloatAttr):
-        bits = np.float32(attribute.value).view(np.uint32) >> 16  # the value is a bf16's, so nothing is cut off
+        bits = np.float32(attribute.value).view(np.uint32) >> 16  # exact: the value is a bf16's
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(16), int(bits.astype(np.uint16).view(np.int16)))
     if isinstance(attribute, ir.DenseElementsAttr):
         values = dense_values(attribute, BY_NAME["bf16"], tuple(attribute.type.shape))

@@ -1,6 +1,6 @@
-"""What an attention kernel computes: scores of queries and keys, a function of each row of them, sums of values.
+"""Pattern match of an attention kernel: scores q k, a function of each row of them (softmax), weights times v.
 
-Reads the tensor function only; the rows' function is made apart for a while, so that what writes rows can read it.
+Reads the tensor function only; the row function is outlined temporarily, so that the emitter of rows can analyse it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SUM_TYPES = (ir.F32Type, ir.F64Type)
 
 @dataclass(frozen=True)
 class Factor:
-    """An array of a product: where it comes from, and its strides along the rows' loops and its own last one."""
+    """An operand of a product, with its strides along the row loops and along its inner loop."""
 
     operand: Operand
     strides: tuple[int, ...]
@@ -46,12 +46,12 @@ class Attention:
     Loops are numbered as in `rows.chain.nest`, the last of which is over keys.
 
     Attributes:
-        q, k, v: the factors; the inner loop of q and k is over `depth`, that of v over `width`.
-        out: strides of the result along the rows' loops; `out_inner` that along the width.
-        batch: loops that k or v move along.
-        queries: the other ones over rows.
-        rows: the function of the rows.
-        after: bodies applied to the sums, of one argument and scalar constants.
+        q, k, v: the operands; the inner loop of q and k is over `depth`, that of v over `width`.
+        out: strides of the result along the row loops; `out_inner` that along the width.
+        batch: loops with a nonzero stride in k or v.
+        queries: the other row loops.
+        rows: the row function.
+        after: epilogue bodies, applied to the sums, of one argument and scalar constants.
     """
 
     kernel: Kernel
@@ -67,7 +67,7 @@ class Attention:
 
     @property
     def element(self) -> ir.Type:
-        """The type of scores, weights and sums."""
+        """The element type of scores, weights and sums."""
         return self.rows.scores.element
 
     @property
@@ -77,23 +77,23 @@ class Attention:
 
     @property
     def batch(self) -> tuple[int, ...]:
-        """Loops along which k or v move."""
+        """Batch loops: those with a nonzero stride in k or v."""
         return tuple(d for d in self.rows.chain.rows if self.k.strides[d] or self.v.strides[d])
 
     @property
     def queries(self) -> tuple[int, ...]:
-        """Loops over rows that share keys and values."""
+        """Row loops whose queries share keys and values."""
         return tuple(d for d in self.rows.chain.rows if d not in self.batch)
 
     def extent(self, loops: Sequence[int]) -> int:
-        """Turns of some loops together."""
+        """Return the trip count of some loops together."""
         extents = self.rows.chain.nest.extents
         return math.prod(extents[d] for d in loops)
 
 
 @contextmanager
 def reading(kernel: Kernel) -> Iterator[Attention | None]:
-    """The attention that a kernel is, or None; it holds as long as the function of its rows, which is then dropped."""
+    """Match a kernel as attention, or None; valid until the temporary row function is erased on exit."""
     with kernel.func.context, ir.Location.unknown():
         made: list[func.FuncOp] = []
         try:
@@ -135,7 +135,7 @@ def _operations_after(kernel: Kernel, last: ir.Operation) -> list[ir.Operation]:
 
 
 def _factors(dot: ir.Operation) -> list[tuple[ir.Operation, ...]] | None:
-    """The conversions of both factors, when the body is total + x * y."""
+    """Return the conversions of both operands, when the body is accumulator + x * y."""
     block = dot.regions[0].blocks[0]
     x, y, total = block.arguments
     last = block.operations[len(block.operations) - 1].operation
@@ -160,7 +160,7 @@ class _NoAttention(Exception):
 
 
 class _Loops:
-    """Brings the loops of both products and of what follows together with those of the rows."""
+    """Mapping of the loops of both products and of the epilogue to the row loops, by strides."""
 
     def __init__(
         self, kernel: Kernel, first: ir.Operation, last: ir.Operation, after: list[ir.Operation], rows: Rows
@@ -173,7 +173,7 @@ class _Loops:
         to_last: list[tuple[ir.Operation, ...]],
         weights: ir.Value,
     ) -> Attention | None:
-        """The attention, or None."""
+        """Return the attention, or None."""
         try:
             return self._attention(to_first, to_last, weights)
         except _NoAttention:
@@ -205,20 +205,20 @@ class _Loops:
         for op in self._after:
             out, out_inner = self._through(op, out, out_inner)
             bodies.append(op.regions[0].blocks[0])
-        for place in (rows.scores, rows.weights):  # rows lie along the keys in the workspace
+        for place in (rows.scores, rows.weights):  # rows are contiguous along the keys in the workspace
             place.strides = (*place.strides[:-1], 1)
         after = tuple(b for b in bodies if len(b.operations) > 1)
         return Attention(self._kernel, q[0], k[0], v, out, out_inner, q[1], width, rows, after)
 
     def _by_stride(self, strides: Sequence[int]) -> dict[int, int]:
-        """The rows' loop that moves an array of scores by each distance."""
+        """Map each stride of an array of scores to its row loop."""
         found = {stride: d for d, stride in enumerate(strides) if stride}
         if len(found) != len(self._rows.chain.nest.extents):
             raise _NoAttention
         return found
 
     def _walks(self, product: _Strides, number: int, made: dict[int, int]) -> list[int | None]:
-        """For each loop of a product, the rows' loop that it is, by what it does to operand `number`; else None."""
+        """Map each loop of a product to a row loop by its stride in operand `number`; None for the others."""
         out: list[int | None] = []
         for extent, stride in zip(product.extents, product.operands[number], strict=True):
             loop = made.get(stride) if stride and extent > 1 else None
@@ -237,7 +237,7 @@ class _Loops:
         strides: _Strides,
         along: list[int | None],
     ) -> tuple[Factor, int]:
-        """A factor and the extent of its inner loop, which is the one that no row has."""
+        """Return an operand and the extent of its inner loop, which is the one that is no row loop."""
         value = product.operands[number]
         if value not in self._kernel.inputs or not isinstance(value.type, ir.RankedTensorType):
             raise _NoAttention
@@ -252,7 +252,7 @@ class _Loops:
     def _split(
         self, strides: _Strides, moves: Sequence[int], along: list[int | None]
     ) -> tuple[tuple[int, ...], int, int]:
-        """Strides along the rows' loops, and stride and extent of the one loop that is none of them."""
+        """Return strides along the row loops, and stride and extent of the one other loop."""
         found = [0] * len(self._rows.chain.nest.extents)
         others = [(s, e) for s, e, d in zip(moves, strides.extents, along, strict=True) if d is None and e > 1]
         if len(others) > 1:
@@ -264,7 +264,7 @@ class _Loops:
         return tuple(found), inner, extent
 
     def _through(self, op: ir.Operation, out: tuple[int, ...], inner: int) -> tuple[tuple[int, ...], int]:
-        """Strides in what an elementwise operation, or a transpose, makes of the sums."""
+        """Map result strides through an elementwise operation or a transpose of the epilogue."""
         block = op.regions[0].blocks[0]
         tensors = [v for v in list(op.operands)[:-1] if isinstance(v.type, ir.RankedTensorType)]
         scalars = [v for v in list(op.operands)[:-1] if not isinstance(v.type, ir.RankedTensorType)]
@@ -288,7 +288,7 @@ class _Loops:
 
 @dataclass(frozen=True)
 class _Strides:
-    """The loops of a linalg.generic: extents, and for each operand the strides."""
+    """The loops of a linalg.generic: extents, and the strides of each operand."""
 
     extents: tuple[int, ...]
     operands: tuple[tuple[int, ...], ...]

@@ -1,7 +1,7 @@
-"""Finds attention in `main` and moves it into functions of its own, before operations are grouped.
+"""Matches attention in `main` and outlines it into kernels, before operations are grouped.
 
-What stands between the two products must be read by nobody else. Masks that are cheap to make, and larger than what
-they are made from, are made again inside.
+The operations between the two products must have no other users. Masks that are cheap, and larger than their operands,
+are rematerialized inside the kernel.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from stablexla.targets.grouping.outline import PROVISIONAL, function_of
 
 # Operations between the products; code size is compile time.
 MOST_OPERATIONS = 48
-# Of these, at most so many may be made again for each row instead of being read.
+# Of these, at most so many may be rematerialized for each row instead of loaded.
 MOST_REPEATED = 16
-# What rows may be made by.
+# Kinds of operations that a row function may consist of.
 ON_ROWS = (Kind.MAP, Kind.ROW_REDUCTION, Kind.TRANSPOSE)
 
 
 def find(module: ir.Module, takes: Callable[[Attention], bool]) -> None:
-    """Makes a kernel of each attention that `takes` says an emitter takes."""
+    """Outline each attention that `takes` accepts into a kernel."""
     main = main_of(module)
     made: list[tuple[ir.Value, ir.Value]] = []
     names: dict[str, str] = {}
@@ -47,9 +47,9 @@ def find(module: ir.Module, takes: Callable[[Attention], bool]) -> None:
 
 
 class _Finder:
-    """Finds the attentions of a block. Nothing that is there is changed.
+    """Pattern match of attentions in a block, which leaves the block's operations as they are.
 
-    `names` has the kernels made so far by their texts, with "" for those that are no attention.
+    `names` maps the text of each kernel made so far to its name, "" for those that are no attention.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class _Finder:
         self._kinds: dict[ir.Operation, Kind] = {}
 
     def run(self) -> list[tuple[ir.Value, ir.Value]]:
-        """For each attention found, its result and that of the call that was put beside it."""
+        """Return for each attention found its result, and that of the call inserted beside it."""
         found = []
         for op in self._operations:
             made = self._maker(op.operands[0]) or self._maker(op.operands[1]) if len(op.operands) == 3 else None
@@ -75,7 +75,7 @@ class _Finder:
         return found
 
     def _call(self, members: list[ir.Operation]) -> ir.Value | None:
-        """A call of a kernel of these operations, if there is an attention that the emitter takes."""
+        """Outline these operations and call the kernel, if they are an attention that the emitter takes."""
 
         def new(inputs: Sequence[ir.Type], results: Sequence[ir.Type], kind: str) -> func.FuncOp:
             type_ = ir.FunctionType.get(list(inputs), list(results))
@@ -95,7 +95,7 @@ class _Finder:
         return made
 
     def _name(self, function: func.FuncOp) -> str:
-        """Names a function; "" if it is no attention. Of equal ones only the first is looked at and kept."""
+        """Name a function; "" if it is no attention. Of equal ones only the first is analysed and kept."""
         text = function.operation.get_asm(enable_debug_info=False, use_local_scope=True, assume_verified=True)
         if text not in self._names:
             with reading(Kernel(function)) as attention:
@@ -114,12 +114,12 @@ class _Finder:
         return found
 
     def _maker(self, value: ir.Value) -> ir.Operation | None:
-        """The operation of this block that makes a value."""
+        """Return the operation of this block that defines a value."""
         op = defining(value)
         return op if op is not None and op in self._order else None
 
     def _candidates(self, last: ir.Operation) -> Iterator[list[ir.Operation]]:
-        """Operations in order that end with `last`: from another product on, through rows."""
+        """Yield lists of operations that end with `last`: from another product on, through row operations."""
         for weights in list(last.operands)[:2]:
             rows, products = self._behind(weights, last)
             for first in products:
@@ -133,7 +133,7 @@ class _Finder:
                     yield from ([*members, last, *followers], [*members, last])[0 if followers else 1 :]
 
     def _by_use(self, members: set[ir.Operation], last: ir.Operation) -> list[ir.Operation]:
-        """Members in the order in which `last` needs them: the same for equal layers, however a program mixes them."""
+        """Order members by use-def chains from `last`: the same for equal layers, however they are interleaved."""
         found: list[ir.Operation] = []
 
         def visit(op: ir.Operation) -> None:
@@ -148,7 +148,7 @@ class _Finder:
         return found
 
     def _behind(self, value: ir.Value, last: ir.Operation) -> tuple[list[ir.Operation], list[ir.Operation]]:
-        """What a value is made by and nobody else reads: operations on rows, and the products that they begin with."""
+        """Follow use-def chains without other users: the row operations, and the products at their ends."""
         inside, rows, products = {last}, list[ir.Operation](), list[ir.Operation]()
         waiting: list[int] = []
 
@@ -161,7 +161,7 @@ class _Finder:
         while waiting and len(rows) <= MOST_OPERATIONS:
             op = self._operations[-heapq.heappop(waiting)]
             kind = self._kind(op)
-            # Later operations come first: whoever reads this one was met before.
+            # In reverse program order: all users of this operation were visited before.
             if not all(within(use.owner.operation, inside) for v in op.results for use in v.uses):
                 continue
             if kind is Kind.CONTRACTION:
@@ -174,7 +174,7 @@ class _Finder:
         return rows[::-1], products
 
     def _between(self, first: ir.Operation, rows: list[ir.Operation]) -> list[ir.Operation]:
-        """Those operations that depend on the first product."""
+        """Filter the operations that depend on the first product."""
         made, found = {first}, []
         for op in rows:
             if any((maker := self._maker(v)) is not None and maker in made for v in op.operands):
@@ -183,13 +183,13 @@ class _Finder:
         return found
 
     def _looks_like_rows(self, between: list[ir.Operation]) -> bool:
-        """Whether rows are reduced and raised to powers. Layers of a network, with sums over the last one, are not."""
+        """Whether rows are reduced and exponentiated, unlike network layers with sums over their last dimension."""
         if all(self._kind(op) is not Kind.ROW_REDUCTION for op in between):
             return False
         return any(inner.name == "math.exp" for op in between for inner in body_of(op))
 
     def _repeated(self, between: list[ir.Operation], first: ir.Operation) -> list[ir.Operation]:
-        """Operations beside the rows that are made again inside: elementwise ones, of smaller arrays or of none."""
+        """Find operations to rematerialize inside: elementwise ones of smaller arrays or of none."""
         found: list[ir.Operation] = []
         inside = {*between, first}
 
@@ -200,7 +200,7 @@ class _Finder:
                 return False
             size = _size(op.results[0])
             for value in list(op.operands)[:-1]:
-                # What is as large as the result must itself be made inside, or it is the result that is read.
+                # An operand as large as the result must be rematerialized too; otherwise load the result.
                 if is_tensor(value) and not take(self._maker(value)) and _size(value) * 2 > size:
                     return False
             found.append(op)
@@ -215,7 +215,7 @@ class _Finder:
         return found
 
     def _followers(self, last: ir.Operation) -> list[ir.Operation]:
-        """Transposes and elementwise operations of one array that follow, one after the other, as the only readers."""
+        """Collect the chain of transposes and unary elementwise operations behind `last`, each the only user."""
         found: list[ir.Operation] = []
         value = last.results[0]
         while True:

@@ -1,7 +1,7 @@
-"""Products whose batch was made one dimension for them get the dimensions back that the operations around them have.
+"""Splits the collapsed batch dimension of batched products, so that attention matches without reshapes.
 
-PyTorch's decompositions multiply arrays of three dimensions, and softmax has four: the reshapes between would keep what
-belongs together apart. They move to the other operands, where they cost nothing.
+PyTorch's decompositions multiply arrays of rank 3, but softmax has rank 4: the reshapes between would keep apart the
+operations of one attention. They move to the other operands, where they are free.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import defining
 from stablexla.targets.grouping.classify import Kind, classify, is_generic
 
-# What makes weights.
+# Kinds of operations that compute weights.
 ROWS = (Kind.MAP, Kind.ROW_REDUCTION)
 
 
 def open_batches(block: ir.Block) -> None:
-    """Rewrites the products of a block whose result is taken apart, or one of whose factors was put together."""
+    """Rewrite the products of a block whose result is expanded, or one of whose operands is collapsed."""
     generics = [view.operation for view in block.operations if is_generic(view.operation)]
     for op in generics:
         start = defining(op.operands[2]) if len(op.operands) == 3 else None
@@ -33,18 +33,18 @@ def open_batches(block: ir.Block) -> None:
 
 
 def _split_by_result(op: ir.Operation) -> dict[int, list[int]]:
-    """Extents that the batch loops get when the result's only reader is an expand_shape."""
+    """Return the extents for the batch loops when the result's only user is an expand_shape."""
     uses = [use.owner.operation for use in op.results[0].uses]
     if len(uses) != 1 or uses[0].name != "tensor.expand_shape":
         return {}
     makers = [defining(v) for v in list(op.operands)[:2]]
     if any(maker is not None and is_generic(maker) and classify(maker) in ROWS for maker in makers):
-        return {}  # it would stand between this factor and what makes it
+        return {}  # the reshape would come between this operand and its producer
     return _split(op, 2, uses[0].attributes["reassociation"], list(uses[0].results[0].type.shape))
 
 
 def _split_by_factor(op: ir.Operation) -> dict[int, list[int]]:
-    """Extents that the batch loops get when a factor is a collapse_shape of what nobody else reads."""
+    """Return the extents for the batch loops when an operand is a collapse_shape of an array without other users."""
     for number in (0, 1):
         maker = defining(op.operands[number])
         if maker is None or maker.name != "tensor.collapse_shape":
@@ -58,7 +58,7 @@ def _split_by_factor(op: ir.Operation) -> dict[int, list[int]]:
 
 
 def _split(op: ir.Operation, number: int, groups: ir.Attribute, shape: list[int]) -> dict[int, list[int]]:
-    """The loops whose dimension in an operand stands for several, with their extents; {} if one is not of the batch."""
+    """Return the loops whose dimension in an operand splits, with the extents; {} if one is no batch loop."""
     maps = [m.value for m in op.attributes["indexing_maps"]]
     if not all(isinstance(e, ir.AffineDimExpr) for m in maps for e in m.results):
         return {}
@@ -68,7 +68,7 @@ def _split(op: ir.Operation, number: int, groups: ir.Attribute, shape: list[int]
         extents = [shape[ir.IntegerAttr(d).value] for d in group]
         if sum(e != 1 for e in extents) <= 1:
             if len(extents) > 1:
-                return {}  # the lowering reads through those
+                return {}  # the lowering looks through reshapes of unit dimensions
             continue
         if expression.position not in batch:
             return {}
@@ -124,7 +124,7 @@ def _groups(map_: ir.AffineMap, split: dict[int, list[int]]) -> list[list[int]]:
 
 
 def _opened(value: ir.Value, map_: ir.AffineMap, split: dict[int, list[int]]) -> ir.Value:
-    """An operand under the shape that the new loops see."""
+    """Reshape an operand to the split loops."""
     pairs = zip(map_.results, value.type.shape, strict=True)
     shape = [e for x, n in pairs for e in split.get(x.position, [n])]
     type_ = ir.RankedTensorType.get(shape, value.type.element_type)
@@ -137,7 +137,7 @@ def _opened(value: ir.Value, map_: ir.AffineMap, split: dict[int, list[int]]) ->
 
 
 def _replace(old: ir.Value, new: ir.Value, groups: Sequence[Sequence[int]]) -> None:
-    """Readers that take the old result apart read the new one; the others get it put together."""
+    """Replace expand_shape users of the old result by the new one; the others get its collapse_shape."""
     for use in list(old.uses):
         user = use.owner.operation
         if user.name == "tensor.expand_shape" and user.results[0].type == new.type:

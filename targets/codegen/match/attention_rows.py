@@ -1,4 +1,4 @@
-"""The function of rows of an attention: made apart, with the last division left to the write-back, and analysed."""
+"""The row function of an attention (softmax, masks), outlined and analysed; its last division moves to the epilogue."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from stablexla.targets.grouping.outline import function_of
 
 @dataclass(frozen=True)
 class Rows:
-    """The function of rows, taken apart.
+    """The row function, analysed.
 
     Attributes:
-        scores, weights: what is read and written for each key.
-        total: written for each row when weights are still to be divided by it.
-        shared: whether weights may take the place of the scores.
-        inputs: for each input the number of the kernel's; None for the scores.
+        scores, weights: the load and the store for each key.
+        total: the store of each row's denominator, if the division is deferred.
+        shared: whether weights may overwrite the scores in place.
+        inputs: for each input the number of the kernel's input; None for the scores.
     """
 
     chain: Chain
@@ -44,9 +44,9 @@ def read_rows(
     scores: ir.Value,
     keep: Callable[[func.FuncOp], None],
 ) -> Rows | None:
-    """What the operations `middle` make of `scores`, up to `weights` and their conversion; None for other forms.
+    """Analyse the row function from `scores` through `middle` to `weights`, converted; None for other forms.
 
-    The function made for it goes to `keep`, and must stay as long as the result is used.
+    The temporary function goes to `keep`, and must outlive the result.
     """
     divided = _division(weights, middle)
     if divided is None or divided[1].type.element_type != scores.type.element_type:
@@ -100,13 +100,13 @@ def _written_last(chain: Chain, scores: Load, weights: Store) -> bool:
 
 
 def made_in(value: ir.Value, operations: list[ir.Operation]) -> bool:
-    """Whether one of some operations makes a value."""
+    """Whether one of some operations defines a value."""
     owner = owner_of(value)
     return owner is not None and owner in operations
 
 
 def _needed(middle: list[ir.Operation], results: Sequence[ir.Value]) -> list[ir.Operation]:
-    """The operations behind some values, in order."""
+    """Return the operations on the use-def chains of some values, in order."""
     waiting, found = list(results), set()
     while waiting:
         op = defining(waiting.pop())
@@ -119,9 +119,9 @@ def _needed(middle: list[ir.Operation], results: Sequence[ir.Value]) -> list[ir.
 def _division(
     weights: ir.Value, middle: list[ir.Operation]
 ) -> tuple[ir.Value, ir.Value, tuple[ir.Operation, ...]] | None:
-    """What the rows are divided by at their end, what is divided, and the conversions behind it.
+    """Match the rows' last division: numerator, denominator, and the conversions behind it.
 
-    The division can then wait for the sums, if powers are at most 1: nothing overflows that would not otherwise.
+    It is deferred to the sums if the numerators are at most 1: no overflow that would not occur otherwise.
     """
     conversions: tuple[ir.Operation, ...] = ()
     op = owner_of(weights)
@@ -143,7 +143,7 @@ def _division(
 
 
 def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
-    """The operations of a generic that only converts its one operand in place."""
+    """Return the operations of a generic that only converts its one operand elementwise."""
     block = op.regions[0].blocks[0]
     maps = [m.value for m in op.attributes["indexing_maps"]]
     if len(maps) != 2 or maps[0] != maps[1] or "reduction" in str(op.attributes["iterator_types"]):
@@ -157,7 +157,7 @@ def _conversion_body(op: ir.Operation) -> tuple[ir.Operation, ...] | None:
 
 
 def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:
-    """Whether values are exp(x - the largest x of the row), or zeros in place of some."""
+    """Whether values are exp(x - row maximum), or zeros where masked."""
     op = owner_of(powers)
     while op is not None and op in middle and is_generic(op):
         names = [o.name for o in body_of(op)[:-1]]
@@ -180,7 +180,7 @@ def _at_most_one(powers: ir.Value, middle: list[ir.Operation]) -> bool:
 
 
 def _selects_zero(op: ir.Operation) -> bool:
-    """Whether one of the two sides of a generic's last select is the constant 0."""
+    """Whether one side of a generic's last select is the constant 0."""
 
     def is_zero(value: ir.Value) -> bool:
         maker = owner_of(value)
@@ -196,7 +196,7 @@ def _selects_zero(op: ir.Operation) -> bool:
 
 
 def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
-    """Whether a value comes from a reduction to the largest, through operations on rows alone."""
+    """Whether a value comes from a maximum reduction, through row operations alone."""
     op = owner_of(value)
     while op is not None and op in middle:
         if "reduction" in str(op.attributes["iterator_types"]):
@@ -206,7 +206,7 @@ def _is_maximum(value: ir.Value, middle: list[ir.Operation]) -> bool:
 
 
 def _convert_result(function: func.FuncOp, operations: Sequence[ir.Operation]) -> None:
-    """Adds conversions of each element behind a function's first result."""
+    """Append elementwise conversions to a function's first result."""
     block = function.regions[0].blocks[0]
     end = block.operations[len(block.operations) - 1].operation
     value = end.operands[0]

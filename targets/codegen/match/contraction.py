@@ -1,7 +1,6 @@
-"""What a contraction kernel computes: its loops as strides, its operands' conversions, and its epilogue.
+"""Pattern match of a contraction kernel: loops as strides, operand conversions, and the elementwise epilogue.
 
-Reads the tensor function only and makes nothing. Which code is written for a `Contraction` is decided
-elsewhere.
+Reads the tensor function only and emits nothing; the choice of code for a `Contraction` is made elsewhere.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from stablexla.lowering.math import EXPANSIONS
 from stablexla.targets.codegen.emission import can_clone
 from stablexla.targets.codegen.kernel import Kernel
 
-# An elementary function becomes some twenty operations.
+# Operations that an elementary function expands to, roughly.
 EXPANDED = 20
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One loop: its extent and how far, in elements, a turn moves in lhs (a), rhs (b) and result (c).
+    """One loop: its extent, and its strides, in elements, in lhs (a), rhs (b) and result (c).
 
     `dims` lists the dimensions of the result (number, extent) that it runs over, outermost first.
     """
@@ -34,13 +33,13 @@ class Axis:
     dims: tuple[tuple[int, int], ...] = ()
 
     def swapped(self) -> Axis:
-        """The same loop with the roles of the two operands exchanged."""
+        """Return the same loop with both operands exchanged."""
         return replace(self, a=self.b, b=self.a)
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor: number of the kernel's input, and the operations that bring it to the sum's type."""
+    """An operand: number of the kernel's input, and its conversion to the accumulator type."""
 
     number: int
     element: ir.Type
@@ -49,7 +48,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class EpilogueInput:
-    """What an epilogue operation reads: an earlier value, a scalar, or an array by its strides.
+    """An operand of an epilogue operation: an earlier value, a scalar, or an array by its strides.
 
     `strides` has one entry for each dimension of the result.
     """
@@ -75,7 +74,7 @@ class EpilogueOp:
 
 @dataclass(frozen=True)
 class Contraction:
-    """c[batch, m, n] = sum over k_outer, k of a[...] * b[...], then the epilogue; n is along c if it can."""
+    """c[batch, m, n] = sum over k_outer, k of a[...] * b[...], then the epilogue; n is unit-stride in c if possible."""
 
     kernel: Kernel
     a: Operand
@@ -91,7 +90,7 @@ class Contraction:
 
     @property
     def sum_type(self) -> ir.Type:
-        """Element type of the contraction's own result."""
+        """Element type of the contraction's own result, before the epilogue."""
         return self.dot.type.element_type
 
     @property
@@ -101,7 +100,7 @@ class Contraction:
 
     @property
     def in_place(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (result, input): an array that the epilogue reads only where the result is written."""
+        """Pairs (result, input) that may alias: the epilogue loads the array at the stored index only."""
         own = tuple(0 if extent == 1 else s for s, extent in zip(row_major(self.shape), self.shape, strict=True))
         reads: dict[int, list[tuple[int, ...]]] = {}
         for i in (i for op in self.epilogue for i in op.inputs if i.kind == "array"):
@@ -117,26 +116,28 @@ class Contraction:
         return tuple((r, n) for r, value in enumerate(results) for n in fitting if types[n] == value.type)
 
     def packs(self, function: str) -> tuple[tuple[str, int, int], ...]:
-        """The phase that packs rhs into the first scratch; see `Emitted`. None where another phase reads rhs too: it
-        is lhs as well, or the epilogue has a use for it."""
+        """Return the phase that packs rhs into the first scratch; see `Emitted`.
+
+        None where another phase reads rhs too: it is also lhs, or an operand of the epilogue.
+        """
         number, inputs = self.b.number, self.kernel.inputs
         others = [inputs.index(i.value) for op in self.epilogue for i in op.inputs if i.kind == "array"]
         return () if number in (self.a.number, *others) else ((function, number, 0),)
 
     @property
     def epilogue_length(self) -> int:
-        """Number of operations of the epilogue for one element, each counted once."""
+        """Operations of the epilogue for one element, each counted once."""
         return sum(len(op.body.operations) - 1 for op in self.epilogue)
 
     @property
     def epilogue_size(self) -> int:
-        """Number of operations of the epilogue for one element; an elementary function counts for what it becomes."""
+        """Operations of the epilogue for one element; an elementary function counts as its expansion."""
         names = [inner.operation.name for op in self.epilogue for inner in op.body.operations]
         functions = sum(name in EXPANSIONS for name in names)
         return len(names) - len(self.epilogue) + EXPANDED * functions
 
     def swapped(self) -> Contraction:
-        """The same contraction seen as the transposed product: c^T = b^T a^T."""
+        """Return the transposed product: c^T = b^T a^T."""
         return replace(
             self,
             a=self.b,
@@ -150,7 +151,7 @@ class Contraction:
 
 
 def match_contraction(kernel: Kernel) -> Contraction | None:
-    """The contraction that `kernel` is, or None."""
+    """Match a kernel as a contraction, or return None."""
     dots = [op for op in kernel.ops if op.name == "linalg.generic" and _adds_up(op)]
     if len(dots) != 1 or not starts_at_zero(dots[0]):
         return None
@@ -165,13 +166,13 @@ def match_contraction(kernel: Kernel) -> Contraction | None:
 
 
 def _adds_up(op: ir.Operation) -> bool:
-    """Whether the result is made from what was there before (an outer product sums over no loop)."""
+    """Whether the body accumulates into its result (an outer product sums over no loop)."""
     last = op.regions[0].blocks[0].arguments[-1]
     return any(True for _ in last.uses)
 
 
 def starts_at_zero(dot: ir.Operation) -> bool:
-    """Whether the sums of an operation of one result begin with zeros."""
+    """Whether the accumulator of an operation of one result is initialized with zeros."""
     start = owner_of(dot.operands[len(dot.operands) - 1])
     if start is None or start.name != "linalg.fill":
         return False
@@ -183,12 +184,12 @@ def starts_at_zero(dot: ir.Operation) -> bool:
 
 
 def owner_of(value: ir.Value) -> ir.Operation | None:
-    """The operation that makes a value; None for a block's argument."""
+    """Return the defining operation of a value; None for a block argument."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
 def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | None:
-    """The two factors of `yield acc + convert(x) * convert(y)`."""
+    """Match `yield acc + convert(x) * convert(y)`; return both operands."""
     block = dot.regions[0].blocks[0]
     if len(block.arguments) != 3:
         return None
@@ -215,7 +216,7 @@ def _match_body(dot: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | 
 
 
 def other_operand(op: ir.Operation | None, names: Sequence[str], one: ir.Value) -> ir.Value | None:
-    """What an operation of one of these names, of two operands, takes beside `one`."""
+    """Return the other operand than `one` of a binary operation of one of these names."""
     if op is None or op.name not in names:
         return None
     left, right = op.operands
@@ -225,8 +226,10 @@ def other_operand(op: ir.Operation | None, names: Sequence[str], one: ir.Value) 
 
 
 def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, tuple[ir.Operation, ...]] | None:
-    """A block argument, or what an operation of a name in `stop` makes, and the one-operand operations that lead from
-    it to `value`."""
+    """Return a value's conversion: the source, and the unary operations from it to the value.
+
+    The source is a block argument, or the result of an operation of a name in `stop`.
+    """
     chain: list[ir.Operation] = []
     while (op := owner_of(value)) is not None and op.name not in stop:
         if len(op.operands) != 1 or not op.name.startswith("arith."):
@@ -240,7 +243,7 @@ def conversion_of(value: ir.Value, stop: Sequence[str] = ()) -> tuple[ir.Value, 
 
 
 def match_epilogue(kernel: Kernel, dot: ir.Operation) -> tuple[EpilogueOp, ...] | None:
-    """The elementwise operations after the sums; None if there are others."""
+    """Match the elementwise operations after the sums; None if there are others."""
     made = {dot.results[0]}
     shape = dot.results[0].type.shape
     ops = []
@@ -297,12 +300,12 @@ def _epilogue_input(
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a dense row-major array, none of them 0 even if the array is empty."""
+    """Return the strides of a dense row-major array, none of them 0 even if the array is empty."""
     return tuple(math.prod(max(1, extent) for extent in shape[d + 1 :]) for d in range(len(shape)))
 
 
 def map_strides(map_: ir.AffineMap, shape: Sequence[int], loops: int) -> tuple[int, ...] | None:
-    """How far a turn of each loop moves in an array of `shape` read through `map_`; None for other maps."""
+    """Return the stride of each loop in an array of `shape` read through `map_`; None for other maps."""
     strides = [0] * loops
     for expression, step in zip(map_.results, row_major(shape), strict=True):
         if isinstance(expression, ir.AffineDimExpr):
@@ -323,7 +326,7 @@ def _arrange(
     indexed = any(inner.operation.name == "linalg.index" for op in epilogue for inner in op.body.operations)
 
     def together(outer: Axis, inner: Axis) -> bool:
-        """Whether the epilogue lets two neighbouring loops along vectors become one."""
+        """Whether the epilogue allows two adjacent vectorized loops to collapse."""
         (d, _), (e, extent) = outer.dims[-1], inner.dims[0]
         return not indexed and all(i.strides[d] == i.strides[e] * extent for i in inputs)
 
@@ -341,7 +344,7 @@ def _arrange(
 
 
 def _loops(dot: ir.Operation) -> list[Axis] | None:
-    """The loops of more than one turn (or of none)."""
+    """Return the loops whose extent is not 1 (it may be 0)."""
     maps = [ir.AffineMapAttr(m).value for m in dot.attributes["indexing_maps"]]
     kinds = ["reduction" in str(kind) for kind in dot.attributes["iterator_types"]]
     strides = [map_strides(m, v.type.shape, len(kinds)) for m, v in zip(maps, dot.operands, strict=True)]
@@ -367,7 +370,7 @@ def _loops(dot: ir.Operation) -> list[Axis] | None:
 
 
 def _classify(loops: Sequence[Axis]) -> tuple[list[Axis], list[Axis], list[Axis], list[Axis]] | None:
-    """Batch, m, n and k loops; None when a loop is of no such kind."""
+    """Classify loops as batch, m, n and k; None when one is of no such kind."""
     batch, m, n, k = (list[Axis]() for _ in range(4))
     for axis in loops:
         in_a, in_b, in_c = axis.a > 0, axis.b > 0, bool(axis.dims)
@@ -381,7 +384,7 @@ def _classify(loops: Sequence[Axis]) -> tuple[list[Axis], list[Axis], list[Axis]
 
 
 def _merge(axes: Sequence[Axis], together: Callable[[Axis, Axis], bool] | None = None) -> list[Axis]:
-    """Joins neighbouring loops that run over each operand as one loop would."""
+    """Collapse adjacent loops that are contiguous in every operand."""
     out: list[Axis] = []
     for axis in axes:
         if out:
@@ -397,7 +400,7 @@ def _merge(axes: Sequence[Axis], together: Callable[[Axis, Axis], bool] | None =
 def _with_loops(
     found: Contraction, batch: Sequence[Axis], m: Sequence[Axis], n: Sequence[Axis], k: Sequence[Axis]
 ) -> Contraction:
-    """One loop each for m, n and k; what is left of m and n runs outside like a batch, of k as outer sums."""
+    """Choose one loop each for m, n and k; the others of m and n become batch loops, of k outer sums."""
     *outer_m, inner_m = _largest_last(m) or [Axis()]
     *outer_n, inner_n = _largest_last(n) or [Axis()]
     *outer_k, inner_k = k or [Axis()]
@@ -413,7 +416,7 @@ def _with_loops(
 
 
 def _largest_last(axes: Sequence[Axis]) -> list[Axis]:
-    """A loop along the result's last dimension stays last; otherwise the longest is put there."""
+    """Put the longest loop last, unless the last one is unit-stride in the result."""
     if not axes or axes[-1].c == 1:
         return list(axes)
     longest = max(axes, key=lambda axis: axis.extent)

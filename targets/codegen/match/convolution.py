@@ -1,6 +1,6 @@
-"""What a convolution kernel computes: its loops as strides, which window elements meet which elements of lhs.
+"""Pattern match of a convolution kernel: loops as strides, and the dilated window's elements in lhs.
 
-Reads the tensor function only and makes nothing. Which code is written for a `Convolved` is decided elsewhere.
+Reads the tensor function only and emits nothing; the choice of code for a `Convolved` is made elsewhere.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from stablexla.targets.codegen.match.contraction import (
     starts_at_zero,
 )
 
-# Outputs of more kinds than these are not told apart.
+# The most phases of a dilated lhs that are emitted.
 MOST_PHASES = 32
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Outputs at t * phases + p of a dimension: `count` elements of the window, from `first` on, meet elements of lhs,
-    the first of them at t * stride + `offset`."""
+    """Outputs t * phases + p of a dimension, with the same window elements in lhs.
+
+    `count` elements of the window, from `first` on, are multiplied; the first lies in lhs at t * stride + `offset`.
+    """
 
     count: int
     first: int
@@ -43,19 +45,19 @@ class Phase:
 
 @dataclass(frozen=True)
 class Spatial:
-    """A spatial dimension: its sizes and strides in memory, and where along lhs the window's elements lie.
+    """A spatial dimension: sizes, strides in memory, and positions of the window's elements in lhs.
 
-    With lhs dilated, neighbouring outputs see different elements of the window: they are of different phases. So no
-    product with a zero between elements is ever made.
+    With lhs dilated (transposed convolution), adjacent outputs see different elements of the window: they are of
+    different phases. So no product with a dilation zero is ever computed.
 
     Attributes:
         size, window, outputs: extents in lhs, rhs and result.
         a, b, c: strides in them, in elements.
         dim: the dimension of the kernel's result, None if its extent is 1.
-        phases: one for each output in a round.
-        stride: how far in lhs one round of outputs moves.
-        tap_stride: how far in lhs the next element of the window that meets one lies.
-        tap_step: how far on in the window that element is; negative in a reversed window.
+        phases: one for each output in a round, the period of outputs under dilation.
+        stride: distance in lhs between rounds of outputs.
+        tap_stride: distance in lhs to the next element of the window in this phase.
+        tap_step: distance in the window to that element; negative in a reversed window.
     """
 
     size: int
@@ -72,28 +74,28 @@ class Spatial:
 
     @property
     def rounds(self) -> int:
-        """Outputs of the first phase."""
+        """Rounds of outputs: those of the first phase."""
         return -(-self.outputs // len(self.phases))
 
     @property
     def taps(self) -> int:
-        """The most elements of the window that one output meets, at least 1."""
+        """The most window elements (taps) of an output, at least 1."""
         return max(1, *(phase.count for phase in self.phases))
 
     @property
     def step(self) -> int:
-        """Elements of lhs that lie between those that are needed, plus one."""
+        """Stride in lhs of the elements that are read."""
         if len(self.phases) > 1:
             return 1
         return math.gcd(self.stride, self.tap_stride) if self.taps > 1 else self.stride
 
     @property
     def first(self) -> int:
-        """Where in lhs the first output's window begins, the leftmost of all phases."""
+        """Offset in lhs of the first output's window, the leftmost of all phases."""
         return min(phase.offset for phase in self.phases)
 
     def reach(self, rounds: int) -> int:
-        """How many elements of lhs, `step` apart, the windows of so many rounds lie on."""
+        """Return the receptive field of so many rounds, in elements of lhs, `step` apart."""
         last = max(phase.offset + max(0, phase.count - 1) * self.tap_stride for phase in self.phases)
         return ((rounds - 1) * self.stride + last - self.first) // self.step + 1
 
@@ -103,8 +105,8 @@ class Convolved:
     """A convolution kernel.
 
     Attributes:
-        contraction: how results are addressed: batch axes are the batch and the spatial dimensions but the last, m is
-            the last one, n the output features of all groups; and the epilogue.
+        contraction: implicit GEMM for addressing results: batch axes are the batch and the spatial dimensions but the
+            last, m is the last one, n the output features of all groups; and the epilogue.
         outer: the spatial dimensions but the last.
         last: the last one, or a trivial one.
         group: the axis of groups.
@@ -123,7 +125,7 @@ class Convolved:
 
     @property
     def taps(self) -> int:
-        """Elements of the window that one output meets, for each input feature."""
+        """Window elements of an output, for each input feature."""
         return math.prod(d.taps for d in (*self.outer, self.last))
 
     @property
@@ -133,7 +135,7 @@ class Convolved:
 
 
 def match_convolution(kernel: Kernel) -> Convolved | None:
-    """The convolution that `kernel` is, or None."""
+    """Match a kernel as a convolution, or return None."""
     found = [op for op in kernel.ops if CONVOLUTION in op.attributes]
     if len(found) != 1 or not starts_at_zero(found[0]):
         return None
@@ -148,7 +150,7 @@ def match_convolution(kernel: Kernel) -> Convolved | None:
 
 
 def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | None:
-    """The two factors of `yield total + convert(x) * convert(w)`, where x is read from lhs."""
+    """Match `yield acc + convert(x) * convert(w)`, where x is loaded from lhs; return both operands."""
     block = op.regions[0].blocks[0]
     weight, total = block.arguments
     last = block.operations[len(block.operations) - 1].operation
@@ -169,7 +171,7 @@ def _match_body(op: ir.Operation, kernel: Kernel) -> tuple[Operand, Operand] | N
 
 
 class _Reader:
-    """The attribute that the lowering left, read into axes."""
+    """Reader of the attribute that the lowering left, into axes."""
 
     def __init__(self, op: ir.Operation) -> None:
         attribute = ir.DictAttr(op.attributes[CONVOLUTION])
@@ -214,7 +216,7 @@ class _Reader:
         return Convolved(contraction, of_batch, group, tuple(outer), last, axis, outputs)
 
     def _of_result(self, dim: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Stride and dimensions of an axis of the result; those of extent 1 are not there in the kernel."""
+        """Return stride and dimensions of an axis of the result; the kernel has none of extent 1."""
         place = self._place(dim)
         return self.c[dim], () if place is None else ((place, self.shape[dim]),)
 
@@ -228,7 +230,7 @@ class _Reader:
         step = dilation // math.gcd(dilation, tap_dilation)
         phases = []
         for p in range(rounds):
-            # Elements of the window that meet one of lhs follow one another `step` apart.
+            # Elements of the window on undilated elements of lhs are `step` apart.
             places = ((k, p * stride - low + k * tap_dilation) for k in range(min(step, window)))
             first, place = next(((k, at) for k, at in places if at % dilation == 0), (window, 0))
             count = -(-(window - first) // step)

@@ -1,6 +1,6 @@
-"""Where a contraction's sums go: addresses of operands and results, the epilogue, and stores of whole or part tiles.
+"""Output of contractions: addresses of operands and results, the epilogue, and stores of whole or remainder tiles.
 
-How the sums are made is left to `contraction_tiles`, `contraction_rows` and `contraction_skinny`.
+The accumulation is left to `contraction_tiles`, `contraction_rows` and `contraction_skinny`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from stablexla.targets.codegen.match.contraction import Axis, Contraction, Epilo
 
 @dataclass(frozen=True)
 class Frame:
-    """One product of the batch: where its lhs, rhs and result begin, and its coordinates along the batch axes."""
+    """One product of the batch: offsets of its lhs, rhs and result, and its batch indices."""
 
     a: Index
     b: Index
@@ -51,7 +51,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a product's result: its address and those of the rows that the epilogue reads."""
+    """A row of a product's result: its offset, and those of the rows that the epilogue loads."""
 
     frame: Frame
     number: Index
@@ -61,10 +61,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Sums:
-    """State of the sums handed to the output: whether earlier blocks of k left some, whether this is the last.
+    """State of accumulated sums at the output: whether this is the first block of k, and whether the last.
 
-    None stands for a sum over all of k at once. Sums that are kept are not written to the results but left for a
-    later phase, `offset` elements into the buffer of unfinished sums.
+    None stands for a sum over all of k at once. Kept sums are partial ones of split-K: they are not written to the
+    results but left for a later phase, `offset` elements into the buffer of partial sums.
     """
 
     first: Value | None = None
@@ -74,12 +74,12 @@ class Sums:
 
 
 WHOLE = Sums()
-# A row, a column in it, and how many lanes from there hold.
+# A row, a column in it, and the number of valid lanes from there.
 Place = tuple[Row, Index, Index]
 
 
 def compute_type(contraction: Contraction) -> ir.Type:
-    """The type sums are kept in: narrow integers are summed in 32 bits, which changes no low bit."""
+    """Return the accumulator type: narrow integers are summed in 32 bits, which changes no low bit."""
     sum_type = contraction.sum_type
     narrow = isinstance(sum_type, ir.IntegerType) and bits_of(sum_type) < 32
     return ir.IntegerType.get_signless(32) if narrow else sum_type
@@ -93,7 +93,7 @@ def load_converted(
     lanes: int = 0,
     count: Index | None = None,
 ) -> Value:
-    """Elements of a factor in the type of the sums; with a `count` so many of `lanes` are read, the others are 0."""
+    """Load elements of an operand as accumulator type; with a `count`, so many of `lanes`, the others are 0."""
     value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
     for operation in conversion:
         (value,) = replay(operation, [value], lanes)
@@ -103,7 +103,7 @@ def load_converted(
 
 
 class Scene:
-    """A contraction inside the function being written: its buffers, addresses, conversions and its output."""
+    """A contraction inside the function being emitted: buffers, addresses, conversions and output."""
 
     def __init__(self, contraction: Contraction, arguments: KernelArguments, partial: Value | None = None) -> None:
         self.contraction = contraction
@@ -119,7 +119,7 @@ class Scene:
     # Operands.
 
     def frame(self, batch: Index) -> Frame:
-        """The product number `batch`."""
+        """Emit the offsets of product number `batch`."""
         axes = self.contraction.batch
         coordinates: list[Index] = list(split_index(batch, [axis.extent for axis in axes]))
         a, b, c = (
@@ -128,11 +128,11 @@ class Scene:
         return Frame(a, b, c, tuple(coordinates))
 
     def load_a(self, at: Index, lanes: int = 0, count: Index | None = None) -> Value:
-        """Elements of lhs in the type of the sums; `count` of `lanes` are read, the others are 0."""
+        """Load elements of lhs as accumulator type; `count` of `lanes` are loaded, the others are 0."""
         return self._load(self.contraction.a, at, lanes, count)
 
     def load_b(self, at: Index, lanes: int = 0, count: Index | None = None) -> Value:
-        """Elements of rhs in the type of the sums; `count` of `lanes` are read, the others are 0."""
+        """Load elements of rhs as accumulator type; `count` of `lanes` are loaded, the others are 0."""
         return self._load(self.contraction.b, at, lanes, count)
 
     def _load(self, operand: Operand, at: Index, lanes: int, count: Index | None) -> Value:
@@ -141,7 +141,7 @@ class Scene:
     # Results.
 
     def row(self, frame: Frame, number: Index) -> Row:
-        """Row `number` of a product, addresses ready."""
+        """Emit the offsets of row `number` of a product."""
         c = self.contraction
         inputs: dict[EpilogueInput, Index] = {}
         for i in (i for op in c.epilogue for i in op.inputs if i.kind == "array"):
@@ -150,7 +150,7 @@ class Scene:
         return Row(frame, number, index(number) * c.m.c + frame.c, inputs)
 
     def write(self, value: Value, row: Row, column: Index, count: Index) -> None:
-        """Puts sums of row `row`, columns `column` ..., through the epilogue into the results; `count` lanes hold."""
+        """Apply the epilogue to sums of row `row` from column `column` on and store `count` lanes to the results."""
         lanes = value.lanes
         if value.element != self.contraction.sum_type:
             value = Value(arith.trunci(vector_of(lanes, self.contraction.sum_type), value.ssa))
@@ -182,7 +182,7 @@ class Scene:
         return outside_constant(value)
 
     def _coordinate(self, dimension: int, row: Row, column: Index, lanes: int) -> Value:
-        """The value of `linalg.index dimension` for the lanes of a write."""
+        """Emit the value of `linalg.index dimension` for the lanes of a store."""
         c = self.contraction
         axes = [*zip(c.batch, row.frame.coordinates, strict=True), (c.m, row.number), (c.n, column)]
         for axis, position in axes:
@@ -197,7 +197,7 @@ class Scene:
     # Tiles.
 
     def add_partial(self, value: Value, row: Row, column: Index, count: Index, sums: Sums) -> Value:
-        """Adds what earlier blocks of k left, if any."""
+        """Add the partial sums of earlier blocks of k, if any."""
         if sums.first is None:
             return value
         choice = branch(sums.first, [value.type])
@@ -208,17 +208,17 @@ class Scene:
         return choice.results[0]
 
     def load_partial(self, row: Row, column: Index, lanes: int, count: Index, offset: Index = 0) -> Value:
-        """Sums that earlier blocks of k left."""
+        """Load the partial sums of earlier blocks of k."""
         at = row.c + index(column) * self.contraction.n.c + offset
         buffer = self.sums_buffer()
         return load_lanes(buffer, at, lanes, count)
 
     def store_partial(self, value: Value, row: Row, column: Index, count: Index, offset: Index = 0) -> None:
-        """Leaves sums for later blocks of k."""
+        """Store partial sums for later blocks of k."""
         store_lanes(value, self.sums_buffer(), row.c + index(column) * self.contraction.n.c + offset, count)
 
     def sums_buffer(self) -> Value:
-        """The buffer of unfinished sums."""
+        """Return the buffer of partial sums."""
         if self._partial is not None:
             return self._partial
         return self.results[partial_result(self.contraction)]
@@ -233,10 +233,10 @@ class Scene:
         sums: Sums = WHOLE,
         base: Index = 0,
     ) -> None:
-        """Sums lie in `buffer` from `base` on, rows of `width`: writes `size` (rows, columns) of them to the result.
+        """Store `size` (rows, columns) of sums from `buffer`, of row width `width`, at `at` of the result.
 
-        They begin there at `at`.
-        Blocks that begin at multiples of a vector's lanes may have a number of columns known only when it runs.
+        The sums begin at `base` of the buffer. Blocks that begin at multiples of the vector width may have a number of
+        columns known only at run time.
         """
         lanes = self.lanes if self.vectors else 1
         columns = index(size[1])
@@ -265,11 +265,10 @@ class Scene:
         at: tuple[Index, Index],
         sums: Sums = WHOLE,
     ) -> None:
-        """Like `write_block` for a tile of `vectors` vectors a row that begins at a multiple of its width.
+        """Store a tile of `vectors` vectors a row, as `write_block` does; it begins at a multiple of its width.
 
-        Of the columns that `size` tells, all of the tile's hold or those that are left over at the edge. A turn of the
-        loop writes a whole row: that is little code, and for a tile of some hundred steps of k as fast as writing from
-        registers.
+        `size` has either all of the tile's columns or the remainder at the edge. An iteration stores a whole row: that
+        is little code, and for a tile of some hundred steps of k as fast as storing from registers.
         """
         lanes, width = self.lanes, vectors * self.lanes
         rest = self.contraction.n.extent % width
@@ -298,7 +297,7 @@ class Scene:
     def _is_deep(self) -> bool:
         """Whether results are 16-bit numbers after a long chain of operations and roundings.
 
-        Two registers of them go through it together then, which hides its latency.
+        Two registers of them then go through the epilogue together, which hides its latency.
         """
         types = [result.type for result in self.contraction.kernel.results]
         types += [i.value.type for op in self.contraction.epilogue for i in op.inputs if i.kind == "array"]
@@ -310,12 +309,12 @@ class Scene:
 
     @property
     def keeping_is_writing(self) -> bool:
-        """Whether unfinished sums lie in the only result, which they become as they are."""
+        """Whether partial sums lie in the only result and need no epilogue."""
         c = self.contraction
         return self._partial is None and not c.epilogue and len(c.kernel.results) == 1 and self.compute == c.sum_type
 
     def write_all(self, values: Sequence[Value], places: Sequence[Place], sums: Sums) -> None:
-        """Writes sums to the results if they are whole, else leaves them for later."""
+        """Store sums to the results if they are complete, else as partial sums."""
 
         def keep() -> None:
             for value, (row, column, count) in zip(values, places, strict=True):
@@ -336,20 +335,20 @@ class Scene:
 
 
 def writes_vectors(contraction: Contraction) -> bool:
-    """Whether neighbours along n are side by side in the results and, or all in one place, in what is read."""
+    """Whether n is unit-stride in the results, and unit-stride or broadcast in the epilogue's operands."""
     n, arrays = contraction.n, (i for op in contraction.epilogue for i in op.inputs if i.kind == "array")
     return n.c == 1 and all(_stride(n, i) in (0, 1) for i in arrays)
 
 
 def partial_result(contraction: Contraction) -> int:
-    """Number of a result whose buffer can hold unfinished sums, or -1."""
+    """Return the number of a result whose buffer can hold partial sums, or -1."""
     wanted = compute_type(contraction)
     types = [result.type.element_type for result in contraction.kernel.results]
     return types.index(wanted) if wanted in types else -1
 
 
 def _stride(axis: Axis, i: EpilogueInput) -> int | None:
-    """How far an array moves along an axis; None if it is not the same distance for every turn."""
+    """Return the stride of an array along an axis; None if it varies."""
     stride = 0
     for place, (d, extent) in enumerate(axis.dims):
         if place and stride != i.strides[d] * extent:

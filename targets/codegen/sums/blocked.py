@@ -1,9 +1,9 @@
-"""Compensated summation in blocks, for the floating-point sums that emitted loops carry in registers.
+"""Compensated summation in blocks, for the floating-point accumulators that emitted loops carry in registers.
 
-A running sum of m numbers is off by up to m u times their magnitudes, and by m u / 4 where all of them are equal. So a
-loop that adds more than LONGEST numbers to a total runs in blocks of BLOCK additions, each from zero, and the blocks'
-sums are added to a pair of numbers, the total and its error (TwoSum: Knuth, TAOCP 2, 4.2.2; Ogita, Rump, Oishi 2005).
-Blocks follow from the loops alone, so results do not depend on the number of threads.
+The rounding error of a running sum of m numbers is up to m u times their magnitudes, and m u / 4 where all of them are
+equal. So a loop that adds more than LONGEST numbers to an accumulator runs in blocks of BLOCK additions, each from
+zero, and the partial sums are added to a pair of numbers, the sum and its error (TwoSum: Knuth, TAOCP 2, 4.2.2; Ogita,
+Rump, Oishi 2005). Blocks follow from the loops alone, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from mlir.dialects import arith, scf
 from stablexla.dialects.erasing import erase
 from stablexla.lowering.support.operations import defining, walk
 
-# Additions of a block, and the most that are left in one running sum: off by a quarter of them times u at worst.
+# Additions of a block, and the most that stay one running sum, where the error is at worst a quarter of them times u.
 BLOCK, LONGEST = 128, 256
-# On a loop: the most turns it has, where its bounds do not say so.
+# Attribute of a loop: its largest trip count, where its bounds do not tell.
 MOST_TURNS = "stablexla.most_turns"
-# Turns of a loop of which nothing is known.
+# Trip count of a loop of unknown bounds.
 _UNKNOWN = 1 << 62
 _FUSED = ("vector.fma", "math.fma")
-# Operands of an `scf.for` before what it carries.
+# Operands of an `scf.for` before the loop-carried values.
 _BOUNDS = 3
 
 
 def block_sums(function: ir.Operation) -> None:
-    """Lets the function's loops add in blocks what they add up in one sum; the order is the emitters' to choose."""
+    """Rewrite the function's long running sums into compensated blocks; emitters are free to choose the order."""
     block_loops([op for op in walk(function) if op.name == "scf.for"])
 
 
 def block_loops(loops: Sequence[ir.Operation]) -> None:
-    """Likewise some loops, in the order of their text."""
+    """Rewrite the long running sums of some loops, in program order."""
     _Blocking().run(loops)
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """A total after a loop that it is carried through: its value, and the additions on the way to it."""
+    """An accumulator after a loop that carries it: its value, and the additions on the way to it."""
 
     value: ir.Value
     additions: int
 
 
 class _Blocking:
-    """The loops of a function, innermost first."""
+    """The rewrite of a function's loops, innermost first."""
 
     def __init__(self) -> None:
         self._sums: dict[ir.Operation, dict[int, _Sum]] = {}
 
     def run(self, loops: Sequence[ir.Operation]) -> None:
-        """Takes loops in the order of their text."""
+        """Rewrite loops, given in program order."""
         for loop in reversed(loops):
             inits = list(loop.operands)[_BOUNDS:]
             found = {n: self._additions(loop, n) for n, init in enumerate(inits) if _is_wide_float(init.type)}
@@ -67,7 +67,7 @@ class _Blocking:
                 self._sums[loop] = {n: _Sum(loop.results[n], turns * count) for n, count in each.items()}
 
     def _additions(self, loop: ir.Operation, number: int) -> int | None:
-        """How often a turn adds to a value that the loop carries; None if it does anything else with it."""
+        """Count the additions of an iteration to a loop-carried value; None if it has any other use."""
         value, count = loop.regions[0].blocks[0].arguments[1 + number], 0
         while True:
             found = self._next(value)
@@ -78,7 +78,7 @@ class _Blocking:
             value, count = found.value, count + found.additions
 
     def _next(self, value: ir.Value) -> _Sum | ir.OpOperand | None:
-        """The total after the one operation that takes it; its use where that is a terminator."""
+        """Follow an accumulator through its one user; return its use where that is a terminator."""
         uses = list(value.uses)
         if not uses or len(uses) > 2:
             return None
@@ -88,7 +88,7 @@ class _Blocking:
             if owner.name == "scf.for":
                 return self._sums.get(owner, {}).get(use.operand_number - _BOUNDS)
             return use if owner.name == "scf.yield" else None if made[0] is None else _Sum(made[0], 1)
-        # Lanes beyond the end keep what they have.
+        # Masked addition: lanes beyond the end keep their value.
         chosen = [u.owner.operation for u in uses if u.owner.operation.name == "arith.select" and u.operand_number]
         sums = [v for v in made if v is not None]
         if len(chosen) == len(sums) == 1 and sums[0] in list(chosen[0].operands)[1:] and _once(sums[0]):
@@ -96,7 +96,7 @@ class _Blocking:
         return None
 
     def _block(self, loop: ir.Operation, each: dict[int, int]) -> None:
-        """Puts the loop into one over blocks of its turns."""
+        """Strip-mine the loop: an outer loop over blocks of its iterations."""
         lo, hi, step, *inits = loop.operands
         turns = max(1, BLOCK // max(each.values()))
         with loop.location, ir.InsertionPoint(loop):
@@ -124,7 +124,7 @@ class _Blocking:
 
 
 def _move_body(loop: ir.Operation, target: ir.Operation) -> None:
-    """Moves what a loop does into another one, whose body is empty."""
+    """Move a loop's body into another loop, whose body is empty."""
     source, block = loop.regions[0].blocks[0], target.regions[0].blocks[0]
     for old, new in zip(source.arguments, block.arguments, strict=True):
         old.replace_all_uses_with(new)
@@ -136,7 +136,7 @@ def _move_body(loop: ir.Operation, target: ir.Operation) -> None:
 
 
 def _turns(loop: ir.Operation) -> int:
-    """The most turns that a loop has, as far as its operations tell."""
+    """Return an upper bound of a loop's trip count."""
     if MOST_TURNS in loop.attributes:
         return int(ir.IntegerAttr(loop.attributes[MOST_TURNS]).value)
     lo, hi, step = (_constant(v) for v in list(loop.operands)[:_BOUNDS])
@@ -160,13 +160,13 @@ def _times(step: ir.Value, turns: int) -> ir.Value:
 
 
 def _carries_on(use: ir.OpOperand, loop: ir.Operation, number: int) -> bool:
-    """Whether a use is the place of carried value `number` in the loop's terminator."""
+    """Whether a use yields loop-carried value `number` in the loop's terminator."""
     owner = use.owner.operation
     return bool(owner.parent.operation == loop and use.operand_number == number)
 
 
 def _added(use: ir.OpOperand) -> ir.Value | None:
-    """The sum of a total with something, where this is its use."""
+    """Return the result of an addition to an accumulator, if this use of it is one."""
     operation, number = use.owner.operation, use.operand_number
     first = operation.name == "arith.subf" and number == 0
     if operation.name == "arith.addf" or first or (operation.name in _FUSED and number == 2):
@@ -180,16 +180,16 @@ def _once(value: ir.Value) -> bool:
 
 
 def _is_wide_float(type_: ir.Type) -> bool:
-    """Whether sums are kept in such a type."""
+    """Whether a type is an accumulator type: f32, f64, or a vector of them."""
     element = type_.element_type if isinstance(type_, ir.VectorType) else type_
     return isinstance(element, ir.F32Type | ir.F64Type)
 
 
-# --- pairs of a total and its error -------------------------------------------------------------------------------
+# --- pairs of a sum and its error ---------------------------------------------------------------------------------
 
 
 def zero(type_: ir.Type) -> ir.Value:
-    """A sum of nothing: -0.0, as the sum of negative zeros is one."""
+    """Return the identity of addition: -0.0, since -0.0 + -0.0 is -0.0."""
     return _constant_of(type_, -0.0)
 
 
@@ -200,13 +200,13 @@ def _constant_of(type_: ir.Type, number: float) -> ir.Value:
 
 
 def two_sum(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The rounded sum of two numbers and its error; the two add up to theirs exactly."""
+    """Emit TwoSum: the rounded sum of two numbers and its error, which add up to theirs exactly."""
     total = arith.addf(a, b)
     part = arith.subf(total, a)
     return total, arith.addf(arith.subf(a, arith.subf(total, part)), arith.subf(b, part))
 
 
 def compensated(total: ir.Value, error: ir.Value) -> ir.Value:
-    """A pair as one number. The error of an infinite total is NaN, and one of zero would hide the total's sign."""
+    """Add the error to the sum. That of an infinite sum is NaN, and a zero one would hide the sum's sign."""
     matters = arith.cmpf(arith.CmpFPredicate.ONE, error, _constant_of(total.type, 0.0))
     return arith.select(matters, arith.addf(total, error), total)

@@ -1,6 +1,6 @@
-"""Loops whose totals are made in blocks of blocks, so that none is the end of one long chain of additions.
+"""Blocked (cascade) reduction loops: reductions and scans without one long chain of additions.
 
-Summation by blocks on several levels: a total of n turns is rounded at most `BLOCK` times on each of
+Blocked summation on several levels: a sum over n iterations is rounded at most `BLOCK` times on each of
 log(n) / log(BLOCK) levels, where one running sum is rounded n times.
 """
 
@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from stablexla.targets.codegen.emission import Index, Value, index, loop, minimum, select
 
 BLOCK = 32
-"""Turns of a block, and blocks of a block."""
+"""Iterations of a block, and blocks of a block."""
 
 Values = list[Value]
 Join = Callable[[Values, Values], Values]
 
 
 def levels_of(turns: int, block: int = BLOCK, several: int = BLOCK) -> int:
-    """How many levels of blocks there are above the turns of a loop; see `summed`."""
+    """Return the number of levels of blocks above a loop of `turns` iterations; see `summed`."""
     level = 0
     while block < turns:
         level, block = level + 1, block * several
@@ -37,14 +37,14 @@ def summed(
     block: int = BLOCK,
     several: int = BLOCK,
 ) -> tuple[Values, Values]:
-    """The totals of a loop, and what else it carries.
+    """Emit a reduction loop in blocks of blocks; return the accumulators, and the other loop-carried values.
 
     Args:
-        turns: of the loop, at most.
-        starts: the identity of `join`, from which each block's totals begin.
-        turn: (index, totals, rest) -> totals, rest.
-        block: turns of the smallest block: fewer where a turn adds several times.
-        several: blocks of the next one: more where registers for another level's totals are dear.
+        turns: upper bound of the trip count.
+        starts: the identity of the combiner `join`, from which each block's accumulators start.
+        turn: the body: (index, accumulators, rest) -> accumulators, rest.
+        block: iterations of the smallest block: fewer where an iteration adds several times.
+        several: blocks of the next one: more where registers for another level's accumulators are scarce.
     """
     count = len(starts)
 
@@ -73,16 +73,16 @@ def scanned(
     turn: Callable[[Value, Values], Values],
     exists: Value | None = None,
 ) -> Values:
-    """What all turns of a loop come to after `before`, where each turn is given all that came before it.
+    """Emit a prefix scan in blocks: combine `before` with all iterations, giving each its exclusive prefix.
 
     Args:
-        turns: of the loop, at most.
-        exists: whether there is something before; without it there is.
-        turn: (index, what came before) -> the turn's own total.
+        turns: upper bound of the trip count.
+        exists: whether `before` holds a value; without it, it does.
+        turn: the body: (index, exclusive prefix) -> the iteration's own partial result.
     """
 
     def after(first: Value, alone: Values, exists: Value | None, a: Values, b: Values) -> Values:
-        """Both; b where a does not exist, and in the first turn, which has no total yet, what stands `alone`."""
+        """Combine both; b where a does not exist, and `alone` in the first iteration, which has no prefix yet."""
         made = join(a, b)
         if exists is not None:
             made = [select(exists, x, y) for x, y in zip(made, b, strict=True)]

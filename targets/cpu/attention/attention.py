@@ -1,8 +1,8 @@
-"""Attention in one kernel: the scores of a block of queries stay in a cache between the two products.
+"""Attention in one kernel: the scores of a block of queries stay in cache between the two GEMMs.
 
-A unit is a block of queries of one batch. Its scores are made by register tiles, each row goes through the function of
-rows, and the weights, where they stand, are the left factor of the second product. A total that rows are divided by
-waits for the write-back.
+A unit is a block of queries of one batch. The first GEMM stores its scores by register tiles, the row function
+(softmax, masks) turns each row into weights, and these are the A operand of the second GEMM. The softmax
+denominator is applied in the second GEMM's epilogue.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from stablexla.targets.cpu.contraction.register_tile import Tile
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.reduction.rows import AlongRows
 
-# Fewer queries than these read keys where they lie: packing them would cost as much as their scores.
+# At most so many queries read keys unpacked: packing would cost as much as the scores.
 FEW_QUERIES = 5
 # Multiply-adds that are worth another thread.
 WORTHWHILE = 400_000
-# The most that one item's scores and packed factors may take.
+# The largest workspace of an item: scores and packed operands.
 MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How an attention is cut.
+    """Tiling of an attention: register tile, query block, packing, work items.
 
     Attributes:
-        tile: the register tile of both products.
+        tile: the register tile of both GEMMs.
         rows: queries of a unit.
-        few: keys and values are read where they lie.
-        items: work items; each takes some units that follow one another, in memory of its own.
+        few: keys and values are read unpacked.
+        items: work items; each takes consecutive units, in a workspace of its own.
     """
 
     tile: Tile
@@ -46,13 +46,13 @@ class Plan:
 
 
 def plan_for(attention: Attention, target: CpuTarget) -> Plan:
-    """The plan for a machine: scores of a block of queries in 3/8 of L2, beside the factors of one batch."""
+    """Plan the tiling: scores of a query block take 3/8 of L2, beside the packed operands of one batch."""
     size = bits_of(attention.element) // 8
     lanes = max(2, target.vector_bits // 8 // size)
     queries, batches = attention.extent(attention.queries), attention.extent(attention.batch)
     many = target.num_vector_registers >= 32
     if queries <= FEW_QUERIES:
-        # About a dozen sums at once hide the latency of additions, however few the rows are.
+        # About a dozen accumulators hide the FMA latency, however few the rows are.
         vectors = min(math.ceil(attention.width / lanes), max(1, (24 if many else 12) // queries), 8)
         tile, rows = Tile(queries, vectors), queries
     else:
@@ -70,7 +70,7 @@ def plan_for(attention: Attention, target: CpuTarget) -> Plan:
 
 
 def fits(attention: Attention, target: CpuTarget) -> bool:
-    """Whether an item's memory is within bounds."""
+    """Whether an item's workspace is within MOST_BYTES."""
     plan = plan_for(attention, target)
     size = bits_of(attention.element) // 8
     lanes = max(2, target.vector_bits // 8 // size)
@@ -79,7 +79,7 @@ def fits(attention: Attention, target: CpuTarget) -> bool:
 
 @emitter("attention")
 def emit_attention(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes what `stablexla-find-attention` made."""
+    """Emit a kernel that `stablexla-find-attention` outlined."""
     with reading(kernel) as attention:
         if attention is None or not fits(attention, target):
             return None
@@ -102,7 +102,7 @@ def _emit(kernel: Kernel, attention: Attention, target: CpuTarget) -> Emitted:
 
 
 class _Unit:
-    """The code of an item: its units, one after the other."""
+    """Code of a work item: its units, one after the other."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class _Unit:
         )
 
     def item(self, item: Index) -> None:
-        """Units that belong to one item."""
+        """Emit the loop over an item's units."""
         a, plan = self.attention, self.plan
         queries, batches = a.extent(a.queries), a.extent(a.batch)
         blocks = math.ceil(queries / plan.rows)
@@ -160,7 +160,7 @@ class _Unit:
         self.sums.pack(place)
 
     def _row(self, place: Place, number: Value) -> None:
-        """One row of scores becomes weights."""
+        """Turn one row of scores into weights."""
         a, space = self.attention, self.space
         at: dict[int, Index] = {**place.batch, **place.query(a, number + place.start)}
         top = Scope(self.row_arguments)

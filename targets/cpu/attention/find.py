@@ -1,4 +1,4 @@
-"""The pass that finds attention for the CPU: what its kernel takes becomes one kernel, all else is left in parts."""
+"""The pass that outlines attention for the CPU: what its emitter takes becomes one kernel, all else stays in parts."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from stablexla.targets.pipeline.passes import module_pass
 
 @module_pass("stablexla-find-attention", "moves softmax(q k) v, or another function of rows between products, together")
 def find_attention(module: ir.Module) -> None:
-    """Makes a kernel of each attention that the CPU's emitter takes."""
+    """Outline each attention that the CPU's emitter takes into a kernel."""
     find(module, lambda attention: fits(attention, host_target()))

@@ -1,7 +1,7 @@
-"""The two products of attention, for a block of queries: scores into the workspace, and weights times values out of it.
+"""The two GEMMs of attention for a block of queries: scores into the workspace, then weights times values.
 
-One tile of code each: rows beyond the last query repeat it and are not written, columns beyond the last key or the
-last feature lie in the workspace's padding.
+Both use a single register tile: rows beyond the last query repeat it and are not stored, columns beyond the last key or
+feature go to the workspace's padding.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from stablexla.targets.cpu.contraction.register_tile import Tile, unroll_of
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where the parts of an item's memory begin, in elements.
+    """Layout of an item's workspace: offsets of its parts, in elements.
 
     Attributes:
-        lanes, width: of a vector, and of a panel of packed keys or values.
-        stride: from one row of scores to the next.
+        lanes, width: elements of a vector, and of a row of a packed panel of keys or values.
+        stride: leading dimension of the scores.
         packed: whether keys and values are packed.
     """
 
@@ -61,7 +61,7 @@ class Workspace:
 
     @staticmethod
     def of(attention: Attention, tile: Tile, rows: int, lanes: int, few: bool) -> Workspace:
-        """The workspace for blocks of `rows` queries."""
+        """Lay out the workspace for blocks of `rows` queries."""
         width = tile.vectors * lanes
         stride = math.ceil(attention.keys / max(width, lanes)) * max(width, lanes)
         block = (math.ceil(rows / tile.rows) * tile.rows) * stride
@@ -71,14 +71,14 @@ class Workspace:
         panels = 0 if few else Panels(width, attention.depth, lanes).size(math.ceil(attention.keys / width))
         values = keys + panels
         panels = 0 if few else Panels(width, attention.keys, lanes).size(math.ceil(attention.width / width))
-        # Items begin at cache lines.
+        # Workspaces are aligned to cache lines.
         size = math.ceil((values + panels) / 16) * 16
         return Workspace(lanes, width, stride, not few, 0, weights, totals, keys, values, size)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A block of queries: its item's memory, where the loops over batches stand, its first query, and how many."""
+    """A block of queries: workspace of its item, batch indices, first query, and number of queries."""
 
     buffer: Value
     base: Value
@@ -87,20 +87,20 @@ class Place:
     rows: Value
 
     def of_batch(self, strides: Sequence[int]) -> Value:
-        """How far the batch is from an array's beginning."""
+        """Emit the batch's offset in an array."""
         total = index(0)
         for d, position in self.batch.items():
             total = total + position * strides[d]
         return total
 
     def query(self, attention: Attention, number: Value) -> dict[int, Value]:
-        """Where the loops over queries stand for query `number`."""
+        """Emit the indices of the query loops for query `number`."""
         loops = attention.queries
         places = split_index(number, [attention.rows.chain.nest.extents[d] for d in loops])
         return dict(zip(loops, places, strict=True))
 
     def of_query(self, attention: Attention, strides: Sequence[int], number: Value) -> Value:
-        """How far a query is from its batch's beginning in an array."""
+        """Emit a query's offset in an array from its batch."""
         total = index(0)
         for d, position in self.query(attention, number).items():
             total = total + position * strides[d]
@@ -108,7 +108,7 @@ class Place:
 
 
 class _Product:
-    """What both products share: factors read with their conversions, and the loop of a register tile."""
+    """Common code of both GEMMs: converting operand loads, operand packing, and the micro-kernel's k loop."""
 
     def __init__(self, attention: Attention, tile: Tile, space: Workspace, arguments: KernelArguments) -> None:
         self.attention, self.tile, self.space = attention, tile, space
@@ -117,7 +117,7 @@ class _Product:
         self.zero = constant(0, vector_of(space.lanes, attention.element))
 
     def reader(self, factor: Factor) -> Callable[..., Value]:
-        """(address, lanes, count) -> elements of a factor, converted."""
+        """Return (address, lanes, count) -> loaded elements of an operand, converted."""
         buffer = Value(self.arguments.inputs[factor.operand.number])
 
         def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
@@ -131,7 +131,7 @@ class _Product:
     def pack_factor(
         self, place: Place, factor: Factor, to: int, across: tuple[int, int], along: tuple[int, int]
     ) -> None:
-        """Packs a factor of one batch; `across` the panels and `along` them are (stride, extent)."""
+        """Pack an operand of one batch into panels; `across` and `along` the panels are (stride, extent)."""
         source = Source(
             self.reader(factor),
             Value(self.arguments.inputs[factor.operand.number]),
@@ -146,7 +146,7 @@ class _Product:
     def multiply(
         self, depth: int, rows: int, vectors: int, a: Callable[[Value, int], Value], b: Callable[[Value, int], Value]
     ) -> list[Value]:
-        """Sums over `depth` steps k of a(k, row) * b(k, vector), row by row."""
+        """Emit the micro-kernel: accumulate a(k, row) * b(k, vector) over `depth` steps, by outer products."""
         unroll = unroll_of(depth)
         with loop(0, depth, unroll, [self.zero] * (rows * vectors)) as k:
             sums = k.args
@@ -160,16 +160,16 @@ class _Product:
 
 
 class Scores(_Product):
-    """The scores of a block of queries."""
+    """The first GEMM: scores of a block of queries."""
 
     def pack(self, place: Place) -> None:
-        """Packs the keys of a batch into panels."""
+        """Pack the keys of a batch into panels."""
         a = self.attention
         across, along = (a.k.strides[-1], a.keys), (a.k.inner, a.depth)
         self.pack_factor(place, a.k, self.space.keys, across, along)
 
     def write(self, place: Place) -> None:
-        """Writes the block's scores into the workspace."""
+        """Emit the block's scores into the workspace."""
         if self.space.packed:
             self._write_tiles(place)
         elif self.attention.k.inner == 1:
@@ -178,14 +178,14 @@ class Scores(_Product):
             self._write_columns(place)
 
     def _rows(self, place: Place, first: Value) -> list[Value]:
-        """Addresses of a tile's queries; those beyond the last one are the last one."""
+        """Emit addresses of a tile's queries, clamped to the last query."""
         a = self.attention
         base, last = place.of_batch(a.q.strides), index(a.extent(a.queries) - 1)
         numbers = [minimum(place.start + first + r, last) for r in range(self.tile.rows)]
         return [base + place.of_query(a, a.q.strides, number) for number in numbers]
 
     def _write_tiles(self, place: Place) -> None:
-        """Packed keys; a panel of them stays in L1 while the block's queries go by."""
+        """Emit register tiles over packed keys; a panel stays in L1 for all queries of the block."""
         a, space, tile = self.attention, self.space, self.tile
         panels = Panels(space.width, a.depth, self.lanes)
         tiles = (place.rows + (tile.rows - 1)) // tile.rows
@@ -207,7 +207,7 @@ class Scores(_Product):
                         store(sums[r * tile.vectors + v], place.buffer, to + (r * space.stride + v * self.lanes))
 
     def _write_dots(self, place: Place) -> None:
-        """Keys where they lie, along their features: as many at once as a vector has lanes, whose sums then add up."""
+        """Emit dot products with unpacked keys along features: a key for each lane, then horizontal reductions."""
         a, lanes = self.attention, self.lanes
         queries, keys = self._rows(place, index(0)), place.of_batch(a.k.strides)
         read_q, read_k = self.reader(a.q), self.reader(a.k)
@@ -239,7 +239,7 @@ class Scores(_Product):
             dots(index(a.keys // lanes * lanes), a.keys % lanes)
 
     def _along(self, read: Callable[..., Value], line: Value, k: Value, count: int | None) -> Value:
-        """A vector of a query's features, from k on."""
+        """Load a vector of a query's features, from k on."""
         stride = self.attention.q.inner
         if stride == 1:
             return read(line + k, self.lanes, count)
@@ -250,7 +250,7 @@ class Scores(_Product):
         return value
 
     def _write_columns(self, place: Place) -> None:
-        """Keys where they lie, not along their features."""
+        """Emit scores of unpacked keys that are not contiguous along features, vectorized over keys."""
         a, lanes, rows = self.attention, self.lanes, self.tile.rows
         queries, keys = self._rows(place, index(0)), place.of_batch(a.k.strides)
         read_q, read_k = self.reader(a.q), self.reader(a.k)
@@ -279,19 +279,19 @@ class Scores(_Product):
 
 
 class Sums(_Product):
-    """Weights times values, into the result."""
+    """The second GEMM: weights times values, into the result."""
 
     def __init__(self, attention: Attention, tile: Tile, space: Workspace, arguments: KernelArguments) -> None:
         super().__init__(attention, tile, space, arguments)
         self.result = Value(arguments.results[0])
 
     def pack(self, place: Place) -> None:
-        """Packs the values of a batch into panels."""
+        """Pack the values of a batch into panels."""
         a = self.attention
         self.pack_factor(place, a.v, self.space.values, (a.v.inner, a.width), (a.v.strides[-1], a.keys))
 
     def write(self, place: Place) -> None:
-        """The block's rows of the result."""
+        """Emit the block's rows of the result."""
         a, width = self.attention, self.space.width
         whole = a.width // width
         if self.space.packed:
@@ -329,7 +329,7 @@ class Sums(_Product):
                 self._write_row(place, row, panel, columns, line)
 
     def _values(self, place: Place, panel: Value, columns: int) -> Callable[[Value, int], Value]:
-        """Vectors of values of a key: packed, or where they lie."""
+        """Return the loads of a key's values: from packed panels, or in place."""
         a, space, lanes = self.attention, self.space, self.lanes
         if space.packed:
             packed = place.base + panel * Panels(space.width, a.keys, lanes).stride + space.values

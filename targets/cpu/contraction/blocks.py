@@ -1,6 +1,6 @@
-"""Products of packed factors by functions that all contractions of an element type share.
+"""Packed GEMM: micro-kernel, macro-kernel and packing as functions that all contractions of an element type share.
 
-Sizes and places are arguments: a module with products of many shapes has the code of the register tile once.
+Sizes and addresses are arguments: a module with products of many shapes holds the micro-kernel's code once.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from stablexla.targets.cpu.shared import Shared
 
 @dataclass(frozen=True)
 class Factor:
-    """Packed panels of a factor: a buffer, where the first panel begins, and how far it is to the next.
+    """Packed panels of an operand: a buffer, the first panel's offset, and the stride between panels.
 
-    `ahead` is what will be read soon, from where on and how many elements of it a step of k asks for.
+    `ahead` tells the prefetch: from which offset on, and how many elements for each step of k.
     """
 
     buffer: Value
@@ -47,12 +47,12 @@ class Factor:
 
 @dataclass(frozen=True)
 class Target:
-    """Where sums go.
+    """Destination of a tile's or block's sums.
 
     Attributes:
-        buffer, at: where they begin.
-        stride: from row to row.
-        add: 1 to add them to what is there, else 0.
+        buffer, at: the buffer, and the offset of the first sum.
+        stride: leading dimension.
+        add: 1 to accumulate into the present contents, 0 to overwrite them.
     """
 
     buffer: Value
@@ -71,10 +71,10 @@ def sum_tile(
     to: Target,
     size: tuple[Index, Index] | None = None,
 ) -> None:
-    """The sums of one register tile over `steps` of k, row by row.
+    """Call the micro-kernel: the sums of one register tile over `steps` of k, stored row by row.
 
     Args:
-        size: rows and columns that are written, at least one of each; more than the tile has means all of it.
+        size: rows and columns to store, at least one of each; more than the tile has means the whole tile.
     """
 
     def write(buffers: list[Value], numbers: list[Value]) -> None:
@@ -82,10 +82,10 @@ def sum_tile(
         a_at, b_at, ahead_at, ahead, count, rows, columns, at, stride, add = numbers
         places = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]
         starts = [at + stride * r for r in range(tile.rows)]
-        for start in starts:  # their lines come while the sums are made
+        for start in starts:  # in flight while the sums accumulate
             prefetch(out, start, write=True)
         width = tile.vectors * lanes
-        # A block of k is that short, see `contraction`.
+        # Blocks of k are at most so deep, see `contraction`.
         with loop(0, count, 1, [constant(0, vector_of(lanes, a.element))] * len(places), most=LONGEST) as k:
             left, right = k.iv * tile.rows + a_at, k.iv * width + b_at
             prefetch(b, k.iv * ahead + ahead_at, locality=2)
@@ -99,7 +99,7 @@ def sum_tile(
                 place = starts[r] + v * lanes
                 store(select(more, value + load(out, place, lanes), value), out, place)
         with whole.otherwise:
-            # There are few tiles at an edge: theirs go element by element.
+            # Remainder tiles are few: they are stored element by element.
             spill = alloca(tile.rows * width, a.element)
             spill_tile(lanes, k.results, spill)
             with loop(0, minimum(rows, tile.rows)) as i, loop(0, minimum(columns, width)) as j:
@@ -121,7 +121,7 @@ def sum_block(
     size: tuple[Index, Index, Index],
     to: Target,
 ) -> None:
-    """The sums of a block of so many rows and columns over so many steps of k, row by row."""
+    """Call the macro-kernel: the sums of a block of (rows, columns, steps of k), stored row by row."""
 
     def write(buffers: list[Value], numbers: list[Value]) -> None:
         a, b, out = buffers
@@ -147,10 +147,10 @@ def for_tiles(
     size: tuple[Index, Index, Index],
     one: Callable[[Factor, Factor, Value, Value], None],
 ) -> None:
-    """Loops over the tiles of a block of `size` (rows, columns, steps of k).
+    """Emit the macro-kernel's loop nest over the register tiles of a block of `size` (rows, columns, steps of k).
 
     Args:
-        one: writes the code of a tile: its panels, its first row and its first column in the block.
+        one: emits a tile, given its panels, its first row and its first column in the block.
     """
     width = tile.vectors * lanes
     down, across = (index(size[0]) + (tile.rows - 1)) // tile.rows, (index(size[1]) + (width - 1)) // width
@@ -158,7 +158,7 @@ def for_tiles(
     with loop(0, across) as j:
         panel = j.iv * rhs.stride + rhs.at
         with loop(0, down) as i:
-            # While a panel is used for all rows, the next one comes nearer.
+            # While a B panel is reused for all rows, the next one is prefetched.
             soon = panel + rhs.stride + i.iv * ahead * size[2]
             left, right = Factor(lhs.buffer, i.iv * lhs.stride + lhs.at), Factor(rhs.buffer, panel, 0, (soon, ahead))
             one(left, right, i.iv * tile.rows, j.iv * width)
@@ -171,7 +171,7 @@ def pack(
     conversion: Sequence[ir.Operation],
     to: Factor,
 ) -> None:
-    """Packs a matrix, whose elements go through `conversion`, into panels; see `pack_panels`."""
+    """Call the packing of a matrix into panels, converted by `conversion`; see `pack_panels`."""
     along = [source.along_width, source.along_depth]
     unit = "".join("1" if step == 1 else "n" for step in along)
     steps = "_".join([f"{op.name}_{op.results[0].type}" for op in conversion]).replace(".", "_")

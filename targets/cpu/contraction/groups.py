@@ -1,6 +1,6 @@
-"""Contractions by instructions that take neighbours along k together: narrow integers, bf16 where a CPU has it.
+"""Contractions by dot-product instructions over groups along k (VNNI, AMX): narrow integers, bf16 where supported.
 
-The order of loops is that of `contraction_packed`; what is packed are units, 32 bits of them for a step (a group).
+The loop nest is that of `contraction_packed`; operands are packed as units, 32 bits of them for a step (a group).
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from stablexla.targets.cpu.contraction.products import (
 from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, Tile, grain_of, prefetch_tile, spill_tile
 from stablexla.targets.cpu.contraction.units import Matrix, Place, pack_lines, pack_panels
 
-# Bytes of a block of lhs and of packed columns of rhs on an item's stack.
+# Bytes of a cache block of lhs and of packed columns of rhs on an item's stack.
 LHS_BYTES = 176 << 10
 GROUP_BYTES = 64 << 10
-# For tiles, of the processors that have them: L2 of 2 MiB; groups of k in a block.
+# With tile registers (AMX), on processors with an L2 of 2 MiB: bytes of lhs, groups of k in a block.
 TILES_LHS_BYTES = 256 << 10
 TILES_DEPTH = 1024
 # Packed rhs larger than this would take too much memory: every item packs its own.
 SHARED_BYTES = 256 << 20
-# Multiply-adds that are worth an item of their own, and those below which packing costs more than it brings.
+# Multiply-adds that are worth a work item of their own, and those below which packing costs more than it saves.
 ITEM_WORK = 500_000
 LEAST_WORK = 20_000
-UNROLL = 4  # steps of k in one turn
+UNROLL = 4  # steps of k in one iteration
 
 
 def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> Emitted | None:
-    """Writes a contraction of narrow factors; None where no instruction takes them, or where it is too small."""
+    """Emit a contraction of narrow operands; None where no instruction takes them, or below LEAST_WORK."""
     work = contraction.batches * contraction.m.extent * contraction.n.extent * contraction.k.extent
     product = choose_product(contraction, target) or widened(contraction)
     if product is None or work < LEAST_WORK or contraction.k_outer or _is_one_line(contraction):
@@ -78,7 +78,7 @@ def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> 
     phases = [(kernel.impl_name, items, max(1, grain_of(contraction, items)))]
     if shape.shared:
         phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
-    # Unfinished sums in a result would overwrite what the epilogue still has to read.
+    # Partial sums in a result would overwrite inputs that the epilogue still loads.
     in_place = contraction.in_place if shape.k_blocks == 1 or shape.needs_partial else ()
     alone = shape.shared and not shape.corrections
     packs = contraction.packs(kernel.impl_name + "_pack") if alone else ()
@@ -86,18 +86,18 @@ def emit_groups(kernel: Kernel, contraction: Contraction, target: CpuTarget) -> 
 
 
 def _is_one_line(c: Contraction) -> bool:
-    """Whether elements of a large factor are multiplied once or twice: they are widened in place, at half the time."""
+    """Whether a large operand is used at most twice: it is widened in place then, in half the time."""
     return any(view.m.extent <= 2 and view.k.b != 1 for view in (c, c.swapped()))
 
 
 class _Shape:
-    """How a contraction is cut, and sizes of buffers."""
+    """Blocking of a contraction, and sizes of buffers."""
 
     def __init__(self, c: Contraction, product: Product, target: CpuTarget) -> None:
         self.contraction, self.product, self.target = c, product, target
         self.lanes = max(1, target.vector_bits // LANE_BITS)
         self.tile = _tile(c.m.extent, c.n.extent, self.lanes, target.num_vector_registers)
-        self.step = max(1, UNROLL // product.group)  # groups that are multiplied in one turn
+        self.step = max(1, UNROLL // product.group)  # groups in one iteration
         if product.is_tiles:
             self.tile, self.step = Tile(BLOCK, max(1, BLOCK // self.lanes)), LANES
         self.width = self.tile.vectors * self.lanes
@@ -107,14 +107,14 @@ class _Shape:
         limit = min(LHS_BYTES, target.l2_bytes * 3 // 8) // self.bytes
         most = max(256, target.l1_bytes * 5 // 8 // (self.width * self.bytes))
         if product.is_tiles:
-            # sums leave the tiles seldom: cutting k at 512 costs a fifth of the speed
+            # accumulator tiles are seldom spilled: cutting k at 512 costs a fifth of the speed
             limit, most = TILES_LHS_BYTES // self.bytes, TILES_DEPTH
         if m <= limit // 192:
             most = min(most, limit // m)
         self.depth = _balanced(groups, most, max(self.lanes, self.step))
         tiles = limit // self.depth // self.tile.rows
         self.rows = _balanced(m, max(1, tiles) * self.tile.rows, self.tile.rows)
-        # Lines of tiles at distances that are no power of two: one tile's 16 would share few sets of a cache.
+        # A leading dimension that is no power of two: one tile's 16 lines would share few cache sets.
         self.line = self.depth + (LANES if product.is_tiles else 0)
         self.k_blocks = math.ceil(groups / self.depth)
         self.row_blocks = math.ceil(m / self.rows)
@@ -123,7 +123,7 @@ class _Shape:
         blocks = max(1, math.ceil(wanted / (self.row_blocks * c.batches)))
         self.columns = _balanced(n, min(2048, max(2 * self.width, math.ceil(n / blocks))), self.width)
         self.column_blocks = math.ceil(n / self.columns)
-        # Batch axes along which rhs does not move share one packed copy.
+        # Batch axes with stride 0 in rhs share one packed copy.
         self.rhs_batch = tuple(axis for axis in c.batch if axis.b)
         self.panel_size = self.depth * self.width * product.group
         self.panel_count = math.ceil(n / self.width)
@@ -148,16 +148,16 @@ class _Shape:
 
     @property
     def pack_grain(self) -> int:
-        """Items of the packing phase that make about 20 microseconds."""
+        """Grain of the packing phase: items of about 20 microseconds."""
         return max(1, round(6e4 / (self.panels * self.panel_size)))
 
     @property
     def corrections(self) -> int:
-        """Elements of the column sums that go with packed panels of all blocks of k, or 0."""
+        """Column sums for the offset of lhs in all packed panels, in elements; 0 without an offset."""
         return self.k_blocks * self.panel_count * self.width if self.product.offset else 0
 
     def scratch(self) -> tuple[tuple[str, int], ...]:
-        """Packed rhs and its column sums, then unfinished sums where no result can hold them."""
+        """Return scratch: packed rhs and its column sums, then partial sums where no result can hold them."""
         out = []
         if self.shared:
             out.append((self.product.unit, self.copies * self.rhs_size))
@@ -168,11 +168,11 @@ class _Shape:
         return tuple(out)
 
     def scene(self, arguments: KernelArguments) -> Scene:
-        """The contraction in one of its functions."""
+        """Return the contraction inside one of its functions."""
         return Scene(self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None)
 
     def k_block(self, number: Index) -> tuple[Value, Value]:
-        """The first step of block `number` of k, and how many steps it has."""
+        """Emit the first step of block `number` of k, and its number of steps."""
         c, block = self.contraction, self.depth * self.product.group
         first = index(number) * block
         if c.k.extent % block == 0:
@@ -180,20 +180,20 @@ class _Shape:
         return first, minimum(index(c.k.extent) - first, block) if self.k_blocks > 1 else index(c.k.extent)
 
     def groups(self, steps: Value) -> Value:
-        """Groups of so many steps, filled up to whole turns of the loop over them."""
+        """Emit the groups of so many steps, padded to whole iterations."""
         turn = self.product.group * self.step
         return (steps + (turn - 1)) // turn * self.step
 
 
 def _tile(m: int, n: int, lanes: int, registers: int) -> Tile:
-    """Sums that leave room for a row's factor, a product and a step's columns; rows cut evenly."""
+    """Choose a register tile that leaves room for a broadcast, a product and a step's columns; rows are balanced."""
     most = 4 if registers >= 32 else 2
     rows = math.ceil(m / math.ceil(m / 6))
     return Tile(rows, max(1, min(4 if rows <= 2 else most, math.ceil(n / lanes))))
 
 
 def _balanced(extent: int, block: int, multiple: int) -> int:
-    """The size of equal blocks of at most about `block`, a multiple of `multiple`."""
+    """Return the size of equal blocks of at most about `block`, a multiple of `multiple`."""
     blocks = max(1, math.ceil(extent / block))
     return max(1, math.ceil(extent / blocks / multiple)) * multiple
 
@@ -202,7 +202,7 @@ def _balanced(extent: int, block: int, multiple: int) -> int:
 
 
 def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
-    """The packing phase: an item is some panels of one block of k of one rhs."""
+    """Emit the packing phase: an item is some B panels of one block of k of one rhs."""
     c = shape.contraction
     extents = [*(axis.extent for axis in shape.rhs_batch), shape.k_blocks, shape.pack_groups]
     sums = Value(arguments.scratch[1]) if shape.corrections else None
@@ -221,7 +221,7 @@ def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
 def _pack_rhs(
     shape: _Shape, scene: Scene, to: tuple[Value, Value | None], panel: Index, at: Index, column: Value, steps: Value
 ) -> None:
-    """Some panels from column `column` on, to where panel number `panel` is; `at` is where their block of k begins."""
+    """Pack B panels from column `column` on to panel number `panel`; `at` is the block of k's offset in rhs."""
     c, product = shape.contraction, shape.product
     buffer, sums = to
     columns = minimum(index(c.n.extent) - column, shape.panels * shape.width)
@@ -236,7 +236,7 @@ def _pack_rhs(
 
 
 def _column_sums(shape: _Shape, buffer: Value, start: Value, sums: Value, to: Value, groups: Value) -> None:
-    """What the offset of lhs adds to every sum of a panel, negated."""
+    """Emit the correction of a panel's sums for the offset of lhs: the negated column sums times the offset."""
     product, lanes = shape.product, shape.lanes
     one = constant(product.offset, vector_of(lanes * product.group, product.unit_type))
     with loop(0, shape.width, lanes) as v:
@@ -251,7 +251,7 @@ def _column_sums(shape: _Shape, buffer: Value, start: Value, sums: Value, to: Va
 
 
 class _Block:
-    """The code of one item: a block of rows by a block of columns of one product."""
+    """Code of one work item: a block of rows by a block of columns of one product."""
 
     def __init__(self, shape: _Shape, scene: Scene, arguments: KernelArguments) -> None:
         self.shape, self.scene, self.c = shape, scene, shape.contraction
@@ -296,7 +296,7 @@ class _Block:
                     self._tiles(frame, (row, start), (rows, width), groups, sums, index(0))
 
     def _copy(self, frame: Frame) -> Value:
-        """Which packed copy of rhs a product reads."""
+        """Emit the number of the packed copy of rhs that a product reads."""
         copy = index(0)
         for axis, x in zip(self.c.batch, frame.coordinates, strict=True):
             if axis.b:
@@ -312,7 +312,7 @@ class _Block:
     def _tiles(
         self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value], groups: Value, sums: Sums, panel: Value
     ) -> None:
-        """All register tiles of a block whose factors are packed; its columns begin with panel number `panel`."""
+        """Emit the register tiles of a block of packed operands; its columns begin with panel number `panel`."""
         shape, tile = self.shape, self.shape.tile
         down = (size[0] + (tile.rows - 1)) // tile.rows
         across = (size[1] + (shape.width - 1)) // shape.width
@@ -327,7 +327,7 @@ class _Block:
             self._write(values, frame, row, column, sums)
 
     def _tile_block(self, tiles: Tiles, groups: Value, row: Value, panel: Value) -> None:
-        """The sums of a block of tiles, left in the buffer at the edge."""
+        """Accumulate a block of AMX tiles and store it to the spill buffer."""
         shape, group = self.shape, self.shape.product.group
 
         def a(number: int, g: Index) -> Lines:
@@ -340,7 +340,7 @@ class _Block:
         tiles.store(tile_sums(tiles, groups, a, b), self.spill)
 
     def _sums(self, groups: Value, row: Value, panel: Value) -> list[Value]:
-        """The sums of a tile, row by row."""
+        """Emit the micro-kernel: the accumulators of a tile, row by row."""
         shape, tile, product = self.shape, self.shape.tile, self.shape.product
         lanes, group = shape.lanes, product.group
         start = panel * shape.panel_size
@@ -365,7 +365,7 @@ class _Block:
         return k.results
 
     def _write(self, values: list[Value], frame: Frame, row: Value, column: Value, sums: Sums) -> None:
-        """All tiles go out through a buffer: that is one piece of code for those inside and those at an edge."""
+        """Store through the spill buffer: one piece of code for whole and remainder tiles."""
         spill_tile(self.scene.lanes, values, self.spill)
         self._write_spilled(frame, row, column, sums)
 

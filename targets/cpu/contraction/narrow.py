@@ -1,6 +1,6 @@
-"""Products of a few rows with a large matrix of narrow elements, bound by the speed at which that matrix is read.
+"""Skinny products (GEMV, few rows) of narrow elements, bandwidth-bound by the large matrix.
 
-As `contraction_skinny`, for elements that are made wider before they are multiplied: lhs is widened once an item, an
+Like `contraction_skinny`, for elements that are widened before they are multiplied: lhs is widened once an item, an
 element of rhs once for some rows.
 """
 
@@ -44,21 +44,21 @@ from stablexla.targets.cpu.contraction.register_tile import grain_of
 from stablexla.targets.cpu.contraction.skinny import for_groups, row_groups
 from stablexla.targets.cpu.contraction.units import Matrix, Place, pack_lines
 
-# Rows of a product that is bound by reading the other matrix.
+# The most rows of a product that is bandwidth-bound by the other matrix.
 MOST_ROWS = 12
-# Bytes of widened lhs and of the sums of rows of rhs: both are read again and again, and stay in L1.
+# Bytes of widened lhs and of the accumulators: both are reused and stay in L1.
 ROWS_LHS_BYTES = 8 << 10
 SUMS_BYTES = 16 << 10
-# Bytes of widened lhs that lines of rhs meet: it stays in L2.
+# Bytes of widened lhs of dot products: it stays in L2.
 DOTS_LHS_BYTES = 176 << 10
 LINE = 64
-# Multiply-adds that are worth an item of their own.
+# Multiply-adds that are worth a work item of their own.
 ITEM_WORK = 500_000
 
 
 @dataclass(frozen=True)
 class NarrowPlan:
-    """How such a product is cut: groups of k in a block, columns of an item, whether rows are prefetched."""
+    """Blocking of such a product: groups of k in a block, columns of an item, whether rows are prefetched."""
 
     depth: int
     columns: int
@@ -66,7 +66,7 @@ class NarrowPlan:
 
 
 def emit_narrow(kernel: Kernel, c: Contraction, product: Product, target: CpuTarget) -> Emitted | None:
-    """Writes a contraction of few rows, or few columns; None for others."""
+    """Emit a skinny product, of few rows or few columns; None for others."""
     lanes = target.vector_bits // LANE_BITS
     for view in (c, c.swapped()):
         if view.m.extent > MOST_ROWS or view.n.extent < 2 * lanes or view.k_outer or product.offset:
@@ -94,7 +94,7 @@ def _emit(kernel: Kernel, c: Contraction, product: Product, target: CpuTarget, k
 
 
 def _items(c: Contraction, target: CpuTarget) -> int:
-    """Items wanted: some for each thread, but no smaller than is worth the call."""
+    """Return the work items wanted: some for each thread, but no smaller than is worth the call."""
     work = c.batches * c.m.extent * c.n.extent * c.k.extent
     return max(1, min(4 * target.num_threads if target.num_threads > 1 else 1, work // ITEM_WORK))
 
@@ -104,12 +104,12 @@ def _rounded(number: float, multiple: int) -> int:
 
 
 class _Item(ABC):
-    """What the two kinds of items share: sums of all rows for a block of columns, k block by block."""
+    """Common code of both kinds of items: sums of all rows for a block of columns, k block by block."""
 
     def __init__(self, scene: Scene, product: Product, plan: NarrowPlan) -> None:
         self.scene, self.product, self.plan, self.c = scene, product, plan, scene.contraction
         self.lanes = scene.lanes
-        # Whole vectors are multiplied also where k ends.
+        # The remainder of k is padded to whole vectors.
         self.stride = math.ceil(plan.depth / self.lanes) * self.lanes
         self.lhs = alloca(self.c.m.extent * self.stride * product.group, product.unit_type)
         self.size = self.c.m.extent * plan.columns
@@ -120,7 +120,7 @@ class _Item(ABC):
     @staticmethod
     @abstractmethod
     def plan_for(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
-        """How the work is cut."""
+        """Plan the blocking."""
 
     def item(self, batch: Index, block: Index) -> None:
         c, plan, group = self.c, self.plan, self.product.group
@@ -145,25 +145,25 @@ class _Item(ABC):
         self.scene.write_block(self.sums, plan.columns, frame, (c.m.extent, columns), (0, first))
 
     def padded(self, groups: Value) -> Value:
-        """Groups of lhs that are filled up with zeros."""
+        """Return the groups of lhs after zero padding."""
         return groups
 
     @abstractmethod
     def block(self, at: Value, columns: Value, steps: Value) -> None:
-        """Adds the products of a block of k; `at` is where it begins in rhs."""
+        """Accumulate the products of a block of k; `at` is its offset in rhs."""
 
     def load_b(self, lines: Sequence[Value], lanes: int, count: int) -> Value:
-        """Elements of rhs, woven and widened; of each line the first `count` are read."""
+        """Load elements of rhs, interleaved and widened; the first `count` of each line."""
         buffer = self.scene.inputs[self.c.b.number]
         return self.product.b(weave([load_lanes(buffer, line, lanes, count) for line in lines]))
 
 
 class _Rows(_Item):
-    """rhs lies along its columns: some rows of it, times elements of lhs, are added to sums kept in L1."""
+    """rhs contiguous along n: some of its rows, times elements of lhs, are added to accumulators in L1."""
 
     @staticmethod
     def plan_for(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
-        """Long parts of a few rows of rhs are what the hardware prefetches well."""
+        """Plan long pieces of a few rows of rhs, which suit the hardware prefetcher."""
         lanes = target.vector_bits // LANE_BITS
         size = c.m.extent * LANE_BITS // 8
         threads = target.num_threads if _items(c, target) > 1 else 1
@@ -201,18 +201,18 @@ class _Rows(_Item):
                 sweep(steps // group, 1, True)
 
     def _prefetch(self, g: Value, at: Value, columns: Value, turn: int) -> None:
-        """Asks for the same columns of the next rows."""
+        """Prefetch the same columns of the next rows."""
         buffer = self.scene.inputs[self.c.b.number]
         with loop(0, columns, LINE * 8 // bits_of(buffer.type)) as j:
             for row in range(turn * self.product.group):
                 prefetch(buffer, (g * self.product.group + row) * self.c.k.b + at + j.iv)
 
     def _strip(self, g: Value, at: Value, column: Value, turn: int, vectors: int, count: int, missing: bool) -> None:
-        """Adds `turn` groups of rows to the sums of some vectors of columns; with `missing`, groups of one row."""
+        """Accumulate `turn` groups of rows for some vectors of columns; with `missing`, groups of one row."""
         c, group, lanes = self.c, self.product.group, self.lanes
         factors = []
         for t in range(turn):
-            # A row that is not there meets zeros of lhs.
+            # A missing row is multiplied by the zero padding of lhs.
             lines = [((g + t) * group + (0 if missing else u)) * c.k.b + at + column for u in range(group)]
             units = self.load_b(lines, vectors * lanes, (vectors - 1) * lanes + count)
             factors.append([self._part(units, v) for v in range(vectors)])
@@ -241,11 +241,11 @@ class _Rows(_Item):
 
 
 class _Dots(_Item):
-    """rhs lies along k: its lines are multiplied with those of lhs and summed in the lanes."""
+    """rhs contiguous along k: dot products of its lines with those of lhs, accumulated in the lanes."""
 
     @staticmethod
     def plan_for(c: Contraction, product: Product, target: CpuTarget) -> NarrowPlan:
-        """Lines are read from end to end, if lhs is not too large."""
+        """Plan lines of rhs to be read from end to end, if lhs is not too large."""
         lanes = target.vector_bits // LANE_BITS
         groups = math.ceil(c.k.extent / product.group)
         depth = DOTS_LHS_BYTES // (c.m.extent * LANE_BITS // 8) // (8 * lanes) * 8 * lanes
@@ -259,10 +259,10 @@ class _Dots(_Item):
         c = self.c
         groups = row_groups(c.m.extent, 4)
         width = min(12 // groups[0], 4)
-        # Independent sums hide the latency of additions.
+        # Independent accumulators hide the FMA latency.
         unroll = max(1, 8 // (groups[0] * width))
         with loop(0, columns, width) as group:
-            # Lines beyond the edge repeat the last one: their sums are not used.
+            # Lines beyond the edge are clamped to the last one: their sums are not used.
             lines = [minimum(group.iv + w, columns - 1) * c.n.b + at for w in range(width)]
 
             def add(row: Value, rows: int) -> None:
@@ -275,7 +275,7 @@ class _Dots(_Item):
             for_groups(groups, add)
 
     def _sum(self, row: Value, rows: int, lines: Sequence[Value], steps: Value, unroll: int) -> list[Value]:
-        """Vectors whose lanes add up to the products of some rows of lhs with every line."""
+        """Emit dot products of some rows of lhs with every line, as vector accumulators before horizontal reduction."""
         c, size = self.c, self.lanes * self.product.group
         count = rows * len(lines)
         turn = size * unroll
@@ -295,7 +295,7 @@ class _Dots(_Item):
                 k.yields(*self._step(row, rows, k.iv, size, lines, k.args))
             sums = list(k.results)
         if c.k.extent % size:
-            with loop(vectors, steps, size, sums) as k:  # the last block's end, once or never
+            with loop(vectors, steps, size, sums) as k:  # remainder of the last block: at most one iteration
                 k.yields(*self._step(row, rows, k.iv, c.k.extent % size, lines, k.args))
             sums = list(k.results)
         return sums

@@ -1,9 +1,9 @@
-"""Contractions of any size: blocks of both factors packed into caches, the order of loops after Goto and BLIS.
+"""Packed GEMM of any size (GotoBLAS, BLIS): cache blocks of both operands are packed, register tiles summed over them.
 
-An item is a block of rows by a block of columns of one product. Over blocks of k it packs its part of lhs; rhs is
-packed before, once for all items, or by the item itself, some columns at a time, where no other item needs it. Packing
-and sums are functions that products of all shapes share; what is written for each is the order of blocks and, after
-the last of k, the epilogue.
+An item is a block of rows by a block of columns of one product. For each block of k it packs its A panels; B panels are
+packed before, once for all items, or by the item itself, some columns at a time, where no other item needs them.
+Packing and micro-kernel are functions that products of all shapes share; emitted for each product are the loop nest
+over blocks and, after the last block of k, the epilogue.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from stablexla.targets.llvm.rolled import keep_rolled
 
 @dataclass(frozen=True)
 class PackedPlan:
-    """How a large contraction is cut.
+    """Blocking of a large contraction.
 
     Attributes:
         tile: the register tile.
         depth: steps of k in a block.
         rows, columns: the most of an item, multiples of the tile's.
         group: columns of rhs that an item packs at a time; 0 if rhs is packed before all items.
-        panels: panels of rhs that one item of the packing phase makes.
-        parts: pieces that k is cut in, each summed by other items; a last phase adds up their sums.
+        panels: B panels that one item of the packing phase packs.
+        parts: split-K: parts of k, each summed by other items; a last phase adds up their partial sums.
     """
 
     tile: Tile
@@ -67,7 +67,7 @@ class PackedPlan:
 
 
 def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: PackedPlan) -> Emitted:
-    """Writes a contraction in blocks."""
+    """Emit a contraction as packed GEMM."""
     shape = _Shape(contraction, plan, target)
     shared = Shared(kernel, target)
     scratch = shape.scratch()
@@ -89,14 +89,14 @@ def emit_packed(kernel: Kernel, contraction: Contraction, target: CpuTarget, pla
         phases.insert(0, (kernel.impl_name + "_pack", shape.pack_items, shape.pack_grain))
     if plan.parts > 1:
         phases.append(emit_last_sums(kernel, contraction, target, scratch, plan.parts))
-    # Unfinished sums in a result would overwrite what the epilogue still has to read.
+    # Partial sums in a result would overwrite inputs that the epilogue still loads.
     in_place = contraction.in_place if shape.all_k_blocks == 1 or shape.needs_partial else ()
     packs = () if plan.group else contraction.packs(kernel.impl_name + "_pack")
     return Emitted(items, grain_of(contraction, items), scratch, in_place, phases=tuple(phases), packs=packs)
 
 
 class _Shape:
-    """Numbers of blocks and sizes of buffers that follow from a contraction and a plan."""
+    """Numbers of blocks and sizes of buffers for a contraction and a plan."""
 
     def __init__(self, contraction: Contraction, plan: PackedPlan, target: CpuTarget) -> None:
         self.contraction = c = contraction
@@ -110,11 +110,11 @@ class _Shape:
         self.column_blocks = math.ceil(c.n.extent / plan.columns)
         self.panel_count = math.ceil(c.n.extent / self.width)
         self.tile_count = math.ceil(c.m.extent / plan.tile.rows)
-        # Batch axes along which rhs does not move share one packed copy.
+        # Batch axes with stride 0 in rhs share one packed copy.
         self.rhs_batch = tuple(axis for axis in c.batch if axis.b)
         self.needs_partial = plan.parts > 1 or (self.all_k_blocks > 1 and partial_result(c) < 0)
         self.sums_size = math.prod(c.shape)
-        # One k block of all panels of a packed rhs; a product's blocks follow one another.
+        # One block of k of all B panels of a packed rhs; a product's blocks are contiguous.
         self.panels = Panels(self.width, plan.depth, self.lanes)
         self.lhs_panels = Panels(plan.tile.rows, plan.depth, self.lanes)
         last = c.k.extent - (self.k_blocks - 1) * plan.depth
@@ -134,11 +134,11 @@ class _Shape:
 
     @property
     def pack_grain(self) -> int:
-        """Items of the packing phase that make about 20 microseconds."""
+        """Grain of the packing phase: items of about 20 microseconds."""
         return max(1, round(4e4 / (self.plan.panels * self.width * self.plan.depth)))
 
     def scratch(self) -> tuple[tuple[str, int], ...]:
-        """Packed rhs, then unfinished sums where no result can hold them."""
+        """Return scratch: packed rhs, then partial sums where no result can hold them."""
         out = []
         if not self.plan.group:
             copies = math.prod(axis.extent for axis in self.rhs_batch)
@@ -148,11 +148,11 @@ class _Shape:
         return tuple(out)
 
     def scene(self, arguments: KernelArguments) -> Scene:
-        """The contraction in one of its functions."""
+        """Return the contraction inside one of its functions."""
         return Scene(self.contraction, arguments, Value(arguments.scratch[-1]) if self.needs_partial else None)
 
     def k_block(self, number: Index) -> tuple[Value, Value, Value]:
-        """Where block `number` of k begins in lhs and rhs, and its number of steps."""
+        """Emit the offsets of block `number` of k in lhs and rhs, and its number of steps."""
         c = self.contraction
         *outer, block = split_index(number, [*(axis.extent for axis in c.k_outer), self.k_blocks])
         first = block * self.plan.depth
@@ -165,7 +165,7 @@ class _Shape:
 
 
 def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments, shared: Shared) -> None:
-    """The packing phase: an item is a group of panels of one block of k of one rhs."""
+    """Emit the packing phase: an item is a group of B panels of one block of k of one rhs."""
     c, plan = shape.contraction, shape.plan
     buffer = Value(arguments.scratch[0])
     width = plan.panels * shape.width
@@ -182,7 +182,7 @@ def _pack_all(shape: _Shape, scene: Scene, arguments: KernelArguments, shared: S
 
 
 def _pack_rhs(shape: _Shape, scene: Scene, shared: Shared, part: tuple[Index, Index, Index], to: Factor) -> None:
-    """Packs a part of rhs: where it begins, columns, steps of k."""
+    """Pack a part of rhs, given as (offset, columns, steps of k)."""
     c = scene.contraction
     at, columns, steps = part
     strides = c.n.b, c.k.b
@@ -193,7 +193,7 @@ def _pack_rhs(shape: _Shape, scene: Scene, shared: Shared, part: tuple[Index, In
 
 
 class _Block:
-    """The code of one item."""
+    """Code of one work item."""
 
     def __init__(self, shape: _Shape, scene: Scene, packed: Value | None, shared: Shared) -> None:
         self.shape, self.scene, self.packed, self.shared = shape, scene, packed, shared
@@ -201,7 +201,7 @@ class _Block:
         plan, tile = self.plan, self.plan.tile
         self.lhs_panels = shape.lhs_panels
         self.lhs = alloca(self.lhs_panels.size(math.ceil(shape.tile_count / shape.row_blocks)), scene.compute)
-        # Sums that need no epilogue, or none yet, lie in rows side by side.
+        # Sums without an epilogue, or not yet ready for it, are stored in place, row by row.
         self.finished = plan.parts > 1 or scene.keeping_is_writing
         self.in_rows = self.c.n.c == 1
         if not (self.finished and self.in_rows):
@@ -242,7 +242,7 @@ class _Block:
                 self._sums(frame, (row, column), (rows, columns, steps), sums, rhs)
 
     def _packed_copy(self, frame: Frame) -> Value:
-        """Where the packed rhs of a product begins."""
+        """Emit the offset of a product's packed rhs."""
         copy = index(0)
         for axis, x in zip(self.c.batch, frame.coordinates, strict=True):
             if axis.b:
@@ -258,7 +258,7 @@ class _Block:
     def _sums(
         self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
     ) -> None:
-        """The sums of a block whose factors are packed: left as they are, or handed to the epilogue."""
+        """Emit the sums of a block of packed operands: stored as they are, or through the epilogue."""
         if not self.in_rows or (sums.first is None and not self.finished):
             self._through_epilogue(frame, at, size, sums, rhs)
         elif self.finished:
@@ -275,7 +275,7 @@ class _Block:
     def _left_alone(
         self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
     ) -> None:
-        """Sums go into the result, or to where unfinished ones lie."""
+        """Call the macro-kernel to store sums in the result, or in the buffer of partial sums."""
         scene, c = self.scene, self.c
         add = index(0) if sums.first is None else select(sums.first, index(0), index(1))
         begin = at[0] * c.m.c + frame.c + at[1] + sums.offset
@@ -285,13 +285,13 @@ class _Block:
     def _through_epilogue(
         self, frame: Frame, at: tuple[Value, Value], size: tuple[Value, Value, Value], sums: Sums, rhs: Factor
     ) -> None:
-        """Sums go through a buffer to the epilogue."""
+        """Store sums tile by tile through a spill buffer and the epilogue."""
         tile, width, scene, c = self.plan.tile, self.shape.width, self.scene, self.c
         spill = Target(self.spill, 0, width)
 
         def one(left: Factor, right: Factor, row: Value, column: Value) -> None:
             place = (at[0] + row, at[1] + column)
-            # Taken so where tiles divide the rows too: a loop of a known number of turns would be unrolled.
+            # Emitted even where tiles divide the rows: a loop of constant trip count would be unrolled.
             rows = minimum(size[0] - row, tile.rows)
             prefetch_tile(scene, tile, frame, place, rows)
             sum_tile(self.shared, tile, scene.lanes, left, right, size[2], spill)
@@ -309,7 +309,7 @@ class _Block:
 
 
 def _part(number: Index, parts: int, extent: int, unit: int) -> tuple[Value, Value]:
-    """Where one of equal parts begins, at a multiple of `unit`, and its size."""
+    """Emit the start of one of equal parts, a multiple of `unit`, and its size."""
     if parts == 1:
         return index(0), index(extent)
     units = math.ceil(extent / unit)

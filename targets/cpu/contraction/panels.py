@@ -1,7 +1,7 @@
-"""Packing of a contraction's factors into panels that the register tiles read in order.
+"""Operand packing: panels of a contraction's operands, which the register tiles read sequentially.
 
-A panel holds `width` neighbours of a matrix (columns of rhs, rows of lhs) for each step of k, one step after the other.
-What goes beyond the matrix repeats what is at its edge.
+A panel holds `width` adjacent columns of rhs or rows of lhs for each step of k, one step after the other. Beyond the
+matrix the edge is repeated.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from stablexla.targets.codegen.emission import (
     transpose_registers,
 )
 
-# (address, lanes, count) -> the elements there; the first `count` lanes are read when it is given.
+# (address, lanes, count) -> the elements there; with a `count`, only so many lanes are loaded.
 Load = Callable[..., Value]
-# Rows ahead that are prefetched, and bytes of a cache line.
+# Prefetch distance in rows, and bytes of a cache line.
 AHEAD = 4
 LINE = 64
-# A square of registers that does not divide a panel's width is at most so wide.
+# The largest in-register transpose whose side does not divide a panel's width.
 SQUARE = 8
 
 
@@ -42,19 +42,19 @@ class Panels:
 
     @property
     def stride(self) -> Index:
-        """From one panel to the next; stores of whole vectors may run over the end of a panel."""
+        """Stride between panels; stores of whole vectors may run over the end of a panel."""
         return self.depth * self.width + (self.lanes if self.width % self.lanes else 0)
 
     @property
     def square(self) -> int:
-        """The side of the squares that a matrix whose lines lie along k is transposed by."""
+        """The side of the in-register transposes for a matrix contiguous along k."""
         side = self.lanes
         while side >= 2 * self.width or (self.width % side and side > SQUARE):
             side //= 2
         return side
 
     def size(self, count: int) -> int:
-        """Elements of a buffer for `count` panels, whose depth is a number."""
+        """Return the elements of a buffer for `count` panels, whose depth is a constant."""
         stride = known(self.stride)
         assert stride is not None
         return count * stride
@@ -65,14 +65,14 @@ class Source:
     """A matrix to pack.
 
     Attributes:
-        load: gives its elements in the type of the sums.
-        buffer: where it lies.
-        at: where it begins there.
-        along_width, along_depth: how far a step of width and of k moves.
+        load: loads its elements as accumulator type.
+        buffer: its buffer.
+        at: its offset there.
+        along_width, along_depth: strides along the width and along k.
         width, depth: its size.
         ahead: whether lines along the width are prefetched.
-        whole: whether the width, whatever it is, is one of whole panels.
-        deep: whether the depth, whatever it is, is at least that of a square of registers.
+        whole: whether the width, even if unknown, is a multiple of the panels'.
+        deep: whether the depth, even if unknown, is at least the side of an in-register transpose.
     """
 
     load: Load
@@ -88,7 +88,7 @@ class Source:
 
 
 def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0) -> None:
-    """Packs `source` into panels from `base` of `buffer` on."""
+    """Pack `source` into panels from `base` of `buffer` on."""
     count = (index(source.width) + (panels.width - 1)) // panels.width
     if source.along_depth == 1 and source.along_width != 1:
         _pack_transposed(panels, source, buffer, base, count)
@@ -99,7 +99,7 @@ def pack_panels(panels: Panels, source: Source, buffer: Value, base: Index = 0) 
 
 
 def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
-    """The source's lines lie along the panels' width: whole vectors are copied, a line of all panels at a time."""
+    """Pack a source contiguous along the panels' width: copy whole vectors, a line of all panels at a time."""
     lanes, width = panels.lanes, panels.width
     vectors = -(-width // lanes)
     size = known(source.width)
@@ -116,14 +116,14 @@ def _pack_lines(panels: Panels, source: Source, buffer: Value, base: Index, coun
             for v in range(0, vectors * lanes, lanes):
                 store(source.load(start + v, lanes), buffer, to + v)
         if not even:
-            # Columns beyond the edge repeat the last one: what lay there before could be numbers that are slow.
+            # Columns beyond the edge repeat the last one: stale contents could be denormals, which are slow.
             with loop(whole * width, count * width) as w:
                 to = w.iv // width * panels.stride + w.iv % width
                 store(source.load(line + minimum(w.iv, index(source.width) - 1)), buffer, to + row)
 
 
 def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index, count: Value) -> None:
-    """The source's lines lie along k: squares are transposed in registers."""
+    """Pack a source contiguous along k, by in-register transposes."""
     width = panels.width
     side = panels.square
     size = known(source.depth)
@@ -132,17 +132,17 @@ def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index,
     last = index(source.width) - 1
 
     def copy(panel: Value, first: Index, lines: int) -> None:
-        """Squares of some lines of a panel from line `first` on; those to fill up the last square repeat a line."""
+        """Transpose squares of some lines of a panel from line `first` on; the last square is padded by repetition."""
         to = panel * panels.stride + base + first
-        # Lines beyond the edge repeat the last one: their sums are not used.
+        # Lines beyond the edge are clamped to the last one: their sums are not used.
         starts = [minimum(panel * width + first + r, last) * source.along_width + source.at for r in range(lines)]
         with loop(0, whole, side) as turn:
-            # The last squares begin earlier where steps are left over.
+            # The last squares overlap where the depth is no multiple of the side.
             k = minimum(turn.iv, whole - side) if deep and (size is None or size % side) else turn.iv
             rows = [source.load(start + k, side) for start in starts]
             rows += rows[-1:] * (-lines % side)
             squares = [transpose_registers(rows[r : r + side]) for r in range(0, len(rows), side)]
-            # What a store writes beyond a step, the stores of the next step repair.
+            # Where a store overruns its step, the next step's stores overwrite it.
             for step, parts in enumerate(zip(*squares, strict=True)):
                 for n, value in enumerate(parts):
                     store(value, buffer, (k + step) * width + to + n * side)
@@ -158,7 +158,7 @@ def _pack_transposed(panels: Panels, source: Source, buffer: Value, base: Index,
 
 
 def _pack_elements(panels: Panels, source: Source, buffer: Value, base: Index, count: Value, first: Index) -> None:
-    """One element at a time, from step `first` of k on."""
+    """Pack element by element, from step `first` of k on."""
     last = index(source.width) - 1
     with loop(0, count) as p:
         to = p.iv * panels.stride + base

@@ -1,7 +1,7 @@
-"""The register tile of a product: accumulators held in vector registers over a loop along k, and its write-back.
+"""Register-tile micro-kernel: accumulators in vector registers over a loop along k, and their epilogue and stores.
 
-Also the contraction whose k is short enough to need no blocks: operands are read where they lie, or rhs is packed
-once an item, and tiles at the edges have code of their exact size.
+Also contractions whose k is short enough for a single block: operands are read in place, or rhs is packed once an item,
+and remainder tiles have code of their exact size.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from stablexla.targets.codegen.match.epilogue import WHOLE, Frame, Place, Scene,
 from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
 from stablexla.targets.llvm.rolled import keep_rolled
 
-# Loads of a factor at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
+# Loads of an operand at step k, given the offset that outer loops over k add: (k, offset) -> (row or vector) -> value.
 Factor = Callable[[Index, Index], Callable[[int], Value]]
-# An epilogue of more operations than this is written once in a loop over the tile's rows, not for every register. Large
-# products count an elementary function for what it becomes (`epilogue_size`); products of short k count it once
-# (`epilogue_length`), for there the loop's constants and the waits for each function cost more than the sums: 64x64x64
+# An epilogue of more operations than this is emitted once in a loop over the tile's rows, not unrolled for every
+# register. Large products count an elementary function by its expansion (`epilogue_size`); products of short k count it
+# once (`epilogue_length`), for there the loop's constants and each function's latency cost more than the sums: 64x64x64
 # with tanh takes 2.5 times as long that way (loop-products-64 of benchmarks/).
 INLINE_EPILOGUE = 6
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Size of a register tile: rows, and vectors a row."""
+    """Size of a register (accumulator) tile: rows, and vectors a row."""
 
     rows: int
     vectors: int
 
 
 def unroll_of(extent: int) -> int:
-    """Steps of k written out in a turn of the loop; a divisor of the extent, so that none are left over."""
+    """Return the unroll factor of k, a divisor of the extent, so that there is no remainder."""
     return next(u for u in (4, 3, 2, 1) if extent % u == 0)
 
 
 class OuterSums:
-    """Loops over the outer axes of k, one in the other, that carry sums: `with OuterSums(...) as nest: ...`."""
+    """Loop nest over the outer axes of k that carries accumulators: `with OuterSums(...) as nest: ...`."""
 
     def __init__(self, axes: Sequence[Axis], at_a: Index, at_b: Index, inits: Sequence[Value] = ()) -> None:
         self._axes, self.at_a, self.at_b = axes, index(at_a), index(at_b)
@@ -78,7 +78,7 @@ class OuterSums:
         return self
 
     def yields(self, *sums: Value) -> None:
-        """The sums after the innermost body."""
+        """Set the accumulators after the innermost body."""
         self.results = list(sums)
 
     def __exit__(
@@ -94,7 +94,7 @@ class OuterSums:
 def accumulate(
     scene: Scene, tile: Tile, extent: Index, unroll: int, a: Factor, b: Factor, outer: Sequence[Axis] = ()
 ) -> list[Value]:
-    """Sums of a tile, row by row, over `extent` steps of k (a multiple of `unroll`) and the outer axes of k."""
+    """Emit a tile's accumulation over `extent` steps of k (a multiple of `unroll`) and the outer axes of k."""
     zeros = [scene.zero] * (tile.rows * tile.vectors)
     with OuterSums(outer, 0, 0, zeros) as nest:
         with loop(0, extent, unroll, nest.sums) as k:
@@ -110,7 +110,7 @@ def accumulate(
 def multiply_add(
     lanes: int, tile: Tile, a: Callable[[int], Value], b: Callable[[int], Value], sums: Sequence[Value]
 ) -> list[Value]:
-    """A tile's sums with the products of one step of k added: of rows a(0), a(1) ... and vectors b(0), b(1) ..."""
+    """Accumulate one step of k, an outer product of rows a(0), a(1) ... and vectors b(0), b(1) ..."""
     vectors = [b(v) for v in range(tile.vectors)]
     out = []
     for r in range(tile.rows):
@@ -120,7 +120,7 @@ def multiply_add(
 
 
 def prefetch_tile(scene: Scene, tile: Tile, frame: Frame, at: tuple[Index, Index], rows: Index | None = None) -> None:
-    """Asks for the lines of the result that a tile begins with, or some of its rows, before its sums are made."""
+    """Prefetch the result's cache lines at a tile's row starts, or some of its rows, before the accumulation."""
     if not scene.vectors:
         return
     with loop(0, tile.rows if rows is None else rows) as r:
@@ -138,7 +138,7 @@ def write_tile(
     buffer: Value,
     sums: Sums = WHOLE,
 ) -> None:
-    """Writes a tile's sums to the result; of each row the first `columns` elements hold."""
+    """Store a tile's sums to the result; the first `columns` elements of each row are valid."""
     if not scene.vectors or scene.contraction.epilogue_length > INLINE_EPILOGUE:
         spill_tile(scene.lanes, values, buffer)
         scene.write_block(buffer, tile.vectors * scene.lanes, frame, (tile.rows, columns), at, sums)
@@ -161,7 +161,7 @@ def write_tile(
 
 
 def spill_tile(lanes: int, values: Sequence[Value], buffer: Value) -> None:
-    """Stores a tile's sums row by row into a buffer of its size."""
+    """Store a tile's accumulators row by row into a buffer of its size."""
     for number, value in enumerate(values):
         store(value, buffer, number * lanes)
 
@@ -171,14 +171,14 @@ def spill_tile(lanes: int, values: Sequence[Value], buffer: Value) -> None:
 
 @dataclass(frozen=True)
 class ShortPlan:
-    """How a contraction of short k is cut.
+    """Blocking of a contraction of short k.
 
     Attributes:
         tile: the register tile.
         row_tiles, columns: row tiles and columns of an item.
         pack: whether rhs is packed.
-        overlap: whether the last row tile begins so early that it is whole. Some rows are computed twice then, by the
-            same additions; it must not be where the epilogue reads what it overwrites.
+        overlap: whether the last row tile overlaps the one before instead of being a remainder. Some rows are computed
+            twice then, by the same additions; not allowed where the epilogue updates its input in place.
     """
 
     tile: Tile
@@ -188,16 +188,16 @@ class ShortPlan:
     overlap: bool = False
 
     def tiles(self, rows: int) -> int:
-        """Number of row tiles of whole size."""
+        """Return the number of whole row tiles."""
         return math.ceil(rows / self.tile.rows) if self.overlap else rows // self.tile.rows
 
 
 def choose_tile(rows: int, columns: int, lanes: int, registers: int, overlap: bool = False) -> Tile:
-    """The register tile that needs the fewest cycles for a product of this size; see `ShortPlan.overlap`."""
+    """Choose the register tile of the fewest cycles for a product of this size; see `ShortPlan.overlap`."""
 
     def cycles(tile: Tile) -> float:
         def one(r: int, v: int) -> float:
-            # Two sums a cycle, at least eight in flight; each row needs a broadcast, each vector of rhs a load.
+            # Two FMAs a cycle, at least eight in flight; each row needs a broadcast, each vector of rhs a load.
             return max(r * v / 2, 4.0, 0.7 * (r + v)) + 0.1 * r + 0.3 * v if r and v else 0.0
 
         down, rest = divmod(rows, tile.rows)
@@ -206,7 +206,7 @@ def choose_tile(rows: int, columns: int, lanes: int, registers: int, overlap: bo
         across, side = divmod(math.ceil(columns / lanes), tile.vectors)
         inner = one(tile.rows, tile.vectors) * down * across
         edges = one(rest, tile.vectors) * across + one(tile.rows, side) * down + one(rest, side)
-        # Code of every size costs compile time; it must bring something.
+        # Code of every tile size costs compile time.
         return (inner + edges) * (1 + 0.02 * (bool(rest) + bool(side)))
 
     most = rows if overlap else 14
@@ -215,7 +215,7 @@ def choose_tile(rows: int, columns: int, lanes: int, registers: int, overlap: bo
 
 
 def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: ShortPlan) -> Emitted:
-    """Writes a contraction that keeps its sums in registers for all of k."""
+    """Emit a contraction whose accumulators stay in registers for all of k."""
     c = contraction
     row_blocks = max(1, math.ceil(plan.tiles(c.m.extent) / plan.row_tiles))
     column_blocks = math.ceil(c.n.extent / plan.columns)
@@ -231,7 +231,7 @@ def emit_short(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan
 
 
 def grain_of(contraction: Contraction, items: int) -> int:
-    """Items that make about 20 microseconds of work."""
+    """Return the grain: items that take about 20 microseconds."""
     c = contraction
     depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
     work = c.batches * c.m.extent * c.n.extent * (depth + 8 + 4 * c.epilogue_size)
@@ -239,7 +239,7 @@ def grain_of(contraction: Contraction, items: int) -> int:
 
 
 class _Short:
-    """The code of one item: a block of rows by a block of columns of one product."""
+    """Code of one work item: a block of rows by a block of columns of one product."""
 
     def __init__(self, scene: Scene, plan: ShortPlan, row_blocks: int, column_blocks: int) -> None:
         self.scene, self.plan = scene, plan
@@ -280,9 +280,9 @@ class _Short:
             pack_panels(self.panels, source, self.packed, nest.at_a * self.width)
 
     def _packed_axes(self, side: str) -> tuple[Axis, ...]:
-        """The outer axes of k, with steps of packed panels, where they follow one another, on one side.
+        """Return the outer axes of k, with the packed panels' stride, where they are contiguous, on one side.
 
-        For "a" those stand in the place of rhs's, for "b" (the source of packing) in that of lhs's.
+        For "a" that replaces the stride in rhs, for "b" (the source of packing) the one in lhs.
         """
         c = self.c
         sizes = [c.k.extent * math.prod(x.extent for x in c.k_outer[n + 1 :]) for n in range(len(c.k_outer))]
@@ -292,7 +292,7 @@ class _Short:
         return tuple(Axis(x.extent, x.a, size) for x, size in pairs)
 
     def _column(self, frame: Frame, row_block: Index, first: Index, panel: Index, columns: int) -> None:
-        """All row tiles of a block over one panel of columns."""
+        """Emit all row tiles of a block over one panel of columns."""
         rows, tiles, extent = self.plan.tile.rows, self.plan.row_tiles, self.c.m.extent
         whole = self.plan.tiles(extent)
         start = index(row_block) * tiles
@@ -331,5 +331,5 @@ class _Short:
 
 
 def _at_last(block: Index, blocks: int) -> AbstractContextManager[None]:
-    """What is written inside runs in the last block only."""
+    """Return a guard whose body runs in the last block only."""
     return when(index(block).eq(blocks - 1)) if blocks > 1 else nullcontext()

@@ -1,8 +1,8 @@
-"""Products of a few rows with a large matrix that lies along n: its rows, times elements of lhs, are added up.
+"""Skinny products with rhs contiguous along n: rows of rhs, times elements of lhs, are accumulated (split-K).
 
-What bounds them is the speed at which that matrix comes from memory. It is highest where a core reads some long pieces
-of memory side by side: k is cut in parts of such pieces, and each part's sums are kept near the core. On two cores of
-Zen 3, matrices of 768x768 came at 35 GB/s so, and at 21 where each core took half of the columns, eight rows at a time.
+They are bandwidth-bound by rhs. Bandwidth is highest where a core reads several long streams concurrently: k is split
+into parts of such streams, and each part's accumulators stay in the core's cache. On two cores of Zen 3, matrices of
+768x768 were read at 35 GB/s so, and at 21 where each core took half of the columns, eight rows at a time.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from stablexla.targets.llvm.rolled import keep_rolled
 
 @dataclass(frozen=True)
 class RowsPlan:
-    """How a product of few rows is cut.
+    """Blocking of a product of few rows.
 
     Attributes:
         columns: columns of an item.
-        depth: steps of k of a part, each of which is summed by items of its own.
-        streams: pieces of a part that are read side by side.
-        steps: rows of rhs that are read from each of them before the next columns are.
-        rows: rows of lhs whose sums go through registers together, at most.
-        width: vectors of columns that do so.
+        depth: steps of k of a part (split-K), summed by work items of its own.
+        streams: streams of a part that are read concurrently.
+        steps: rows of rhs read from each stream before the next columns.
+        rows: the most rows of lhs in the register tile.
+        width: vectors of columns in the register tile.
     """
 
     columns: int
@@ -61,7 +61,7 @@ class RowsPlan:
 
 
 def emit_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: RowsPlan) -> Emitted:
-    """Writes such a product; where k is in parts, a second phase adds up their sums."""
+    """Emit such a product; with split-K, a second phase reduces the partial sums."""
     c = contraction
     parts, blocks = math.ceil(c.k.extent / plan.depth), math.ceil(c.n.extent / plan.columns)
     size = math.prod(c.shape)
@@ -88,7 +88,7 @@ def emit_rows(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan:
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows of rhs that are added up together: `steps` neighbours from each of `streams` places, `apart` rows apart."""
+    """Rows of rhs that are accumulated together: `steps` adjacent ones of each of `streams`, `apart` rows apart."""
 
     streams: int
     steps: int
@@ -96,11 +96,11 @@ class _Block:
 
 
 class _Rows:
-    """The code of one item: sums of all rows of lhs for a block of columns, over a part of k."""
+    """Code of one work item: sums of all rows of lhs for a block of columns, over a part of k."""
 
     def __init__(self, scene: Scene, plan: RowsPlan) -> None:
         self.scene, self.plan, self.c = scene, plan, scene.contraction
-        # Rows of sums a multiple of a page apart would meet in the same lines of a cache.
+        # Rows of accumulators a multiple of a page apart would conflict in the cache.
         self.stride = math.ceil(min(plan.columns, self.c.n.extent) / scene.lanes) * scene.lanes + 2 * scene.lanes
         self.size = self.c.m.extent * self.stride
         self.sums = alloca(self.size, scene.compute)
@@ -144,19 +144,19 @@ class _Rows:
         self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first), state)
 
     def _take(self) -> None:
-        """Adds the sums of a block of k to those of the blocks before it."""
+        """Add the partial sums of a block of k to those of the blocks before it."""
         if self.blocks is not None:
             self.blocks.take(self.sums, self.size, self.scene.lanes)
 
     def _copy_lhs(self, at: Value, steps: Value) -> Value:
-        """Puts the elements of each step side by side; in lhs they may lie so that a cache keeps few of them."""
+        """Pack lhs so that the elements of each step are contiguous; unpacked, strides may conflict in the cache."""
         c, rows = self.c, self.c.m.extent
         with loop(0, steps) as k, loop(0, rows) as m:
             store(self.scene.load_a(k.iv * c.k.a + at + m.iv * c.m.a), self.lhs, k.iv * rows + m.iv)
         return index(0)
 
     def _factors(self, at: Value, k: Value, row: Value, rows: int) -> list[Value]:
-        """Elements of lhs in step `k` of a part that begins at `at`, in all lanes of a vector each."""
+        """Load and broadcast the elements of lhs in step `k` of a part that begins at `at`."""
         c, lanes = self.c, self.scene.lanes
         if self.copied:
             start = k * c.m.extent + row
@@ -164,7 +164,7 @@ class _Rows:
         return [splat(self.scene.load_a(k * c.k.a + at), lanes)]
 
     def _sweep(self, columns: Value, at: tuple[Value, Value], k: Value, block: _Block) -> None:
-        """Adds a block of rows of rhs to all sums."""
+        """Accumulate a block of rows of rhs."""
         lanes, width = self.scene.lanes, self.plan.width * self.scene.lanes
         strips, whole = columns // width * width, columns // lanes * lanes
 
@@ -192,7 +192,7 @@ class _Rows:
         block: _Block,
         count: int,
     ) -> None:
-        """Adds to the sums of some rows, some vectors of columns; of each vector the first `count` lanes hold."""
+        """Accumulate some rows by some vectors of columns; of each vector the first `count` lanes are valid."""
         scene, lanes = self.scene, self.scene.lanes
         (row, column), (rows, vectors) = start, size
         pairs = [(m, v) for m in range(rows) for v in range(vectors)]

@@ -1,6 +1,6 @@
-"""Products of a few rows with a large matrix that lies along k: its lines are multiplied with those of lhs.
+"""Skinny products with rhs contiguous along k: dot products of its lines with those of lhs.
 
-What bounds them is the speed at which that matrix is read; products are summed in the lanes.
+They are bandwidth-bound by rhs; products are accumulated in the lanes.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from stablexla.targets.codegen.match.epilogue import Scene
 from stablexla.targets.cpu.contraction.panels import Panels, Source, pack_panels
 from stablexla.targets.cpu.contraction.register_tile import OuterSums, grain_of
 
-# What a core reads from memory in 20 microseconds, of the machine that this was measured on.
+# Bytes that a core reads from memory in 20 microseconds, on the machine where this was measured.
 READ_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
 class SkinnyPlan:
-    """How a product of few rows is cut.
+    """Blocking of a product of few rows.
 
     Attributes:
         columns: columns of an item.
-        width: how many lines of rhs go through registers together.
-        rows: rows of lhs that do so at most.
+        width: lines of rhs in the register tile.
+        rows: the most rows of lhs in it.
     """
 
     columns: int
@@ -53,7 +53,7 @@ class SkinnyPlan:
 
 
 def emit_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan: SkinnyPlan) -> Emitted:
-    """Multiplies lines of lhs and rhs, which both lie along k (lhs is copied if it does not)."""
+    """Emit dot products of lines of lhs and rhs, both contiguous along k (lhs is packed if it is not)."""
     c = contraction
     blocks = math.ceil(c.n.extent / plan.columns)
     function, arguments = kernel.declare()
@@ -67,7 +67,7 @@ def emit_dots(kernel: Kernel, contraction: Contraction, target: CpuTarget, plan:
 
 
 class _Dots:
-    """The code of one item of `emit_dots`: all rows of lhs with a block of rhs's lines."""
+    """Code of one work item of `emit_dots`: all rows of lhs with a block of rhs's lines."""
 
     def __init__(self, scene: Scene, plan: SkinnyPlan) -> None:
         self.scene, self.plan, self.c = scene, plan, scene.contraction
@@ -75,7 +75,7 @@ class _Dots:
         self.stride = math.ceil(min(plan.columns, c.n.extent) / plan.width) * plan.width
         self.sums = alloca(c.m.extent * self.stride, scene.compute)
         self.groups = row_groups(c.m.extent, plan.rows)
-        # Independent sums hide the latency of additions.
+        # Independent accumulators hide the FMA latency.
         self.unroll = max(1, 8 // (self.groups[0] * plan.width))
         self.copied = c.k.a != 1
         if self.copied:
@@ -92,7 +92,7 @@ class _Dots:
                 self.scene.load_a, self.scene.inputs[c.a.number], frame.a, c.m.a, c.k.a, c.m.extent, c.k.extent
             )
             pack_panels(self.lines, source, self.lhs)
-        # Lines that are read side by side are far from each other: each is followed by the next one in memory.
+        # Lines read concurrently are far apart: each stream continues with the next line in memory.
         apart = (columns + (width - 1)) // width
         with loop(0, apart) as group:
             places = [group.iv + apart * r for r in range(width)]
@@ -104,7 +104,7 @@ class _Dots:
         self.scene.write_block(self.sums, self.stride, frame, (c.m.extent, columns), (0, first))
 
     def _sum(self, at_a: Value, row: Value, rows: int, lines: Sequence[Value]) -> list[Value]:
-        """Vectors whose lanes add up to the products of `rows` rows of lhs with every line."""
+        """Emit vector accumulators of the dot products of `rows` rows of lhs with every line."""
         c, lanes = self.c, self.scene.lanes
         count = rows * len(lines)
         if self.copied:
@@ -149,7 +149,7 @@ class _Dots:
         return [fma(row, factor, s) for (row, factor), s in zip(pairs, sums, strict=True)]
 
     def _keep(self, sums: list[Value], row: Value, columns: Sequence[Value]) -> None:
-        """Adds up the lanes and stores the sums of some rows with a group of lines, which make these columns."""
+        """Reduce lanes horizontally, and store the sums of some rows in these columns, one for each line."""
         lanes, width = self.scene.lanes, self.plan.width
         for m in range(len(sums) // width):
             line = sums[m * width : (m + 1) * width]
@@ -165,7 +165,7 @@ class _Dots:
 
 
 def reading_grain(contraction: Contraction, items: int) -> int:
-    """Items that make about 20 microseconds of work, or as long a time of reading rhs from memory."""
+    """Return a grain of about 20 microseconds of work, or of reading rhs from memory."""
     c = contraction
     elements = c.batches * c.n.extent * c.k.extent * math.prod(axis.extent for axis in c.k_outer)
     read = elements * bits_of(c.b.element) // 8
@@ -173,15 +173,15 @@ def reading_grain(contraction: Contraction, items: int) -> int:
 
 
 def row_groups(rows: int, most: int) -> list[int]:
-    """Sizes of groups of at most `most` rows, all of about one size, the larger ones first."""
+    """Split rows into balanced groups of at most `most`, the larger ones first; return their sizes."""
     count = math.ceil(rows / most)
     return [rows // count + (number < rows % count) for number in range(count)]
 
 
 def for_groups(groups: Sequence[int], write: Callable[[Value, int], None]) -> None:
-    """Calls `write` with the first row and the size of each group; groups of the first one's size share code.
+    """Call `write` with the first row and the size of each group; groups of the first one's size share code.
 
-    What rows have in common is read by the first group and then in a cache.
+    Operands shared by all rows are loaded by the first group and then cached.
     """
     equal = groups.count(groups[0])
     with loop(0, groups[0] * equal, groups[0]) as row:
@@ -192,7 +192,7 @@ def for_groups(groups: Sequence[int], write: Callable[[Value, int], None]) -> No
 
 
 def block_size(extent: int, block: int, first: Index) -> Value:
-    """How much of `extent` the block that begins at `first` has."""
+    """Emit the size of the block of `extent` that begins at `first`."""
     if extent <= block:
         return index(extent)
     return index(block) if extent % block == 0 else minimum(index(extent) - first, block)

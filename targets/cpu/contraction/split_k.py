@@ -1,4 +1,4 @@
-"""The last phase of a contraction whose k was cut in parts: their sums are added up, in the order of k."""
+"""Last phase of a split-K contraction: reduction of the parts' partial sums, in the order of k."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stablexla.targets.codegen.match.epilogue import Row, Scene
 def emit_last_sums(
     kernel: Kernel, contraction: Contraction, target: CpuTarget, scratch: tuple[tuple[str, int], ...], parts: int
 ) -> tuple[str, int, int]:
-    """Writes it for sums that lie in the last scratch buffer, one result after the other; an item is a row."""
+    """Emit the split-K reduction of partial sums in the last scratch buffer, contiguous by part; an item is a row."""
     c = contraction
     name = kernel.impl_name + "_sum"
     function, arguments = kernel.declare(scratch, name)

@@ -1,4 +1,4 @@
-"""The emitter of contractions: which way of computing fits a product's shape."""
+"""Emitter of contractions (matrix products): heuristics that choose a kernel by the product's shape."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from stablexla.targets.cpu.contraction.rows import RowsPlan, emit_rows
 from stablexla.targets.cpu.contraction.skinny import SkinnyPlan, emit_dots, row_groups
 from stablexla.targets.cpu.emitters import emitter
 
-# Steps of k for which sums may stay in registers: a panel of rhs then fits L1.
+# The largest depth whose accumulators stay in registers for all of k: a B panel then fits L1.
 SHORT_DEPTH = 512
-# Bytes on an item's stack: all of rhs packed, a block of lhs, or beside that block some columns of rhs.
+# Bytes on a work item's stack: all of rhs packed, a cache block of lhs, or beside that block some columns of rhs.
 RHS_BYTES = 128 << 10
 LHS_BYTES = 176 << 10
 GROUP_BYTES = 64 << 10
-# Packed rhs larger than this would take too much memory: every item packs its own.
+# The largest shared packed rhs; beyond, every item packs its own.
 SHARED_BYTES = 256 << 20
-# Panels that an item of the packing phase makes, so many of a matrix that comes from memory: its rows in long pieces.
+# B panels of an item of the packing phase; more of a matrix that streams from memory: long pieces of its rows.
 PANELS, FAR_PANELS = 8, 48
-# Rows of a product that is bound by reading the other matrix.
+# The most rows of a skinny product, bandwidth-bound by the other matrix.
 SKINNY_ROWS = 16
-# Such a matrix is read in at most so many parts of k, some for each core, each of about so many bytes at least: what
-# is read side by side is a quarter of that, and runs over several pages.
+# Split-K of a skinny product: at most so many parts, some for each core, each of at least about so many bytes: each of
+# the streams read concurrently is a quarter of that, and spans several pages.
 MOST_PARTS = 8
 PART_BYTES = 256 << 10
 # Bytes of lhs that an item copies to its stack.
 ROWS_LHS_BYTES = 64 << 10
-# Blocks of k whose sums are added up one after the other.
+# Blocks of k whose partial sums are accumulated one after the other.
 MOST_BLOCKS = 128
-# Multiply-adds that are worth an item of their own.
+# Multiply-adds that are worth a work item of their own.
 ITEM_WORK = 500_000
 
 
 @emitter("contraction")
 def emit_contraction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Products of two arrays with elementwise operations after them; None for sums of any other form."""
+    """Emit products of two arrays with an elementwise epilogue; None for sums of any other form."""
     with kernel.func.context, ir.Location.unknown():
         contraction = match_contraction(kernel)
         if contraction is None:
@@ -64,7 +64,7 @@ def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
 
 
 class _Sizes:
-    """A contraction with the figures that the choice depends on."""
+    """A contraction with the figures of the cost model."""
 
     def __init__(self, contraction: Contraction, target: CpuTarget) -> None:
         self.contraction = c = contraction
@@ -73,7 +73,7 @@ class _Sizes:
         self.lanes = max(1, target.vector_bits // 8 // self.bytes)
         self.m, self.n = c.m.extent, c.n.extent
         self.depth = c.k.extent * math.prod(axis.extent for axis in c.k_outer)
-        # Items wanted, so that threads end at about the same time, but no smaller than is worth the call.
+        # Work items for load balance between threads, but no smaller than is worth the call.
         work = c.batches * self.m * self.n * max(1, self.depth)
         wanted = 4 * target.num_threads if target.num_threads > 1 else 1
         self.items = max(1, min(wanted, work // ITEM_WORK))
@@ -94,14 +94,14 @@ def _emit(kernel: Kernel, sizes: _Sizes) -> Emitted:
 
 
 def _oriented_for_lines(sizes: _Sizes) -> _Sizes | None:
-    """The contraction with the small factor as lhs and the large one as rhs, if that lies along k."""
+    """Orient the contraction with the skinny matrix as lhs and the large one as rhs, if that is contiguous along k."""
     views = [sizes, _Sizes(sizes.contraction.swapped(), sizes.target)]
     return next((view for view in views if _is_dots(view)), None)
 
 
 def _is_dots(sizes: _Sizes) -> bool:
     c = sizes.contraction
-    # Adding up lanes costs each sum as much as some steps of k; below that, packing rhs costs less.
+    # A horizontal reduction costs as much as some steps of k; below that, packing rhs is cheaper.
     pays = c.k.extent >= sizes.lanes * (2 + 1.5 * sizes.m)
     if c.k.b != 1 or not pays or sizes.m > SKINNY_ROWS or sizes.m > sizes.n:
         return False
@@ -112,7 +112,7 @@ def _plan_dots(sizes: _Sizes) -> SkinnyPlan:
     wide = sizes.m == 1 and sizes.n >= sizes.lanes
     width = sizes.lanes if wide else min(12 // row_groups(sizes.m, 4)[0], 4, sizes.n)
     blocks = math.ceil(sizes.items / sizes.contraction.batches)
-    # Sums go out in whole vectors, so blocks begin at multiples of them.
+    # Results are stored in whole vectors, so blocks begin at multiples of them.
     columns = _balanced(sizes.n, min(1024, math.ceil(sizes.n / blocks)), sizes.lanes)
     return SkinnyPlan(columns, width)
 
@@ -125,12 +125,12 @@ def _is_rows(sizes: _Sizes) -> bool:
 
 
 def _is_thin(sizes: _Sizes) -> bool:
-    """Whether k is so short that sums in registers are done before rhs is worth a copy."""
+    """Whether k is so short that packing rhs does not pay for the accumulation."""
     return sizes.depth <= 2 * sizes.lanes and sizes.contraction.n.b == 1
 
 
 def _plan_rows(sizes: _Sizes) -> RowsPlan:
-    """Parts of k follow from the shape alone: the order of additions does not depend on the number of threads."""
+    """Plan split-K from the shape alone: the order of additions does not depend on the number of threads."""
     c = sizes.contraction
     streams, steps, rows = (4, 1, 2) if sizes.m <= 2 else (4, 2, 4)
     width = min(4, 12 // row_groups(sizes.m, rows)[0])
@@ -150,7 +150,7 @@ def _plan_rows(sizes: _Sizes) -> RowsPlan:
 
 
 def _is_short(sizes: _Sizes) -> bool:
-    """Whether a product is small, or one of many whose packed rhs fits the stack."""
+    """Whether a product is small, or one of a batch whose packed rhs fits the stack."""
     c = sizes.contraction
     if sizes.depth > SHORT_DEPTH or _lhs_spans_pages(sizes):
         return False
@@ -160,7 +160,7 @@ def _is_short(sizes: _Sizes) -> bool:
 
 
 def _lhs_spans_pages(sizes: _Sizes) -> bool:
-    """Whether reading lhs in place would touch too many lines: it lies along m, and k is long."""
+    """Whether lhs unpacked would touch too many cache lines and pages: contiguous along m, with a long k."""
     c = sizes.contraction
     return c.k.a != 1 and sizes.m > 1 and c.k.a * sizes.bytes * sizes.depth > (64 << 10)
 
@@ -180,7 +180,7 @@ def _plan_short(sizes: _Sizes) -> ShortPlan:
 
 
 def _packing_pays(sizes: _Sizes) -> bool:
-    """Whether rhs, though along n, is worth a copy: many rows read it, and its own rows lie badly for the caches."""
+    """Whether packing rhs, though contiguous along n, pays: many rows reuse it, and its stride suits caches badly."""
     c = sizes.contraction
     row = c.k.b * sizes.bytes
     large = sizes.depth * sizes.n * sizes.bytes > (96 << 10)
@@ -191,7 +191,7 @@ def _packing_pays(sizes: _Sizes) -> bool:
 
 
 def _plan_packed(sizes: _Sizes) -> PackedPlan:
-    """Panels of rhs as deep as a sum may run, a block of lhs in 3/8 of L2; all rows in one block where that is near."""
+    """Plan B panels as deep as one running sum may be, a cache block of lhs in 3/8 of L2; all rows in one if near."""
     c, target = sizes.contraction, sizes.target
     tile = Tile(6, 4 if target.num_vector_registers >= 32 else 2)
     width = tile.vectors * sizes.lanes
@@ -204,16 +204,16 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
     row_blocks = math.ceil(sizes.m / rows)
     parts = _parts_of_k(sizes, row_blocks, depth, width)
     if c.batches == 1 and row_blocks > 1:
-        # As many for each thread; a block of lhs is packed for all columns at once then.
+        # A multiple of the threads; a block of lhs is then packed once for all columns.
         row_blocks = math.ceil(row_blocks / target.num_threads) * target.num_threads
         rows = _balanced(sizes.m, math.ceil(sizes.m / row_blocks), tile.rows)
         row_blocks = math.ceil(sizes.m / rows)
     blocks = math.ceil(sizes.items / (row_blocks * c.batches))
-    # With few columns an item would mostly pack lhs, unless there is no other way to have more than one.
+    # With few columns an item would mostly pack lhs: accept that only where there is no other parallelism.
     least = 8 if row_blocks * c.batches > 1 else 2
     columns = _balanced(sizes.n, min(2048, max(least * width, math.ceil(sizes.n / blocks))), width)
     rhs_bytes = math.prod(axis.extent for axis in c.batch if axis.b) * sizes.depth * sizes.n * sizes.bytes
-    # A large rhs comes from memory: long pieces of its rows come fastest, and only a phase of its own can take those.
+    # A large rhs streams from memory, fastest in long pieces of its rows, which only a packing phase can load.
     far = c.n.b == 1 and sizes.depth * sizes.n * sizes.bytes > 2 * target.l2_bytes
     alone = (row_blocks == 1 and c.b.number not in c.kernel.constants and not far) or rhs_bytes > SHARED_BYTES
     panels = FAR_PANELS if far and row_blocks == 1 else PANELS
@@ -222,19 +222,19 @@ def _plan_packed(sizes: _Sizes) -> PackedPlan:
 
 
 def _parts_of_k(sizes: _Sizes, row_blocks: int, depth: int, width: int) -> int:
-    """Into how many parts a long k is cut: when the result is too small to be shared by threads, and for digits.
+    """Choose split-K: for results too small to parallelize over, and to bound the rounding error.
 
-    It follows from the shape alone: the order of additions does not depend on the number of threads.
+    From the shape alone: the order of additions does not depend on the number of threads.
     """
     c = sizes.contraction
     natural = c.batches * row_blocks * math.ceil(sizes.n / (8 * width))
     blocks = math.ceil(c.k.extent / depth) * math.prod(axis.extent for axis in c.k_outer)
     wanted = max(min(16 // natural, blocks // 8), math.ceil(blocks / MOST_BLOCKS))
-    # Equal parts; a last part without blocks would leave its sums unmade.
+    # Equal parts; a last part without blocks would leave its partial sums uninitialized.
     return math.ceil(blocks / math.ceil(blocks / wanted)) if wanted > 1 else 1
 
 
 def _balanced(extent: int, block: int, multiple: int) -> int:
-    """The size of equal blocks of at most about `block`, a multiple of `multiple`."""
+    """Return the size of equal blocks of at most about `block`, a multiple of `multiple`."""
     blocks = max(1, math.ceil(extent / block))
     return max(1, math.ceil(extent / blocks / multiple)) * multiple

@@ -1,7 +1,7 @@
-"""Packing of a contraction's factors for instructions that take neighbours along k together (see `products`).
+"""Operand packing for instructions that take a group of adjacent elements along k (VNNI, AMX; see `products`).
 
-A group is what one 32-bit lane holds. rhs becomes panels of `width` columns, group after group; lhs becomes lines of
-groups. What goes beyond k is zero, what goes beyond the matrix in the other direction is garbage.
+A group fills one 32-bit lane. rhs becomes panels of `width` columns, group after group; lhs becomes lines of groups.
+Beyond k is zero padding, beyond the matrix in the other direction garbage.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from stablexla.targets.codegen.emission import (
 )
 from stablexla.targets.cpu.contraction.products import LANE_BITS, Widen, weave
 
-# Groups of rows of the source read together, so that few pages are in use at a time; as many are prefetched ahead.
+# Groups of rows of the source read together, so that few pages (TLB entries) are in use; also the prefetch distance.
 STEPS = 16
 LINE = 64
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where units go: `(step // group * along_group + other * along_other) * group + step % group`, from `base` on.
+    """Layout of packed units, from `base` on; `other` is the column of rhs or the row of lhs.
 
-    `other` is the column of rhs or the row of lhs.
+    Offset of a step's unit: `(step // group * along_group + other * along_other) * group + step % group`.
     """
 
     buffer: Value
@@ -47,17 +47,17 @@ class Place:
     along_other: int
 
     def at(self, group: Index, other: Index) -> Value:
-        """Address of a group's first unit."""
+        """Emit the address of a group's first unit."""
         return (index(group) * self.along_group + index(other) * self.along_other) * self.group + self.base
 
     def unit(self, step: Value, other: Index) -> Value:
-        """Address of one unit."""
+        """Emit the address of one unit."""
         return self.at(step // self.group, other) + step % self.group
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Elements to pack: from `at` on, so many steps of k by so many rows or columns, and how far a step of each is."""
+    """A matrix to pack: offset, steps of k, rows or columns, and the strides of both."""
 
     buffer: Value
     widen: Widen
@@ -69,7 +69,7 @@ class Matrix:
 
 
 def pack_panels(source: Matrix, to: Place, width: int, stride: int, lanes: int, padded: Index) -> None:
-    """rhs into panels `stride` units apart, filled up with zeros to `padded` groups."""
+    """Pack rhs into panels `stride` units apart, zero-padded to `padded` groups."""
     panels = (index(source.count) + (width - 1)) // width
     whole = index(source.steps) // to.group
     if source.along_other == 1:
@@ -91,7 +91,7 @@ def pack_panels(source: Matrix, to: Place, width: int, stride: int, lanes: int, 
 
 
 def pack_lines(source: Matrix, to: Place, lanes: int, padded: Index) -> None:
-    """lhs into lines, filled up with zeros to `padded` groups."""
+    """Pack lhs into lines, zero-padded to `padded` groups."""
     whole = index(source.steps) // to.group
     count = index(source.count)
     first = whole // lanes * lanes
@@ -111,9 +111,9 @@ def pack_lines(source: Matrix, to: Place, lanes: int, padded: Index) -> None:
 
 
 def _weave_lines(source: Matrix, to: Place, width: int, stride: int, lanes: int, whole: Value, panels: Value) -> None:
-    """The source's lines lie along the panels' width: `group` lines go into one.
+    """Pack a source contiguous along the panels' width: `group` lines are interleaved into one.
 
-    Panels that share cache lines are made together: rows a power of two apart push each other out of a cache.
+    Panels that share cache lines are packed together: rows a power of two apart would conflict in the cache.
     """
     chunk = max(1, LINE * 8 // bits_of(source.buffer.type) // width)
 
@@ -152,7 +152,7 @@ def _weave_lines(source: Matrix, to: Place, width: int, stride: int, lanes: int,
 def _transpose_lines(
     source: Matrix, lines: list[Value], to: Place, start: Value, other: Value, lanes: int, groups: Value
 ) -> None:
-    """Squares of groups from lines along k."""
+    """Pack squares of groups from lines along k, by in-register transposes."""
     with loop(0, groups, lanes) as g:
         at = g.iv * to.group + source.at
         square = [_lanes(source.widen(load(source.buffer, line + at, lanes * to.group)), lanes) for line in lines]
@@ -161,7 +161,7 @@ def _transpose_lines(
 
 
 def _transpose_groups(source: Matrix, to: Place, group: Value, row: Value, lanes: int) -> None:
-    """A square of groups from lines along lhs's rows."""
+    """Pack a square of groups from lines along lhs's rows, by an in-register transpose."""
     square = []
     for number in range(lanes):
         step = (group + number) * to.group
@@ -172,7 +172,7 @@ def _transpose_groups(source: Matrix, to: Place, group: Value, row: Value, lanes
 
 
 def _lanes(units: Value, lanes: int) -> Value:
-    """Units as 32-bit floats, which are shuffled as well as integers."""
+    """Bitcast units to 32-bit floats, which are shuffled as well as integers."""
     return Value(vector.bitcast(vector_of(lanes, ir.F32Type.get()), units.ssa))
 
 
@@ -184,7 +184,7 @@ def _units(lanes: Value, buffer: Value) -> Value:
 def _pack_elements(
     source: Matrix, to: Place, start: Index, first: tuple[Index, Index], count: Index, steps: tuple[Index, Index]
 ) -> None:
-    """One element at a time: `count` rows or columns; the first has one number in the source and one in `to`."""
+    """Pack element by element: `count` rows or columns; the first has one number in the source and one in `to`."""
     if all(known(step) is not None for step in steps) and known(steps[0]) == known(steps[1]):
         return
     last = index(source.count) - 1

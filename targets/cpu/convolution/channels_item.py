@@ -1,6 +1,6 @@
-"""The code of one item of a convolution by channels: packs what its windows lie on, sums tiles, and writes them.
+"""Work item of a depthwise (channel-wise) convolution: pack lhs, accumulate register tiles, store results.
 
-Vectors hold channels that have nothing to do with each other, as in depth-wise convolutions.
+Vector lanes hold independent channels.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stablexla.targets.cpu.shared import Shared
 
 
 class Item:
-    """Buffers of an item, and its code."""
+    """Buffers and code of a work item."""
 
     def __init__(
         self, sizes: Sizes, plan: Plan, weights: Weights, scenes: tuple[Scene, Scene], packed: Value, shared: Shared
@@ -40,7 +40,7 @@ class Item:
         self.convolved, self.width = sizes.convolved, sizes.width
         self.lanes, self.phases = sizes.lanes, len(sizes.width.phases)
         tile = plan.tile
-        # Tiles that reach beyond the last round read elements that are there, and sums nobody asks for have room.
+        # Remainder tiles are computed whole: there are elements to read and room for the unused sums.
         self.rounds = plan.rounds if self.phases == 1 else -(-plan.rounds // tile.rows) * tile.rows
         element, row = plan.columns, self.width.reach(self.rounds)
         image = sizes.packed(plan.elements, plan.rows, self.rounds)
@@ -55,7 +55,7 @@ class Item:
         self.spill = alloca(tile.rows * tile.vectors * self.lanes, self.scene.compute)
 
     def write(self, coordinates: Sequence[Value]) -> None:
-        """The item's code."""
+        """Emit the item."""
         place = self.cut.place(coordinates)
         self.cut.images(place, self._pack)
         self.cut.panels(place, lambda panel, columns: self._sum_panel(place, panel, columns))
@@ -66,7 +66,7 @@ class Item:
             )
 
     def _pack(self, place: Place) -> None:
-        """The part of lhs under the windows, for each feature of the channels."""
+        """Pack the part of lhs under the windows, for each feature of the channels."""
         c = self.convolved
         at = place.batch * c.batch.a + place.column * c.group.a
         under = Under(self.sizes, self.factor, self.lhs, self.plan.channels, c.group.a)
@@ -76,7 +76,7 @@ class Item:
     # Sums.
 
     def _sum_panel(self, place: Place, panel: Value, columns: int) -> None:
-        """All tiles of the item over one panel of weights."""
+        """Emit all tiles of the item over one panel of weights."""
         weights = self.weights.at(place.group, panel, 0)
 
         def of_image(one: Place) -> None:
@@ -96,7 +96,7 @@ class Item:
         tile: Callable[[tuple[Value, Value, Value], Taps, int], None],
     ) -> None:
         rows, all_rounds = self.plan.tile.rows, self.width.rounds
-        # Phases end at different rounds: their last tiles are computed whole.
+        # Phases have different trip counts: their remainder tiles are computed whole.
         whole = place.rounds if self.phases > 1 else place.rounds // rows * rows
         with loop(0, whole, rows) as t:
             tile((*at, t.iv), taps, rows)
@@ -116,7 +116,7 @@ class Item:
         rows: int,
         columns: int,
     ) -> None:
-        """One tile: from row, phase and round `at` of the item on, `rows` rounds by `columns` features."""
+        """Emit one tile: from row, phase and round `at` of the item on, `rows` rounds by `columns` features."""
         row, phase, round_ = at
         tile = Tile(rows, math.ceil(columns / self.lanes))
         stage = index(0)

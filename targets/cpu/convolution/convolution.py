@@ -1,7 +1,7 @@
-"""The emitter of convolutions: the part of lhs under an item's windows is packed, then tiles are summed over it.
+"""Emitter of convolutions as implicit GEMM: M = output pixels, N = features (or channels), K = window x input features.
 
-A tile's rows are pixels, its columns output features, or channels that have nothing to do with each other; any order of
-dimensions is computed by the same loops. Packing and the way into the results make the difference.
+The part of lhs under an item's windows is packed, or read in place; any order of dimensions is computed by the same
+loops: only packing and the stores of results differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stablexla.targets.cpu.shared import Shared
 
 @emitter("convolution")
 def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Convolutions of numbers that fill a byte or more; None for others, and for windows of a size beyond reason."""
+    """Emit convolutions of elements of at least a byte; None for others, and for windows beyond the memory bound."""
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
         planned = plan_of(convolved, target) if convolved is not None else None
@@ -34,7 +34,7 @@ def emit_convolution(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 
 class _Windows:
-    """The two functions of a convolution: packing of the weights, and the sums."""
+    """Code of a convolution's two functions: packing of the weights, and the sums."""
 
     def __init__(self, kernel: Kernel, target: CpuTarget, sizes: Sizes, plan: Plan) -> None:
         self.kernel, self.target, self.sizes, self.plan = kernel, target, sizes, plan
@@ -54,7 +54,7 @@ class _Windows:
         )
 
     def emit(self) -> Emitted:
-        """Writes both."""
+        """Emit both functions."""
         kernel, contraction, order = self.kernel, self.convolved.contraction, self.plan.items(self.sizes)
         items = math.prod(order)
         grain = grain_of(contraction, items)
@@ -78,7 +78,7 @@ class _Windows:
         return Emitted(items, grain, scratch, contraction.in_place, phases=tuple(phases), packs=packs)
 
     def _emit_pack(self, scratch: tuple[tuple[str, int], ...]) -> tuple[str, int, int]:
-        """The phase that packs all weights; an item is a panel, for one part of the input features."""
+        """Emit the phase that packs all weights; an item is a panel, for one part of the input features."""
         name, w = self.kernel.impl_name + "_pack", self.weights
         function, arguments = self.kernel.declare(scratch, name)
         with emitting(function, self.target):

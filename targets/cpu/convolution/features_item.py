@@ -1,7 +1,7 @@
-"""The code of one item of a convolution whose vectors hold output features: packing, calls of the tiles, results.
+"""Work item of a convolution vectorized over output features (implicit GEMM): packing, tile calls, result stores.
 
-An item's outputs are seen as pixels in a row, whatever rows and images they belong to. Only what stands here is written
-for each convolution anew: packing and sums are functions that all of a module share.
+An item's outputs are flattened to a sequence of pixels, across rows and images. Only the code here is emitted for each
+convolution; packing and sums are functions shared by the module.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ from stablexla.targets.cpu.convolution.tiles import (
 from stablexla.targets.cpu.convolution.weights import Weights, pack_panel
 from stablexla.targets.cpu.shared import Shared
 
-# Pixels whose sums lie in a buffer before they are brought into the results: some kilobytes, of the nearest cache. A
-# multiple of the rows of all tiles.
+# Pixels whose sums are staged before the epilogue: some kilobytes, in L1. A multiple of the rows of all tiles.
 CHUNK = 96
 
 
 class Pixels:
-    """Buffers of an item, and its code."""
+    """Buffers and code of a work item."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class Pixels:
         dims = [*sizes.planes, *([sizes.height] if sizes.height else []), sizes.width]
         table = table_type()
         self.tables = Tables(alloca(pixels + tile.rows, table), alloca(2 * math.prod(d.taps for d in dims), table))
-        # Pixels in a buffer of sums: whole tiles.
+        # Pixels in the stage: whole tiles.
         self.pixels = -(-pixels // tile.rows) * tile.rows
         stage = self.pixels * self.phases * plan.columns if plan.staged else min(CHUNK, self.pixels) * weights.width
         self.straight = not plan.staged and self._writes_straight(pixels)
@@ -85,7 +84,7 @@ class Pixels:
             self.stage = alloca(stage + self.lanes * plan.columns, compute)
 
     def _writes_straight(self, pixels: int) -> bool:
-        """Whether sums are results, and an item's pixels lie evenly in them."""
+        """Whether sums are stored to the result directly: no epilogue, and an item's pixels evenly strided."""
         c, plan, d = self.convolved, self.plan, self.sizes.height
         m = c.contraction.m
         even = plan.rounds == self.width.rounds and self.width.phases[1:] == ()
@@ -100,7 +99,7 @@ class Pixels:
         return even and enough and same and self.scene.vectors and self.weights.outputs % self.weights.width == 0
 
     def write(self, coordinates: Sequence[Value]) -> None:
-        """The item's code."""
+        """Emit the item."""
         place = self.cut.place(coordinates)
         if self.weights.parts > 1:
             zero = constant(0, vector_of(self.lanes, self.scene.compute))
@@ -119,14 +118,14 @@ class Pixels:
                 lambda one: self.cut.panels(one, lambda panel, columns: self._write_panel(one, panel, columns)),
             )
 
-    # Where things lie.
+    # Addresses.
 
     def _first_round(self, place: Place) -> Index:
-        """Taps along the last dimension begin with the item's first round where lhs is not packed."""
+        """Return the first round for taps of the last dimension: the item's where lhs is read in place."""
         return place.round if self.in_place else index(0)
 
     def _strides(self) -> tuple[list[int], list[int]]:
-        """How far pixels lie apart (images, rows, rounds), and the window's elements along each dimension."""
+        """Return strides of pixels (images, rows, rounds), and of the window's elements in each dimension."""
         c, d, w, lhs = self.convolved, self.sizes.height, self.width, self.lhs
         if self.in_place:
             dims = [*self.sizes.planes, *([d] if d else []), w]
@@ -146,7 +145,7 @@ class Pixels:
         fill_pixels(self.shared, self.tables.pixels, extents, self._strides()[0], self.plan.tile.rows)
 
     def _nest(self, place: Place, taps: Taps) -> list[tuple[Taps, int, int]]:
-        """The window's dimensions: what outputs meet, and how far a step is in lhs and in a panel."""
+        """Return the window's dimensions: taps, and strides in lhs and in a panel."""
         met = [*(t for _, t in place.planes), *([place.height] if place.height else []), taps]
         nest: list[tuple[Taps, int, int]] = []
         step = self.weights.slots * self.weights.width
@@ -156,7 +155,7 @@ class Pixels:
         return nest
 
     def _in_runs(self) -> bool:
-        """Whether the window's elements of a row lie side by side, with their features, in lhs and in a panel."""
+        """Whether the window's elements of a row are contiguous, with their features, in lhs and in a panel."""
         return self._strides()[1][-1] == self.weights.slots and (self.width.tap_step == 1 or self.width.taps == 1)
 
     def _fill_taps(self, place: Place, taps: Taps) -> None:
@@ -181,7 +180,7 @@ class Pixels:
         each(outer, 0, 0, 0)
 
     def _starts(self, place: Place, part: Index, taps: Taps) -> tuple[Value, Value]:
-        """Where in lhs and in a panel the first pixel's window begins."""
+        """Emit the offsets of the first pixel's window in lhs and in a panel."""
         c, w = self.convolved, self.width
         nest = self._nest(place, taps)
         b, step = index(0), self.weights.slots * self.weights.width
@@ -208,7 +207,7 @@ class Pixels:
     # Sums.
 
     def _sum_panel(self, place: Place, part: Value, panel: Value, columns: int) -> None:
-        """All pixels of the item by one panel of weights."""
+        """Emit all pixels of the item by one panel of weights."""
         weights = self.weights.at(place.group, panel, part)
         if self.plan.own_weights:
             weights = index(0)
@@ -267,7 +266,7 @@ class Pixels:
     # Results.
 
     def _in_chunks(self, place: Place, sums: Sums, panel: Value, columns: int) -> None:
-        """Sums of some pixels at a time, which go through the epilogue into the results."""
+        """Emit sums of a chunk of pixels at a time, followed by the epilogue and stores."""
         zero = index(0)
         with loop(0, sums.pixels, CHUNK, [zero, zero, zero]) as chunk:
             count = minimum(sums.pixels - chunk.iv, CHUNK)

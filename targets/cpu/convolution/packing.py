@@ -1,8 +1,8 @@
-"""Packing of the part of lhs that an item's windows lie on, by functions that all convolutions share.
+"""Packing of the part of lhs under an item's windows, by functions that all convolutions share.
 
-Packed, it is [planes][rows][elements of a row][features], whatever its order in memory, with zeros around it: windows
-then run over it without asking for borders. Stores of whole vectors may run on into what is packed next, or into slack
-at the end of a buffer.
+The packed layout is [planes][rows][elements of a row][features], whatever the order in memory, with zero padding:
+windows then need no border checks. Stores of whole vectors may overrun into what is packed next, or into slack at the
+end of a buffer.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from stablexla.targets.cpu.shared import Shared
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor in memory, and what it is packed as.
+    """An operand in memory, and its packed form.
 
-    `widen` makes that of elements which are multiplied in groups.
+    `widen` converts elements that are multiplied in groups.
     """
 
     operand: Operand
@@ -54,7 +54,7 @@ class Factor:
 
     @classmethod
     def of(cls, scene: Scene, units: Units, *, lhs: bool) -> Factor:
-        """One of the two factors of a contraction."""
+        """Return lhs or rhs of a contraction."""
         operand = scene.contraction.a if lhs else scene.contraction.b
         return cls(operand, units, scene.inputs[operand.number], units.widen(lhs=lhs))
 
@@ -65,12 +65,12 @@ class Factor:
 
     @property
     def name(self) -> str:
-        """What tells this conversion from others."""
+        """The part of shared functions' names that identifies this conversion."""
         steps = [f"{op.name.split('.')[-1]}_{op.results[0].type}" for op in self.operand.conversion]
         return "_".join([*steps, self.units.name])
 
     def loads(self, buffer: Value) -> Load:
-        """Reads elements from `buffer` in the type that they are packed in."""
+        """Return loads of elements from `buffer`, converted to the packed type."""
 
         def read(at: Index, lanes: int = 0, count: Index | None = None) -> Value:
             value = load(buffer, at, lanes) if count is None else load_lanes(buffer, at, lanes, count)
@@ -87,18 +87,18 @@ class Factor:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of lhs to pack: where they lie, and which of them and of their elements there are.
+    """Rows of lhs to pack: addresses, and which rows and elements lie inside of it; the others are zero padding.
 
     Attributes:
-        at: where the first row that is packed has, or would have, its first element that is there.
-        stride: from row to row in memory.
+        at: address of the first inside element of the first packed row, even if that row is padding.
+        stride: stride of rows in memory.
         count: rows that are packed.
-        inside: the first of them that is there, and the one behind the last.
-        before, elements, after: elements of a packed row before those that are there, these, and behind them.
-        step: from element to element in memory.
+        inside: range of rows inside of lhs, end exclusive.
+        before, elements, after: elements of a packed row: low padding, inside, high padding.
+        step: stride of elements in memory.
         features: values of an element.
-        width: values that a packed element takes; those beyond its features are zeros.
-        along: from one to the next in memory.
+        width: values of a packed element; those beyond its features are zero padding.
+        along: stride of an element's values in memory.
     """
 
     at: Index
@@ -114,25 +114,25 @@ class Rows:
     along: int
 
     def kind(self, units: Units) -> str:
-        """How they are read: runs of neighbours, squares of features and elements, or one by one, perhaps padded."""
+        """Return how they are loaded: contiguous runs, in-register transposes, or single elements, perhaps padded."""
         squares = self.step == 1 and units.group == 1
         kind = "runs" if self.along == 1 or self.features == 1 else "squares" if squares else "elements"
         return kind if self.width == self.features else f"padded_{kind}"
 
 
 def inside(start: Index, count: Index, step: int, size: int) -> tuple[Value, Value]:
-    """Of `count` places, `step` apart from `start` on, the first that is in [0, size), and the one behind the last."""
+    """Emit the range of `count` positions, `step` apart from `start` on, that lie in [0, size), end exclusive."""
     first = minimum((maximum(index(0) - start, 0) + (step - 1)) // step, count)
     end = minimum((maximum(index(size) - start, 0) + (step - 1)) // step, count)
     return first, maximum(first, end)
 
 
 def copy_rows(shared: Shared, factor: Factor, rows: Rows, buffer: Value, to: Index) -> None:
-    """Packs rows to `to` of the buffer, elements beside each other, with zeros for those that are not there."""
+    """Pack rows contiguously to `to` of the buffer, with zero padding for those outside of lhs."""
     features: Index = rows.features
     elements, step, kind = rows.elements, rows.step, rows.kind(factor.units)
-    if kind == "runs" and step == features:  # nothing is padded
-        # Elements that lie side by side are one run.
+    if kind == "runs" and step == features:  # without padding
+        # Contiguous elements are one run.
         elements, step, features = 1, 0, index(elements) * features
     numbers: list[Index] = [rows.at, rows.stride, rows.count, *rows.inside]
     numbers += [index(n) * rows.width for n in (rows.before, rows.after)]
@@ -177,7 +177,7 @@ def _fill(buffer: Value, start: Value, end: Value, lanes: int) -> None:
 
 
 def _copy_run(read: Load, at: Value, buffer: Value, to: Value, count: Value, lanes: int) -> None:
-    """Neighbours that stay neighbours; the last vector begins earlier where it would not be full."""
+    """Copy a contiguous run; the last vector overlaps the one before."""
     enough = branch(count.ge(lanes))
     with enough.then, loop(0, count, lanes) as i:
         place = minimum(i.iv, count - lanes)
@@ -194,9 +194,9 @@ def _copy_squares(
     size: tuple[Value, Value],
     lanes: int,
 ) -> Value:
-    """Features lie far apart, and elements side by side: squares are transposed in registers.
+    """Transpose squares in registers, of features far apart and contiguous elements.
 
-    The last square begins earlier where elements are left over. Answers how many features are done.
+    The last square overlaps the one before. Returns the number of features done.
     """
     (at, along), (to, width), (elements, features) = source, target, size
     done = branch(elements.ge(lanes), [index(0).ssa.type])
@@ -218,12 +218,12 @@ def _copy_squares(
 
 @dataclass(frozen=True)
 class Under:
-    """What an item packs of lhs.
+    """Packing of the part of lhs under an item's windows.
 
     Attributes:
-        packed: where to.
-        features: neighbours that lie side by side for each element, features or channels.
-        along: from one of them to the next in memory.
+        packed: the destination.
+        features: values packed contiguously for each element, features or channels.
+        along: their stride in memory.
     """
 
     sizes: Sizes
@@ -233,7 +233,7 @@ class Under:
     along: int
 
     def pack(self, shared: Shared, place: Place, at: Value, plane: Index = 0) -> None:
-        """Packs what the windows of `place` see, from address `at` in lhs on, as the plane of that number."""
+        """Pack the receptive field of `place`, from address `at` in lhs on, as the plane of that number."""
 
         def planes(number: int, at: Value, to: Value, there: Value | None) -> None:
             if number == len(place.planes):

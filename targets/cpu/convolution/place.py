@@ -1,4 +1,4 @@
-"""Where an item of a convolution lies: its coordinates, and what of lhs and of the window its outputs meet."""
+"""Coordinates of a convolution's work item, and the taps of its outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stablexla.targets.cpu.convolution.plan import Plan, Sizes
 
 
 def lookup(values: Sequence[int], at: Index) -> Value:
-    """values[at]."""
+    """Emit values[at], as selects."""
     place = known(at)
     if place is not None:
         return index(values[place])
@@ -24,7 +24,7 @@ def lookup(values: Sequence[int], at: Index) -> Value:
 
 @dataclass(frozen=True)
 class Taps:
-    """Elements of the window along one dimension that an output meets: how many, the first, and where in lhs."""
+    """Window elements (taps) of an output along one dimension: count, first in the window, and start in lhs."""
 
     spatial: Spatial
     count: Value
@@ -33,7 +33,7 @@ class Taps:
 
     @classmethod
     def of(cls, d: Spatial, round_: Index, phase: Index) -> Taps:
-        """Those of the output `round_` * phases + `phase`."""
+        """Emit the taps of output `round_` * phases + `phase`."""
         count, first, offset = (
             lookup([getattr(p, name) for p in d.phases], phase) for name in ("count", "first", "offset")
         )
@@ -42,13 +42,13 @@ class Taps:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an item lies.
+    """Coordinates of a work item.
 
     Attributes:
         batch, group: coordinates; of an item of several images that of one of them.
         image: the number of that image in the item.
-        planes: coordinates along the spatial dimensions but the last two, and what they meet.
-        height: what the first of the item's rows meets, if there are rows.
+        planes: coordinates along the spatial dimensions but the last two, and their taps.
+        height: taps of the item's first row, if there are rows.
         phase, row, rows: phase and first round of the item's rows, and their number.
         round, rounds: first round along the last dimension, and their number.
         column: first output feature, in its group.
@@ -69,11 +69,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Packed:
-    """An item's part of lhs as it is packed: [features of channels][planes][rows][elements of a row][features].
+    """Layout of an item's packed lhs: [features of channels][planes][rows][elements of a row][features].
 
     Attributes:
-        buffer: where it lies.
-        element: values that lie side by side for an element: features, or channels that have nothing in common.
+        buffer: its buffer.
+        element: contiguous values of an element: features, or independent channels.
         row: elements of a row.
         plane: values of a plane.
         image: values of all of an image.
@@ -92,14 +92,14 @@ class Packed:
 
 
 class Cut:
-    """How the work is cut into items: where one lies, and loops over its images and panels."""
+    """Partition of the work into items: an item's coordinates, and loops over its images and panels."""
 
     def __init__(self, sizes: Sizes, plan: Plan, outputs: int) -> None:
         self.sizes, self.plan, self.outputs = sizes, plan, outputs
         self.width, self.panel = sizes.width, plan.tile.vectors * sizes.lanes
 
     def place(self, coordinates: Sequence[Value]) -> Place:
-        """The item at coordinates in the order of `Plan.items`."""
+        """Emit the item at coordinates in the order of `Plan.items`."""
         batch, group, *planes, phase, row_block, round_block, column_block = coordinates
         d, plan = self.sizes.height, self.plan
         met = []
@@ -119,12 +119,12 @@ class Cut:
         return Place(batch * plan.images, index(0), group, tuple(met), height, phase, row, rows, round_, rounds, column)
 
     def images(self, place: Place, each: Callable[[Place], None]) -> None:
-        """Calls `each` for the images of the item, in a loop."""
+        """Call `each` for the images of the item, in a loop."""
         with loop(0, self.plan.images) as image:
             each(replace(place, batch=place.batch + image.iv, image=image.iv))
 
     def panels(self, place: Place, each: Callable[[Value, int], None]) -> None:
-        """Calls `each` with the number of a panel in its group and its columns, in loops over the item's panels."""
+        """Call `each` with the number of a panel in its group and its columns, in loops over the item's panels."""
         width, outputs, plan = self.panel, self.outputs, self.plan
         columns = minimum(index(outputs) - place.column, plan.columns) if outputs > plan.columns else index(outputs)
         first = place.column // width

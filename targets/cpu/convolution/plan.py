@@ -1,4 +1,4 @@
-"""How a convolution is cut: register tile, blocks of the result that are an item, features summed at a time."""
+"""Tiling of convolutions: register tile, blocks of the result that are an item, features accumulated at a time."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from stablexla.targets.cpu.contraction.register_tile import INLINE_EPILOGUE, Til
 from stablexla.targets.cpu.convolution.tiles import pixel_tile
 from stablexla.targets.cpu.convolution.units import Units, units_of
 
-# Bytes on an item's stack: the part of lhs that its windows lie on, and sums that are not in the result yet.
+# Bytes on an item's stack: packed lhs under its windows, and staged sums.
 LHS_BYTES = 160 << 10
 MOST_LHS_BYTES = 1 << 20
 STAGE_BYTES = 96 << 10
-# Outputs of an item along its last two dimensions: their addresses are in a table.
+# The most outputs of an item along its last two dimensions: their offsets are in a table.
 MOST_PIXELS = 8 << 10
-# Bytes of a panel of packed weights that are read again for each tile.
+# Bytes of a panel of packed weights, reused by each tile.
 PANEL_BYTES = 160 << 10
-# Multiply-adds that are worth an item of their own, and into how many items anything larger is cut.
+# Multiply-adds that are worth a work item of their own, and the most items of anything larger.
 ITEM_WORK = 500_000
 MOST_ITEMS = 16
-# Whole images are items if there are so many for each.
+# Whole images become items only where there are at least so many items.
 LEAST_ITEMS = 8
-# Channels of an item: whole cache lines, and not too many for whole rows of an image.
+# The most channels of an item: whole cache lines, and few enough for whole rows of an image.
 CHANNELS = 64
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a convolution is cut.
+    """Tiling of a convolution.
 
     Attributes:
-        tile: the register tile: neighbours along the last spatial dimension, and vectors of output features.
-        features: input features whose products are added up in registers.
+        tile: the register tile: adjacent outputs along the last spatial dimension, and vectors of output features.
+        features: input features accumulated in registers.
         rows: rounds of the last but one spatial dimension in an item.
         rounds: rounds of the last one.
         columns: output features, a multiple of the tile's.
-        staged: whether sums go to a buffer of the item first, because they are not done, or lie in another order.
+        staged: whether sums go to a stage buffer first, as partial sums or for a change of layout.
         own_weights: whether an item packs its weights, since no other needs them; else all are packed before.
-        images: images of an item: they share what was read of the weights.
-        channels: groups of an item, if they have one output feature each: a vector then holds several of them.
+        images: images of an item: they share cached weights.
+        channels: depthwise: groups of an item, of one output feature each; a vector then holds several of them.
     """
 
     tile: Tile
@@ -58,11 +58,11 @@ class Plan:
 
     @property
     def elements(self) -> int:
-        """Elements that are packed for each place in lhs, of channels."""
+        """Values that are packed for each element of lhs, of channels."""
         return self.columns * self.features
 
     def items(self, sizes: Sizes) -> list[int]:
-        """Numbers of items along batch, groups, planes, phases and blocks of rows, blocks of rounds, of columns."""
+        """Return the numbers of items along batch, groups, planes, phases and blocks of rows, of rounds, of columns."""
         c, height = sizes.convolved, sizes.height
         return [
             c.batch.extent // self.images,
@@ -76,7 +76,7 @@ class Plan:
 
 
 class Sizes:
-    """The figures that a plan is made from, and the shapes of its buffers."""
+    """The cost model's figures for a plan, and the shapes of its buffers."""
 
     def __init__(self, convolved: Convolved, target: CpuTarget, units: Units) -> None:
         self.convolved, self.target, self.units = convolved, target, units
@@ -96,23 +96,23 @@ class Sizes:
 
     @property
     def others(self) -> int:
-        """Items that there are for each block of rows."""
+        """Items for each block of rows."""
         c = self.convolved
         phases = 1 if self.height is None else len(self.height.phases)
         return c.batch.extent * c.group.extent * math.prod(d.outputs for d in self.planes) * phases
 
     def heights(self, rows: int) -> int:
-        """Rows of lhs that `rows` rounds of a phase need."""
+        """Return the rows of lhs that `rows` rounds of a phase need."""
         d = self.height
         return 1 if d is None else ((rows - 1) * d.stride + (d.taps - 1) * d.tap_stride) // d.step + 1
 
     def packed(self, features: int, rows: int, rounds: int) -> int:
-        """Elements of the part of lhs that an item packs."""
+        """Return the elements of the part of lhs that an item packs."""
         return self.plane_taps * self.heights(rows) * self.width.reach(rounds) * self.units.slots(features)
 
 
 def reads_in_place(sizes: Sizes, features: int) -> bool:
-    """Whether lhs can be read where it lies: as it is multiplied, features side by side, nothing beside it."""
+    """Whether lhs is read unpacked: no conversion, contiguous features, no padding."""
     convolved, units = sizes.convolved, sizes.units
     as_it_is = units.stays(convolved.contraction.a) and units.slots(features) == features
     beside = convolved.inputs.a == 1 or features == 1
@@ -120,14 +120,14 @@ def reads_in_place(sizes: Sizes, features: int) -> bool:
 
 
 def _stays(d: Spatial) -> bool:
-    """Whether the windows of all rounds lie in lhs."""
+    """Whether the windows of all rounds lie inside of lhs."""
     phases = [p for p in d.phases if p.count]
     last = max((p.offset + (p.count - 1) * d.tap_stride for p in phases), default=0)
     return all(p.offset >= 0 for p in phases) and (d.rounds - 1) * d.stride + last < d.size
 
 
 def plan_of(convolved: Convolved, target: CpuTarget) -> tuple[Sizes, Plan] | None:
-    """The plan, and the sizes that it was made from; None where an item would need too much memory."""
+    """Plan a convolution, with the sizes planned from; None where an item would need too much memory."""
     units = units_of(convolved.contraction, convolved.inputs.extent, target)
     sizes = Sizes(convolved, target, replace(units, product=None))
     plan = _plan_of_channels(sizes) if convolved.outputs == 1 else None
@@ -138,7 +138,7 @@ def plan_of(convolved: Convolved, target: CpuTarget) -> tuple[Sizes, Plan] | Non
 
 
 def _plan_of_features(sizes: Sizes) -> Plan | None:
-    """Broadcast elements of lhs by vectors of weights."""
+    """Plan the micro-kernel of broadcast elements of lhs by vectors of weights."""
     c, target = sizes.convolved, sizes.target
     tile = pixel_tile(c.outputs, sizes.lanes, target.num_vector_registers)
     panel = tile.vectors * sizes.lanes
@@ -163,7 +163,7 @@ def _plan_of_features(sizes: Sizes) -> Plan | None:
         columns = _balanced(columns, max(panel, most), panel)
     rows = _most_rows(sizes, replace(whole, columns=columns))
     if sizes.weight_bytes > target.l2_bytes // 2:
-        # Some of the weights stay in the cache of the thread that uses them for all its rows.
+        # Fewer columns: their weights stay in the cache of the thread that reuses them for all its rows.
         wanted = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(sizes.all_rows / rows)))
         columns = min(columns, max(2, math.ceil(panels / wanted)) * panel)
     blocks = math.ceil(_wanted(sizes) / (sizes.others * math.ceil(c.outputs / columns)))
@@ -172,13 +172,13 @@ def _plan_of_features(sizes: Sizes) -> Plan | None:
 
 
 def _plan_of_channels(sizes: Sizes) -> Plan | None:
-    """Vectors of channels that have nothing to do with each other, as in depth-wise convolutions."""
+    """Plan a depthwise convolution: vectors of independent channels."""
     c = sizes.convolved
     channels = c.group.extent
     if 2 * channels < sizes.lanes or c.inputs.extent > 8:
         return None
     tile = Tile(_rows_of_channels(sizes), 1)
-    # Blocks are equal, so that the number of channels in one is known: those of all are a multiple of whole vectors.
+    # Equal blocks, so that the number of channels in one is a constant, a multiple of the vector width.
     blocks = [n for n in range(sizes.lanes, channels, sizes.lanes) if channels % n == 0]
     fitting = [n for n in [*blocks, channels] if n <= CHANNELS] or [channels]
     columns = _rounded_up(fitting[-1], sizes.lanes)
@@ -192,9 +192,9 @@ def _plan_of_channels(sizes: Sizes) -> Plan | None:
 
 
 def _rows_of_channels(sizes: Sizes) -> int:
-    """Rows of a tile: their sums, and all elements of lhs that a row of the window meets, stay in registers.
+    """Choose a tile's rows: accumulators, and all elements of lhs under a window's row, stay in registers.
 
-    What does not fit is loaded for one element of the window and stored for the next: 14 rows took 1.4 times as long.
+    The others are spilled and reloaded for each element of the window: 14 rows took 1.4 times as long.
     """
     width = sizes.width
     most = max(4, (sizes.target.num_vector_registers - width.taps) // 2)
@@ -208,7 +208,7 @@ def _is_staged(convolved: Convolved, features: int) -> bool:
 
 
 def _with_images(sizes: Sizes, plan: Plan) -> Plan:
-    """Several images in an item, if they are small beside the weights, and there are enough of them."""
+    """Batch several images in an item, if they are small beside the weights, and there are enough of them."""
     c = sizes.convolved
     if sizes.weight_bytes <= sizes.target.l2_bytes // 2 or math.prod(d.outputs for d in sizes.planes) > 1:
         return plan
@@ -226,14 +226,14 @@ def _with_images(sizes: Sizes, plan: Plan) -> Plan:
 
 
 def _fits_whole(sizes: Sizes, plan: Plan) -> bool:
-    """Whether items can be whole images, each with some output features: then none needs the weights of another."""
+    """Whether items can be whole images, each with some output features: then none shares weights with another."""
     c = sizes.convolved
     one_image = c.batch.extent * math.prod(d.outputs for d in sizes.planes) == 1 and plan.rounds >= c.last.rounds
     if not one_image or (sizes.height is not None and len(sizes.height.phases) > 1):
         return False
     large = sizes.weight_bytes > sizes.target.l2_bytes // 2
     panel = c.window * plan.features * plan.tile.vectors * sizes.lanes * sizes.bytes
-    # An image that is read where it lies needs no room, only to be near for the next panel.
+    # An image that is read in place needs no buffer, only to stay in L2 for the next panel.
     pixels = plan.rows * plan.rounds
     near = reads_in_place(sizes, plan.features) and pixels * plan.features * sizes.bytes <= sizes.target.l2_bytes
     has_room = (near and pixels <= MOST_PIXELS) or plan.rows == _most_rows(sizes, plan)
@@ -242,7 +242,7 @@ def _fits_whole(sizes: Sizes, plan: Plan) -> bool:
 
 
 def _rounds(sizes: Sizes, tile: Tile, features: int) -> int:
-    """Rounds of the last dimension in an item: all if a row of lhs and its sums have room, else equal blocks."""
+    """Return the rounds of the last dimension in an item: all if a row of lhs and its sums fit, else equal blocks."""
     width = sizes.width
     whole = width.rounds if len(width.phases) == 1 else _rounded_up(width.rounds, tile.rows)
     unit = math.lcm(tile.rows, sizes.lanes)
@@ -260,7 +260,7 @@ def _rounds(sizes: Sizes, tile: Tile, features: int) -> int:
 
 
 def _most_rows(sizes: Sizes, plan: Plan) -> int:
-    """How many rows have room."""
+    """Return how many rows fit an item's buffers."""
     rows = sizes.all_rows
     features = plan.elements if plan.channels else plan.features
     while rows > 1 and sizes.packed(features, rows, plan.rounds) * sizes.bytes > LHS_BYTES:
@@ -273,9 +273,9 @@ def _most_rows(sizes: Sizes, plan: Plan) -> int:
 
 
 def _wanted(sizes: Sizes) -> int:
-    """Items that are wanted, so that threads end at about the same time, but no smaller than is worth the call.
+    """Return the work items wanted for load balance, but no smaller than is worth the call.
 
-    It follows from the shape alone: which sums are made together does not depend on the number of threads.
+    It follows from the shape alone: the order of additions does not depend on the number of threads.
     """
     c = sizes.convolved
     work = c.contraction.batches * c.last.outputs * c.group.extent * c.outputs * c.inputs.extent * c.taps
@@ -283,13 +283,13 @@ def _wanted(sizes: Sizes) -> int:
 
 
 def _in_blocks(extent: int, most: int, wanted: int) -> int:
-    """The size of equal blocks of at most `most`, at least `wanted` of them where that is possible."""
+    """Return the size of equal blocks of at most `most`, at least `wanted` of them where that is possible."""
     blocks = max(math.ceil(extent / most), min(extent, wanted))
     return math.ceil(extent / blocks)
 
 
 def _part(sizes: Sizes, most: int) -> int:
-    """The largest divisor of the input features that is at most `most` and cuts no group; all where there is none."""
+    """Return the largest divisor of the input features, at most `most`, that splits no group; else all of them."""
     extent, group = sizes.convolved.inputs.extent, sizes.units.group
     whole = (d for d in range(max(1, min(extent, most)), 0, -1) if extent % d == 0 and d % group == 0)
     return next(whole, extent)
@@ -300,6 +300,6 @@ def _rounded_up(number: int, multiple: int) -> int:
 
 
 def _balanced(extent: int, block: int, multiple: int) -> int:
-    """The size of equal blocks of at most about `block`, a multiple of `multiple`."""
+    """Return the size of equal blocks of at most about `block`, a multiple of `multiple`."""
     blocks = max(1, math.ceil(extent / block))
     return max(1, math.ceil(extent / blocks / multiple)) * multiple

@@ -1,4 +1,4 @@
-"""How the sums of an item of a convolution come into the results: from a stage, panel by panel of output features."""
+"""Stores of a convolution's staged sums to the results, through the epilogue, panel by panel of output features."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from stablexla.targets.cpu.convolution.plan import Plan, Sizes
 
 
 class Results:
-    """Where a convolution's sums go, and the code that brings them there.
+    """Stores of a convolution's sums to the results.
 
-    `scenes` write along output features, and along the neighbours of a row.
+    `scenes` are vectorized along output features, and along the pixels of a row.
     """
 
     def __init__(self, sizes: Sizes, plan: Plan, scenes: tuple[Scene, Scene], outputs: int, width: int) -> None:
@@ -23,7 +23,7 @@ class Results:
             self._square = alloca(sizes.lanes * sizes.lanes, self._scene.compute)
 
     def frame(self, place: Place, row: Value) -> Frame:
-        """A row of the result."""
+        """Emit the offset of a row of the result."""
         coordinates = [place.batch, *(o for o, _ in place.planes)]
         if place.height is not None:
             coordinates.append((place.row + row) * len(place.height.spatial.phases) + place.phase)
@@ -35,7 +35,7 @@ class Results:
     def write_panel(
         self, place: Place, panel: Value, columns: int, stage: Value, line: Callable[[Value], Value]
     ) -> None:
-        """Brings the sums of a panel from the stage, where `line(row)` begins a row, into the results."""
+        """Store the sums of a panel from the stage, where `line(row)` is a row's offset, to the results."""
         plan, d = self._plan, self._sizes.width
         phases = len(d.phases)
         first, count = place.round * phases, index(d.outputs)
@@ -53,7 +53,7 @@ class Results:
     def _write_across(
         self, stage: Value, frame: Frame, base: Value, size: tuple[Value, int], at: tuple[Value, Value]
     ) -> None:
-        """Features lie far apart in the result, and neighbours of a row side by side: squares are transposed."""
+        """Transpose squares in registers: features are far apart in the result, a row's pixels contiguous."""
         lanes, along = self._sizes.lanes, self._plan.columns
         with loop(0, size[0], lanes) as i, loop(0, size[1], lanes) as j:
             lines = [load(stage, (i.iv + r) * along + j.iv + base, lanes) for r in range(lanes)]

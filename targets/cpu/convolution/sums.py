@@ -1,4 +1,4 @@
-"""The sums of a register tile of a convolution by channels, over the window and the features of a channel."""
+"""Register-tile accumulation of a depthwise convolution, over the window and the features of a channel."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from stablexla.targets.cpu.convolution.place import Packed, Place, Taps
 from stablexla.targets.cpu.convolution.plan import Plan
 from stablexla.targets.cpu.convolution.weights import Weights
 
-# Elements of a window's row that are written out one after the other for channels.
+# The longest window row that is unrolled.
 UNROLLED = 8
-# A loop over the window: its turns, how far one moves in the packed lhs and in the packed weights, and the most turns.
+# A loop over the window: trip count, strides in the packed lhs and in the packed weights, and bound of the trip count.
 Nest = tuple[Value, int, int, int]
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What sums are made of: lhs and weights, both packed."""
+    """Operands of the accumulation: lhs and weights, both packed."""
 
     scene: Scene
     plan: Plan
@@ -39,14 +39,14 @@ class Sums:
         tile: Tile,
         inits: list[Value],
     ) -> list[Value]:
-        """The sums of a tile over the window and the features that are packed."""
+        """Emit the sums of a tile over the window and the packed features."""
         w, (row, round_, a) = self.width, at
         a = (
             a
             + place.image * self.packed.image
             + (round_ * (w.stride // w.step) + (taps.start - w.first) // w.step) * self.packed.element
         )
-        # For each dimension of the window: what an output meets, and how far a step of it moves in the packed lhs.
+        # For each dimension of the window: taps, and their stride in the packed lhs.
         dims: list[tuple[Taps, int]] = []
         plane = self.packed.plane
         for _, met in reversed(place.planes):
@@ -83,7 +83,7 @@ class Sums:
         return turn.results
 
     def _of_channels(self, a: Value, b: Value, tile: Tile, sums: list[Value]) -> list[Value]:
-        """Adds the products with one element of the window for each channel."""
+        """Accumulate the products with one element of the window for each channel."""
         lanes, along = self.scene.lanes, self.width.stride // self.width.step * self.packed.element
         out = []
         for v in range(tile.vectors):

@@ -1,8 +1,8 @@
-"""Sums of a convolution's register tiles, by one function for all convolutions of an element type.
+"""Register-tile micro-kernel of convolutions (implicit GEMM), one function for all of an element type.
 
-Where the elements lie comes from two tables: one has for each pixel (an output of some place) an offset into lhs, one
-for each element of the window offsets into lhs and into the weights. Borders, strides, dilation, several rows and
-images are all in the tables, so that the tiles' code knows nothing of them.
+Operands are addressed by two offset tables: one has for each pixel (an output position) an offset into lhs, one for
+each element of the window offsets into lhs and into the weights. Borders, strides, dilation, several rows and images
+are all in the tables, so that the micro-kernel knows nothing of them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from stablexla.targets.cpu.contraction.register_tile import Tile
 from stablexla.targets.cpu.convolution.units import Units
 from stablexla.targets.cpu.shared import Shared
 
-# Relative times of a register tile by its vectors, with the rows that then fit: by loads and sums a step, as
-# 0.5 cycles for a sum that hides its latency, and measured on 256-bit vectors for tiles of one vector.
+# Cost model of register tiles by their vectors: (rows that then fit, relative time), by loads and FMAs a step, with
+# 0.5 cycles for an FMA that hides its latency, and measured on 256-bit vectors for tiles of one vector.
 COSTS_OF_16 = {1: (8, 0.58), 2: (6, 0.5), 3: (4, 0.52)}
 COSTS_OF_32 = {1: (8, 0.7), 2: (6, 0.55), 3: (6, 0.52), 4: (6, 0.5)}
 
 
 def pixel_tile(outputs: int, lanes: int, registers: int) -> Tile:
-    """The register tile for a number of output features; its rows are addresses in registers, so they are few."""
+    """Choose the register tile for a number of output features; rows take address registers, so they are few."""
     vectors = -(-outputs // lanes)
     costs = COSTS_OF_32 if registers >= 32 else COSTS_OF_16
     best = min(costs, key=lambda v: (-(-vectors // v) * v * costs[v][1], -v))
@@ -49,7 +49,7 @@ def pixel_tile(outputs: int, lanes: int, registers: int) -> Tile:
 
 @dataclass(frozen=True)
 class Tables:
-    """The two tables of an item, in 32-bit integers.
+    """The two offset tables of an item, in 32-bit integers.
 
     Attributes:
         pixels: offsets into lhs.
@@ -61,7 +61,7 @@ class Tables:
 
 
 def fill_pixels(shared: Shared, table: Value, extents: Sequence[Index], strides: Sequence[Index], more: int) -> None:
-    """Offsets of pixels in three loops (images, rows, places in a row), and `more` zeros behind the last one."""
+    """Fill the table of pixels from three loops (images, rows, places in a row), and append `more` zeros."""
 
     def write(buffers: list[Value], numbers: list[Value]) -> None:
         (to,) = buffers
@@ -81,7 +81,7 @@ def fill_pixels(shared: Shared, table: Value, extents: Sequence[Index], strides:
 def fill_taps(
     shared: Shared, table: Value, first: Index, extents: Sequence[Index], steps: Sequence[tuple[Index, Index]]
 ) -> None:
-    """Pairs of offsets in three loops from entry `first` on; steps are of both, the last one is where they begin."""
+    """Fill the table of taps from three loops, from entry `first` on; steps are pairs, the last one the origin."""
 
     def write(buffers: list[Value], numbers: list[Value]) -> None:
         (to,) = buffers
@@ -98,16 +98,16 @@ def fill_taps(
 
 @dataclass(frozen=True)
 class Sums:
-    """What a call of the tiles' function sums up.
+    """Arguments of a call of the micro-kernel.
 
     Attributes:
-        lhs, lhs_at: a buffer, and where in it the offsets begin.
+        lhs, lhs_at: a buffer, and the origin of the offsets in it.
         weights, weights_at: likewise; a panel is as wide as the tile.
         tables: the tables.
         pixel, pixels: the first pixel, and how many.
         tap, taps: the first entry of the window, and how many.
-        run: how many neighbours in lhs follow each entry; in the panel they are a line apart.
-        out, out_at, out_stride: where the sums go; the stride is that of a pixel.
+        run: contiguous elements of lhs for each entry; in the panel they are a line apart.
+        out, out_at, out_stride: destination of the sums; the stride is that of a pixel.
     """
 
     lhs: Value
@@ -128,14 +128,14 @@ class Sums:
 def sum_pixels(
     shared: Shared, tile: Tile, units: Units, sums: Sums, *, more: bool = False, in_blocks: bool = False
 ) -> None:
-    """Sums of pixels over the window, by one panel of output features.
+    """Call the micro-kernel: sums of pixels over the window, by one panel of output features.
 
-    The last tile begins earlier where pixels are left over; with fewer than fill one, sums of pixels behind the last
-    are written too.
+    The last tile overlaps the one before; with fewer pixels than one tile, sums of pixels behind the last are stored
+    too.
 
     Args:
-        more: adds to what is in `out`; the number of pixels is a multiple of the tile's rows.
-        in_blocks: whether the sums are too long for one running sum.
+        more: accumulates into `out`; the number of pixels is a multiple of the tile's rows.
+        in_blocks: whether the sums are too long for one running sum, and are compensated.
     """
     s = sums
     name = f"stablexla_{'add' if more else 'sum'}_pixels_{tile.rows}x{tile.vectors}{'_in_blocks' * in_blocks}"
@@ -194,7 +194,7 @@ def _write_tiles(
 
 
 class _Blocks:
-    """Sums of a tile in blocks of BLOCK to LONGEST products, which are added up in memory with their errors."""
+    """Compensated sums of a tile, in blocks of BLOCK to LONGEST products, accumulated in memory with their errors."""
 
     def __init__(self, count: int, zero: Value) -> None:
         self.lanes, self.zero = zero.lanes, zero
@@ -202,14 +202,14 @@ class _Blocks:
         self.sums = StoredSums.make(count * zero.lanes, zero.element)
 
     def clear(self) -> None:
-        """Begins with a tile."""
+        """Start a tile."""
         for place in self.places:
             self.sums.clear(place, self.lanes)
 
     def over(
         self, run: Value, carried: Sequence[Value], add: Callable[[Index, Value, Sequence[Value]], list[Value]]
     ) -> list[Value]:
-        """Adds a run of products to a tile's sums, which are carried with the number of products in them."""
+        """Accumulate a run of products into a tile's sums, carried with the number of products in them."""
         with loop(0, run, BLOCK, carried, most=0) as piece:
             *sums, count = piece.args
             end = minimum(piece.iv + BLOCK, run)
@@ -225,7 +225,7 @@ class _Blocks:
         return piece.results
 
     def results(self, carried: Sequence[Value]) -> list[Value]:
-        """The tile's sums."""
+        """Return the tile's sums."""
         for place, value in zip(self.places, carried[:-1], strict=True):
             self.sums.add(value, place)
         return [self.sums.result(place, self.lanes) for place in self.places]
@@ -236,5 +236,5 @@ def _offset(table: Value, at: Index) -> Value:
 
 
 def table_type() -> ir.Type:
-    """Element type of tables."""
+    """Return the element type of tables."""
     return ir.IntegerType.get_signless(32)

@@ -1,6 +1,6 @@
-"""What a convolution's operands are packed as: numbers of the type of the sums, or pairs of neighbouring features.
+"""Packed element types of convolutions: the accumulator type, or groups of adjacent input features.
 
-Pairs of 16-bit integers have an instruction of their own that multiplies and adds them (see `products`).
+Pairs of 16-bit integers have an instruction that multiplies and adds them (see `products`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from stablexla.targets.cpu.contraction.products import vector_product as without
 
 @dataclass(frozen=True)
 class Units:
-    """How operands are packed, and how they are multiplied.
+    """Packed form of operands, and their multiply-add.
 
     Attributes:
-        sums: the type of the sums.
-        product: the instruction; None for one product at a time in the type of the sums.
+        sums: the accumulator type.
+        product: the instruction; None for one product at a time in the accumulator type.
     """
 
     sums: ir.Type
@@ -43,31 +43,31 @@ class Units:
 
     @property
     def group(self) -> int:
-        """Neighbouring features that are multiplied together."""
+        """Adjacent features that are multiplied together."""
         return self.product.group if self.product else 1
 
     @property
     def bytes(self) -> int:
-        """Of a packed element."""
+        """Size of a packed element."""
         return bits_of(self.type) // 8
 
     @property
     def name(self) -> str:
-        """What tells functions on them from others."""
+        """The part of shared functions' names that identifies these units."""
         if self.product is None:
             return str(self.sums)
         return f"{'emulated_' * self.product.emulated}{self.product.name}_{self.sums}"
 
     def slots(self, features: int) -> int:
-        """Packed elements for so many features: the last group is filled up."""
+        """Return the packed elements of so many features, padded to whole groups."""
         return -(-features // self.group) * self.group
 
     def lanes(self) -> int:
-        """Packed elements in a vector."""
+        """Return the packed elements in a vector."""
         return lanes_of(self.sums) * self.group
 
     def widen(self, *, lhs: bool) -> Widen | None:
-        """What makes a packed element of one of an operand; None without an instruction."""
+        """Return the conversion of an operand's element to a packed one; None without an instruction."""
         if self.product is None:
             return None
         return self.product.a if lhs else self.product.b
@@ -80,18 +80,18 @@ class Units:
         return widened and operand.element == self.type
 
     def factor(self, lhs: Value, at: Index, lanes: int) -> Value:
-        """A group of lhs in every lane."""
+        """Load a group of lhs and broadcast it."""
         if self.product is None:
             return splat(load(lhs, at), lanes)
         return spread_group(load_group(self.product, lhs, at), lanes)
 
     def multiply_add(self, a: Value, b: Value, sums: Value) -> Value:
-        """sums + a * b, for whole groups."""
+        """Emit sums + a * b, for whole groups."""
         return fma(a, b, sums) if self.product is None else self.product.multiply_add(a, b, sums)
 
 
 def units_of(contraction: Contraction, features: int, target: CpuTarget) -> Units:
-    """Pairs where integers fit them and there are more features than one; else numbers one by one."""
+    """Choose pairs where the integers fit them and there are several features; else single elements."""
     sums = compute_type(contraction)
     product = choose_product(contraction, target) if features > 1 and bits_of(sums) == LANE_BITS else None
     if product is not None and product.name != "pairs":

@@ -1,4 +1,4 @@
-"""The weights of a convolution: how they are packed, and the functions for it, which all convolutions share.
+"""Packing of a convolution's weights, by functions that all convolutions share.
 
 A panel has some output features for each element of the window and each input feature, one after the other.
 """
@@ -21,13 +21,13 @@ from stablexla.targets.cpu.shared import Shared
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights as they lie in memory, and how they are packed.
+    """Layout of the weights in memory, and packed.
 
     Attributes:
         groups, outputs: groups, and output features of one.
         width: output features of a panel.
-        parts, features: parts that the input features are cut in, and the size of one.
-        slots: elements that the features of a part take when they are packed.
+        parts, features: parts that the input features are split into, and the size of one.
+        slots: packed elements of a part's features.
         taps: extent and stride of each dimension of the window.
         group_stride, output_stride, input_stride: strides of the others.
     """
@@ -64,7 +64,7 @@ class Weights:
         return self.groups * self.panels * self.parts
 
     def at(self, group: Index, panel: Index, part: Index) -> Value:
-        """Where an item begins in the packed weights."""
+        """Emit an item's offset in the packed weights."""
         return ((index(group) * self.panels + panel) * self.parts + part) * self.block
 
 
@@ -77,7 +77,7 @@ def pack_panel(
     buffer: Value,
     to: Index,
 ) -> None:
-    """Packs a panel of output features of a group, for one part of the input features."""
+    """Pack a panel of output features of a group, for one part of the input features."""
     w = weights
     group, panel, part = (index(x) for x in place)
     columns = minimum(index(w.outputs) - panel * w.width, w.width) if w.outputs % w.width else index(w.width)
@@ -91,10 +91,10 @@ class Panel:
     """A panel of weights to pack, as [window][input features][width].
 
     Attributes:
-        at: where it begins in memory.
+        at: its offset in memory.
         columns: its output features, at most `width`.
         features: input features.
-        slots: elements that they take when they are packed.
+        slots: their packed elements.
         taps: extent and stride of each dimension of the window.
         along_outputs, along_inputs: strides.
     """
@@ -110,7 +110,7 @@ class Panel:
 
     @property
     def nest(self) -> list[tuple[int, int]]:
-        """The window's dimensions with those put together that follow one another in memory."""
+        """The window's dimensions, collapsed where they are contiguous in memory."""
         made: list[tuple[int, int]] = []
         for extent, stride in (t for t in self.taps if t[0] > 1):
             if made and made[-1][1] == extent * stride:
@@ -121,7 +121,7 @@ class Panel:
 
 
 def copy_panel(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: Index) -> None:
-    """Packs a panel to `to` of the buffer."""
+    """Pack a panel to `to` of the buffer."""
     p, nest, features, slots = panel, panel.nest, panel.features, panel.slots
     lines = features * (nest[0][0] if nest else 1)
     dense = len(nest) <= 1 and (not nest or nest[0][1] == 1) and p.along_inputs == lines // features
@@ -162,7 +162,7 @@ def copy_panel(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: 
 
 @dataclass(frozen=True)
 class _Matrix:
-    """Weights of one element of the window: where they begin, and strides and counts of columns and of features."""
+    """Weights of one element of the window: offset, and strides and counts of columns and of features."""
 
     buffer: Value
     at: Index
@@ -181,10 +181,10 @@ def _pack_matrix(factor: Factor, m: _Matrix, width: int, buffer: Value, to: Inde
 
 
 def _copy_window_lines(shared: Shared, factor: Factor, panel: Panel, buffer: Value, to: Index) -> None:
-    """The weights of an output feature lie side by side, features outside and the window inside, as PyTorch has them.
+    """Pack weights contiguous for each output feature, [input features][window], as PyTorch has them.
 
-    Squares are transposed in registers; the last one begins earlier and does some elements again. Lines beyond the last
-    output feature repeat it: their sums are not used.
+    Squares are transposed in registers; the last one overlaps the one before. Lines beyond the last output feature
+    repeat it: their sums are not used.
     """
     width = panel.width
 

@@ -1,7 +1,7 @@
-"""The emitter of kernels that put arrays together: the result is written line by line, past the caches where it is big.
+"""Emitter of assemblies (pad, concatenate, stack, update-slice): stores the result line by line.
 
-A line is made of segments that lie side by side: elements of boxes, the background between them, or woven boxes whose
-elements take turns. Work items are blocks of lines, or parts of a long one.
+A line consists of adjacent segments: elements of boxes, background between them, or interleaved boxes. Large results
+take non-temporal stores. Work items are blocks of lines, or parts of a long one.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from stablexla.targets.codegen.sweeps import duration, grain_of
 from stablexla.targets.cpu.emitters import emitter
 from stablexla.targets.cpu.movement.boxes import Assembly, Box, assembly_of
 
-# Bytes of a block of lines; longer lines are cut into parts of so many elements.
+# Bytes of a block of lines; elements of a part of a longer line.
 BLOCK_BYTES, PART = 32 << 10, 16 << 10
-# Heavier bodies than this are written once for each place of a line that needs its own code.
+# Bodies heavier than this are not duplicated for peeled unaligned ends of a line.
 HEAVY = 24
 
 
 @emitter("general", priority=30)
 def emit_assembly(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes insertions into nothing, into one number, or of one block into an array."""
+    """Emit insertions into an uninitialized array or a splat, or an update of one block of an array."""
     whole = assembly_of(kernel)
     if whole is None or any(_segments(whole, band) is None for band in _bands(whole)):
         return None
@@ -63,9 +63,9 @@ def emit_assembly(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Elements [start, stop) of a line: of one box, of the background (no boxes), or of boxes that take turns.
+    """Elements [start, stop) of a line: of one box, of the background (no boxes), or of interleaved boxes.
 
-    `first` is the place in the box of the first element.
+    `first` is the index in the box of the first element.
     """
 
     start: int
@@ -75,12 +75,12 @@ class _Segment:
 
     @property
     def weight(self) -> int:
-        """About how many instructions a vector takes."""
+        """Approximate instructions for each vector."""
         return sum(weight(node.block) for box in self.boxes if box is not None for node in box.nest.maps)
 
 
 def _bands(whole: Assembly) -> list[list[Box]]:
-    """The boxes by the lines that they lie on."""
+    """Group the boxes by the lines that they cover."""
     bands: dict[object, list[Box]] = {}
     for box in whole.boxes:
         bands.setdefault(box.rows(), []).append(box)
@@ -88,7 +88,7 @@ def _bands(whole: Assembly) -> list[list[Box]]:
 
 
 def _segments(whole: Assembly, band: Sequence[Box]) -> list[_Segment] | None:
-    """What a line of a band is made of, from its beginning on; None for steps that no code is here for."""
+    """Split a line of a band into segments, in order; None for steps without code here."""
     if whole.base is not None:
         if len(band) > 1 or band[0].steps[-1] != 1:
             return None
@@ -118,7 +118,7 @@ def _first(box: Box) -> int:
 
 
 def _woven(band: Sequence[Box], apart: int, filled: bool) -> list[_Segment] | None:
-    """Boxes that take turns, one element each, and what is left of the longer ones."""
+    """Interleave boxes element by element, and append the remainder of the longer ones; None for other patterns."""
     first = min(_first(box) for box in band)
     slots: list[Box | None] = [None] * apart
     for box in band:
@@ -129,7 +129,7 @@ def _woven(band: Sequence[Box], apart: int, filled: bool) -> list[_Segment] | No
     if None in slots and not filled:
         return None
     turns = min(box.sizes[-1] for box in band)
-    if None in slots:  # behind the last element of a box there may be nothing
+    if None in slots:  # the line may end behind the last element of a box
         turns -= 1
     most = max(box.sizes[-1] for box in band)
     if most > turns + 1 or turns < 1:
@@ -149,7 +149,7 @@ _Band = tuple[list[Box], list[_Segment]]
 
 
 class _Writer:
-    """Writes the lines of the work items."""
+    """Code of the work items: stores of the lines' segments."""
 
     def __init__(self, whole: Assembly, target: CpuTarget) -> None:
         self.whole, self.target = whole, target
@@ -168,7 +168,7 @@ class _Writer:
         self.nontemporal = whole.base is None and prod(whole.shape) * self.size >= target.nontemporal_bytes
 
     def write(self, arguments: KernelArguments) -> None:
-        """All items."""
+        """Emit the loop over work items."""
         self.result = Value(arguments.results[0])
         top = Scope(arguments)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
@@ -183,7 +183,7 @@ class _Writer:
                 self._row(top, at, low, high)
 
     def _row(self, top: Scope, at: list[Value], low: Value, high: Value) -> None:
-        """The line at `at`, of which [low, high) is to be written."""
+        """Emit the part [low, high) of the line at `at`."""
         if self.whole.base is not None:
             self._line(top, at, self.bands[0], low, high)
             return
@@ -206,7 +206,7 @@ class _Writer:
             self._choose(top, at, rest, low, high)
 
     def _lies_on(self, box: Box, at: list[Value]) -> Value | None:
-        """Whether a line crosses a box; None when every line does."""
+        """Emit the test whether a line crosses a box; None when every line does."""
         found: Value | None = None
         for d, place in enumerate(at):
             start, size, step = box.starts[d], box.sizes[d], box.steps[d]
@@ -242,7 +242,7 @@ class _Writer:
         return index(start) if isinstance(start, int) else top.argument(start.arg_number)
 
     def _inside(self, box: Box, at: list[Value]) -> dict[int, Index]:
-        """Where the box's loops stand for a line."""
+        """Return the box's loop indices for a line."""
         if self.whole.base is not None:
             return dict(enumerate(at))
         places: dict[int, Index] = {}
@@ -255,7 +255,7 @@ class _Writer:
     def _segment(
         self, top: Scope, rows: dict[int, Scope], segment: _Segment, line: Value, low: Value, high: Value
     ) -> None:
-        """The part of a segment that lies in [low, high) of its line."""
+        """Emit the intersection of a segment with [low, high) of its line."""
         apart = max(1, len(segment.boxes))
         count = (segment.stop - segment.start) // apart
         begin, end = index(0), index(count)
@@ -301,7 +301,7 @@ class _Writer:
 
 
 def _in_turns(values: list[Value]) -> list[Value]:
-    """As many vectors as are given, with one element of each after the other; scalars stay as they are."""
+    """Interleave the elements of the given vectors by shuffles into as many vectors; scalars stay as they are."""
     if len(values) == 1 or not values[0].lanes:
         return values
     lanes, count = values[0].lanes, len(values)
@@ -328,10 +328,10 @@ def _cover(
     *,
     straight: bool,
 ) -> None:
-    """Does `put` for all of [begin, end) in vectors; the last one repeats a part of the one before.
+    """Call `put` for all of [begin, end) in vectors; the last vector overlaps the one before.
 
     Args:
-        place: the address of element 0, where whole vectors are to be stored past the caches.
+        place: the address of element 0, where aligned vectors take non-temporal stores.
         straight: all vectors are whole and aligned.
     """
     length = end - begin
@@ -356,7 +356,7 @@ def _vectors(
         with loop(begin, end, lanes) as turn:
             put(minimum(turn.iv, end - lanes), lanes, False)
         return
-    # Lines that do not begin at a whole vector: one as it comes, then whole ones, then the last one as it comes.
+    # Unaligned lines: peel an unaligned first vector, then aligned non-temporal stores, then an unaligned last vector.
     put(begin, lanes, False)
     first = begin + (index(lanes) - (place + begin) % lanes) % lanes
     with loop(first, end - (lanes - 1), lanes) as turn:

@@ -1,8 +1,8 @@
-"""What a kernel that puts arrays together writes where: pad, concatenate, stack, and one block inside a larger array.
+"""Analysis of kernels that assemble arrays: pad, concatenate, stack, and one block inserted into a larger array.
 
-The result is a background (one number, or what its memory holds already) with boxes in it. Each box holds the elements
-of a nest of elementwise operations, so that what a part is computed from is read once and nothing lies in between.
-Dimensions are joined where no box and no array tells them apart. Makes no code.
+The result is a background (a splat, or the previous contents of its memory) with boxes in it. Each box holds a loop
+nest of elementwise operations: producers are fused into the stores, without a temporary. Dimensions are collapsed where
+no box and no array tells them apart. Emits no code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import mlir.ir as ir
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.loop_nest import Load, Map, Nest, Ref, analyse, regroup, row_major
 
-# Of interleaved parts, such as pairs of numbers, at most so many.
+# The most parts that are interleaved, such as pairs of numbers.
 MOST_WOVEN = 4
 
 
@@ -24,9 +24,9 @@ class Box:
     """A part of the result.
 
     Attributes:
-        nest: what is computed; its loops are the result's dimensions.
-        starts: where the box begins in each dimension; a scalar argument of the kernel for some of an update's.
-        steps: how far apart its elements lie.
+        nest: the loop nest of its elements; its loops are the result's dimensions.
+        starts: offset in each dimension; a scalar argument of the kernel for some of an update's.
+        steps: stride in each dimension, in elements of the result.
     """
 
     nest: Nest
@@ -35,7 +35,7 @@ class Box:
 
     @property
     def ref(self) -> Ref:
-        """The value that is written."""
+        """The stored value."""
         return self.nest.stores[0].ref
 
     @property
@@ -44,23 +44,23 @@ class Box:
         return self.nest.extents
 
     def ends(self, dim: int) -> int:
-        """The first place of a dimension that lies behind the box."""
+        """Return the end of the box in a dimension, exclusive."""
         start = self.starts[dim]
         assert isinstance(start, int)
         return start + (self.sizes[dim] - 1) * self.steps[dim] + 1
 
     def rows(self) -> tuple[tuple[object, int, int], ...]:
-        """The part of all dimensions but the last that it covers."""
+        """Return the range that the box covers in all dimensions but the last."""
         return tuple(zip(self.starts, self.sizes, self.steps, strict=True))[:-1]
 
 
 @dataclass
 class Assembly:
-    """A result of `shape` made of boxes.
+    """A result of `shape`, assembled from boxes.
 
     Attributes:
-        background: what lies between the boxes; None when nothing does, or when it lies there already.
-        base: the input whose elements the result's memory holds before; None otherwise.
+        background: value between the boxes; None when they cover the result, or it is updated in place.
+        base: the input that the result updates in place; None otherwise.
     """
 
     shape: list[int]
@@ -71,7 +71,7 @@ class Assembly:
 
 
 def assembly_of(kernel: Kernel) -> Assembly | None:
-    """What the kernel puts together, or None."""
+    """Match a kernel as an assembly, or return None."""
     if len(kernel.results) != 1 or not isinstance(kernel.results[0].type, ir.RankedTensorType):
         return None
     result = kernel.results[0]
@@ -98,14 +98,14 @@ def assembly_of(kernel: Kernel) -> Assembly | None:
 
 @dataclass
 class _PartOfKernel:
-    """Some operations of a kernel, as a kernel."""
+    """Some operations of a kernel, in the form of a kernel."""
 
     ops: list[ir.Operation]
     results: list[ir.Value]
 
 
 def _nest_of(kernel: Kernel, value: ir.Value) -> Nest | None:
-    """The loops that compute a value of the kernel."""
+    """Return the loop nest that computes a value of the kernel."""
     needed, waiting = set(), [value]
     while waiting:
         maker = _maker(waiting.pop())
@@ -152,7 +152,7 @@ def _box(kernel: Kernel, op: ir.Operation) -> Box | None:
 
 
 def _spread(nest: Nest, shape: list[int]) -> bool:
-    """Gives the nest a loop for each dimension of `shape`, also for those of one turn."""
+    """Give the nest a loop for each dimension of `shape`, including those of extent 1."""
     wide = [d for d, n in enumerate(shape) if n != 1]
     if [shape[d] for d in wide] != (nest.extents if wide else []):
         return False
@@ -185,11 +185,11 @@ def _maker(value: ir.Value) -> ir.Operation | None:
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
-# --- one form for all of them ---------------------------------------------------------------------------------------
+# --- canonical form -------------------------------------------------------------------------------------------------
 
 
 def _simple(whole: Assembly) -> bool:
-    """Joins dimensions, and answers whether boxes do not overlap, and what is updated is not read elsewhere."""
+    """Collapse dimensions; return whether boxes are disjoint and the updated array has no other uses."""
     moving = any(isinstance(start, ir.Value) for box in whole.boxes for start in box.starts)
     if moving and (len(whole.boxes) > 1 or whole.base is None):
         return False
@@ -217,7 +217,7 @@ def _count(shape: Sequence[int]) -> int:
 
 
 def _apart(one: Box, other: Box) -> bool:
-    """Whether two boxes have no element in common."""
+    """Whether two boxes are disjoint."""
     for d in range(len(one.sizes)):
         a, b = one.starts[d], other.starts[d]
         assert isinstance(a, int)
@@ -232,7 +232,7 @@ def _apart(one: Box, other: Box) -> bool:
 
 
 def _drop_unit_dimensions(whole: Assembly) -> None:
-    """Takes dimensions of one element away, but for the last that is left."""
+    """Drop dimensions of extent 1, but for the last one left."""
     kept = [d for d, n in enumerate(whole.shape) if n != 1] or [len(whole.shape) - 1]
     if len(kept) == len(whole.shape) or not whole.shape:
         return
@@ -249,7 +249,7 @@ def _drop_unit_dimensions(whole: Assembly) -> None:
 
 
 def _weave_last(whole: Assembly) -> None:
-    """Boxes that each hold one of a few neighbours become boxes with elements so far apart."""
+    """Turn boxes that each hold one index of a short last dimension into boxes with that stride."""
     if len(whole.shape) < 2 or not 1 < whole.shape[-1] <= MOST_WOVEN or whole.base is not None:
         return
     if any(box.sizes[-1] != 1 for box in whole.boxes):
@@ -278,7 +278,7 @@ def _join_dimensions(whole: Assembly) -> None:
 
 
 def _inseparable(whole: Assembly, box: Box, outer: int, inner: int) -> bool:
-    """Whether the box covers all of the inner dimension, and all that it is made of lies in line."""
+    """Whether two dimensions collapse: the box covers the inner one, and its arrays are contiguous over both."""
     if box.starts[inner] != 0 or box.sizes[inner] != whole.shape[inner] or box.steps[outer] != 1:
         return False
     if isinstance(box.starts[outer], ir.Value):
@@ -293,7 +293,7 @@ def _inseparable(whole: Assembly, box: Box, outer: int, inner: int) -> bool:
 
 
 def _regroup(whole: Assembly, groups: Sequence[Sequence[int]]) -> None:
-    """Joins each group of dimensions; of all but the first in a group a box covers all, or they are one element."""
+    """Collapse each group of dimensions; of all but the first a box covers the whole, or they have extent 1."""
     shape = whole.shape
     for box in whole.boxes:
         starts: list[int | ir.Value] = []
@@ -312,7 +312,7 @@ def _regroup(whole: Assembly, groups: Sequence[Sequence[int]]) -> None:
 
 
 def _widest_last(box: Box, group: Sequence[int]) -> list[int]:
-    """A nest's arrays keep the stride of the last loop of a group: one of more than one turn, if there is one."""
+    """Put a loop of extent above 1 last in a group, if there is one: arrays keep the last loop's stride."""
     wide = [d for d in group if box.sizes[d] > 1]
     last = wide[-1] if wide else group[-1]
     return [*(d for d in group if d != last), last]
