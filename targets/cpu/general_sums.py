@@ -1,7 +1,8 @@
 """Compensated summation on the general path: bufferized linalg.generic sums, as loops over blocks.
 
-Accumulators lie in buffers with their errors, in f32 where elements are narrower. A block of the outermost reduced loop
-is summed in a register for each element of the result. Everything else is left to upstream's loops, in its order.
+Accumulators and their rounding errors are kept in buffers, in f32 where elements are narrower. A block of the outermost
+reduced loop is summed in a register for each element of the result. Everything else is left to upstream's loops, in its
+order.
 """
 
 from __future__ import annotations

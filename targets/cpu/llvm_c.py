@@ -17,10 +17,10 @@ from typing import Any
 import mlir.ir as ir
 from mlir import _mlir_libs
 
-# Kernels arrive vectorized, with their accumulators and most of their unrolling explicit: what remains is CSE and
-# cleanup after the lowering, to hoist loop-invariant code, and to unroll short loops. LLVM's own O1 takes longer, most
-# of it for passes that find nothing to do, and the code that these make is about as fast: `python -m
-# benchmarks.llvm_passes`, docs/compile_time.md.
+# Kernels arrive vectorized, with explicit accumulators and most unrolling done: what remains is CSE and cleanup after
+# the lowering, hoisting of loop-invariant code, and unrolling of short loops. LLVM's own O1 takes longer, most of it in
+# passes that find nothing to do, and the code of these passes is about as fast: see `python -m benchmarks.llvm_passes`,
+# docs/compile_time.md.
 _COMBINE = "instcombine<max-iterations=1;no-verify-fixpoint>"
 CLEAN_UP = (
     f"ipsccp,function(sroa,early-cse<memssa>,simplifycfg,{_COMBINE},reassociate,"

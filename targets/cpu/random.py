@@ -67,8 +67,8 @@ def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 class _Writer:
     """Emit some blocks and store their words.
 
-    With nothing after the dimension that the words lie along, blocks and words are numbered through; otherwise each row
-    of blocks has a row of the result for each word.
+    With nothing after the words' dimension, blocks and words are numbered through; otherwise each row of blocks has a
+    row of the result for each word.
     """
 
     def __init__(self, kernel: Kernel, arguments: KernelArguments, layout: Layout, lanes: int) -> None:

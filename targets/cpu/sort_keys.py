@@ -130,7 +130,7 @@ class Keys:
         return bitcast(value, self.word) if is_float(self.element) else value
 
     def as_elements(self, bits: Value) -> Value:
-        """The inverse of `as_bits`."""
+        """Bitcast integers back to elements: the inverse of `as_bits`."""
         return bitcast(bits, self.element) if is_float(self.element) else bits
 
 

@@ -313,7 +313,7 @@ class _Rows:
         return self._over(part, start, turn)
 
     def scan(self, arguments: KernelArguments, line: Value, part: Part | None, before: Sequence[Value]) -> None:
-        """Scans a block of rows."""
+        """Scan a block of rows, after the prefix `before`."""
         result, plan = Value(arguments.results[0]), self.plan
         low, high = (index(0), index(plan.extent)) if part is None else (part.start, part.stop)
         totals = [splat(v, plan.lanes) for v in before]
