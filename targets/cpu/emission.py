@@ -366,6 +366,8 @@ class branch:  # noqa: N801 -- reads as a statement
 
 
 class _Side:
+    """One branch of an `scf.if`, entered by `with`; an `scf.yield` is added if it has none."""
+
     def __init__(self, block: ir.Block) -> None:
         self._block = block
         self._point = ir.InsertionPoint(block)

@@ -99,6 +99,8 @@ def add_columns(program: Program, axis: Axis, source: ArrayAt, target: ArrayAt) 
 
 @dataclass(frozen=True)
 class _Dimension:
+    """A transform along a strided dimension: tiles of columns, one line per lane."""
+
     program: Program
     axis: Axis
     source: ArrayAt

@@ -23,6 +23,7 @@ class FortranFunction:
             self._callee = declare(kernel.func.operation, PREFIX + name, [pointer_type()] * arguments)
 
     def call(self, operands: Sequence[ir.Value]) -> None:
+        """Emit a call with the addresses of all arguments."""
         func.CallOp([], self._callee, list(operands))
 
 

@@ -76,6 +76,7 @@ def bufferized(
 
 
 def run_passes(module: ir.Module, passes: str) -> None:
+    """Run a textual pass pipeline on a module."""
     PassManager.parse(f"builtin.module({passes})").run(module.operation)
 
 

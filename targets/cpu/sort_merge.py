@@ -61,6 +61,8 @@ class Merging:
 
 @dataclass(frozen=True)
 class _Merge:
+    """The bitonic merge of two runs of a buffer, being emitted."""
+
     keys: Keys
     lanes: int
     buffer: Value

@@ -62,6 +62,8 @@ def make_tiles(product: Product, sums: ir.Type) -> Tiles:
 
 
 class _Amx:
+    """Tiles in the processor's tile registers, by the `amx` dialect."""
+
     def __init__(self, product: Product, sums: ir.Type) -> None:
         self._product = product
         element = {"tiles_bf16": "bf16", "tiles_f16": "f16"}.get(product.name, "i8")
