@@ -1,7 +1,7 @@
-"""Donated parameters: which result may be written where a parameter lies.
+"""Buffer donation: alias a result with the donated parameter whose memory it may overwrite.
 
-Such a pair is a permission, not a duty: main is right when the caller passes one address for both, and when it passes
-two. So a caller who does not donate pays nothing.
+An alias is a permission, not a duty: main is right when the caller passes one address for both, and when it passes two.
+So a caller who does not donate pays nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def donations(main: ir.Operation) -> dict[int, int]:
-    """The donated parameters, each with the result that the program wants there; -1 for any."""
+    """Return the donated parameters of `main`, each with the result that the program wants there; -1 for any."""
     if "arg_attrs" not in main.attributes:
         return {}
     found = {}
@@ -30,7 +30,7 @@ def donations(main: ir.Operation) -> dict[int, int]:
 
 
 def find_aliases(assignment: BufferAssignment) -> dict[int, int]:
-    """For results the parameter whose memory each may take: as wanted, or else the first that fits."""
+    """Map each result to the donated parameter that it may alias: the one wanted, or else the first that fits."""
     block = assignment.main.regions[0].blocks[0]
     results = list(block.operations[len(block.operations) - 1].operands)
     pairs: dict[int, int] = {}
@@ -44,7 +44,7 @@ def find_aliases(assignment: BufferAssignment) -> dict[int, int]:
 
 
 def _may_overwrite(assignment: BufferAssignment, parameter: ir.Value, value: ir.Value, result: int) -> bool:
-    """Whether nothing is written into the result before the parameter was read for the last time."""
+    """Return whether no def of the result's buffer precedes the last use of the parameter."""
     lies = assignment.buffer_of(parameter)
     target = assignment.result_buffer(result)
     if not lies.bytes or lies.bytes != target.bytes or lies.role != "parameter":
@@ -52,7 +52,7 @@ def _may_overwrite(assignment: BufferAssignment, parameter: ir.Value, value: ir.
     block = parameter.owner
     terminator = block.operations[len(block.operations) - 1].operation
     last = assignment.last_use(parameter)
-    if assignment.buffer_of(value) is not target:  # written by a copy at the very end
+    if assignment.buffer_of(value) is not target:  # stored by a copy at the very end
         source = assignment.buffer_of(value)
         return source is lies or last < assignment.begin_of(terminator)
     if target.first != last:
@@ -62,7 +62,7 @@ def _may_overwrite(assignment: BufferAssignment, parameter: ir.Value, value: ir.
 
 
 def _takes_its_place(assignment: BufferAssignment, op: ir.Operation, lies: Buffer, target: Buffer) -> bool:
-    """Whether the operation that reads the parameter last may write the result over it."""
+    """Return whether the last user of the parameter may write the result in place."""
     used = [i for i, v in enumerate(op.operands) if is_tensor(v) and assignment.operand_buffer(op, i) is lies]
     if any(c.source.find() is lies and c.target.find() is target for c in assignment.copies.get(op, ())):
         return op.name == "scf.while" or len(used) == 1

@@ -1,7 +1,7 @@
-"""What a loop carries on in another buffer: buffers change places at the end of a turn, and nothing is copied.
+"""Ping-pong buffers for loop-carried arrays: pointers rotate each iteration, nothing is copied.
 
-A body that makes the next array beside the old one has two buffers, which are swapped; arrays that move on from one
-carried value to the next go round in a longer circle.
+A body that computes the next array beside the old one has two buffers, which are swapped; arrays that move on from one
+carried value to the next rotate in a longer cycle.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Circle = list["Buffer"]
 
 
 def find_circles(wanted: Mapping[Buffer, Buffer], is_spare: Callable[[Buffer], bool]) -> list[Circle]:
-    """Buffers of which each takes the place of the next one at the end of a turn, and the last that of the first.
+    """Find cycles of buffers, each of which takes the next one's place after an iteration, and the last the first's.
 
     Args:
-        wanted: for buffers of carried arrays where the array's next value lies at the end of a turn.
-        is_spare: whether a turn does not look for anything in a buffer that the turn before left there.
+        wanted: for buffers of carried arrays where the array's next value lies at the end of an iteration.
+        is_spare: whether a buffer's contents are dead at the start of an iteration.
     """
     chosen: dict[Buffer, Buffer] = {}
     for held, found in wanted.items():
@@ -28,7 +28,7 @@ def find_circles(wanted: Mapping[Buffer, Buffer], is_spare: Callable[[Buffer], b
         if fits and found not in chosen.values():
             chosen[held] = found
     while stuck := [held for held, found in chosen.items() if found not in chosen and not is_spare(found)]:
-        for held in stuck:  # a buffer that stays where it is gives its place to nobody
+        for held in stuck:  # a buffer that stays where it is passes its place to no other
             del chosen[held]
     heads = [held for held in chosen if held not in chosen.values()]
     circles = []
@@ -43,5 +43,5 @@ def find_circles(wanted: Mapping[Buffer, Buffer], is_spare: Callable[[Buffer], b
 
 
 def settling(circle: Circle, turns: int) -> list[tuple[Buffer, Buffer]]:
-    """From where to where each buffer's array has to be moved when the buffers have gone on by so many places."""
+    """Return the copies (from, to) that restore each buffer's array after a rotation by `turns` places."""
     return [(circle[(place + turns) % len(circle)], buffer) for place, buffer in enumerate(circle)]

@@ -1,4 +1,4 @@
-"""The computations that windows and scans are folded with, when they are single operations, on scalars and vectors."""
+"""Combiners of windows and scans that are single operations, on scalars and vectors, and their identities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIMPLE: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def join(name: str, a: Value, b: Value, *, unsigned: bool) -> Value:
-    """The computation of that name, StableHLO's, of two values."""
+    """Apply the combiner of a StableHLO name to two values."""
     if name in _SIMPLE:
         return _SIMPLE[name](a, b)
     word = "max" if name == "maximum" else "min"
@@ -29,7 +29,7 @@ def join(name: str, a: Value, b: Value, *, unsigned: bool) -> Value:
 
 
 def identity(name: str, element: ir.Type, *, unsigned: bool) -> float | None:
-    """What changes nothing in a computation; None for element types that are computed in another way."""
+    """Return the identity of a combiner; None for element types that are computed in another way."""
     if isinstance(element, ir.F32Type | ir.F64Type):
         return {"add": -0.0, "multiply": 1.0, "maximum": -inf, "minimum": inf}.get(name)
     if not isinstance(element, ir.IntegerType):
@@ -42,7 +42,7 @@ def identity(name: str, element: ir.Type, *, unsigned: bool) -> float | None:
 
 
 def compare(direction: str, a: Value, b: Value, *, unsigned: bool) -> Value:
-    """The comparison of that direction, StableHLO's: LT, GE ..."""
+    """Compare two values in a StableHLO direction: LT, GE ..."""
     if unsigned and direction not in ("EQ", "NE"):
         predicate = getattr(arith.CmpIPredicate, "u" + direction.lower())
         return Value(arith.cmpi(predicate, a.ssa, b.ssa))

@@ -1,8 +1,8 @@
-"""Writing loop nests and explicit vectors from Python: typed values with operators, loops, memory, shuffles.
+"""An embedded language for loop nests and explicit vectors: typed SSA values with operators, loops, loads, shuffles.
 
-What a kernel computes and in which order is the emitters' business. Everything here works inside
-`emitting(...)`, which sets the function written to; arithmetic on known numbers is done in Python, and
-constants are made once a function.
+Emitters decide what a kernel computes and in which order. Everything here works inside `emitting(...)`, which sets the
+function that is being emitted; arithmetic on known numbers is folded in Python, and each constant is emitted once per
+function.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Number = int | float
 
 
 class _Function:
-    """The function being written: its target and the constants it already has."""
+    """The function being emitted: its target and the constants it already has."""
 
     def __init__(self, entry: ir.Block, target: CpuTarget) -> None:
         self.entry = entry
@@ -38,9 +38,9 @@ _current: ContextVar[_Function] = ContextVar("stablexla_emission")
 
 @contextmanager
 def emitting(function: func.FuncOp, target: CpuTarget, *, in_blocks: bool = True) -> Iterator[None]:
-    """Everything made inside goes to the end of `function`'s entry block; `func.return` is put last.
+    """Emit at the end of `function`'s entry block; `func.return` is put last.
 
-    Sums that its loops carry are made `in_blocks` then, see `blocked_sums`.
+    With `in_blocks`, loop-carried sums become blocked (cascaded) sums then, see `blocked_sums`.
     """
     entry = function.regions[0].blocks[0]
     with function.context, ir.Location.unknown(), ir.InsertionPoint(entry):
@@ -60,9 +60,8 @@ def emitting(function: func.FuncOp, target: CpuTarget, *, in_blocks: bool = True
 class Value:
     """An SSA value, scalar or vector, with Python's operators; `known` is the number of a constant.
 
-    Integers and `index` are added, subtracted and multiplied as they are; `//` and `%` are unsigned
-    (addresses are not negative), `>>` is arithmetic; comparisons are methods, signed for integers and ordered
-    for floats.
+    `+`, `-` and `*` ignore the sign of integers and `index`; `//` and `%` are unsigned (addresses are not negative),
+    `>>` is arithmetic; comparisons are methods, signed for integers and ordered for floats.
     """
 
     __slots__ = ("_ssa", "known", "type")
@@ -76,7 +75,7 @@ class Value:
 
     @property
     def ssa(self) -> ir.Value:
-        """The SSA value; a known constant is made at the top of the function when first asked for."""
+        """The SSA value; a known constant is emitted at the top of the function on first use."""
         if self._ssa is None:
             assert self.known is not None
             self._ssa = _materialise(self.type, self.known)
@@ -104,7 +103,7 @@ class Value:
         rhs = self._other(other)
         if self.known is not None and rhs.known is not None:
             return constant(fold(self.known, rhs.known), self.type)
-        # The functions of the bindings take three times as long, and most of a kernel's operations are these.
+        # The bindings' builder functions take three times as long, and most of a kernel's operations are made here.
         name = on_float if is_float(self.type) else on_integer
         made = ir.Operation.create(name, results=[self.type], operands=[self.ssa, rhs.ssa]).result
         return Value(made, self.type)
@@ -208,17 +207,17 @@ Index = Value | int
 
 
 def constant(number: Number, type_: ir.Type) -> Value:
-    """A number of `type_`, splat when that is a vector; made once in a function, and only if it is used."""
+    """Return the constant `number` of `type_`, a splat for a vector type; emitted once per function, on first use."""
     return Value(None, type_, number)
 
 
 def index(number: Index) -> Value:
-    """`number` as a value of type index."""
+    """Return `number` as a value of type index."""
     return number if isinstance(number, Value) else Value(None, _current.get().index, number)
 
 
 def known(number: Index) -> int | None:
-    """The number behind an index when it is known while emitting."""
+    """Return the number behind an index if it is known while emitting, else None."""
     if isinstance(number, int):
         return number
     return None if number.known is None else int(number.known)
@@ -226,7 +225,7 @@ def known(number: Index) -> int | None:
 
 def _materialise(type_: ir.Type, number: Number) -> ir.Value:
     function = _current.get()
-    # Keyed by the spelling too: 0 and -0.0 are equal numbers.
+    # Keyed by the spelling too: 0 and -0.0 compare equal.
     key = (type_, repr(number))
     made = function.constants.get(key)
     if made is None:
@@ -258,7 +257,7 @@ def _wrapped(number: int, element: ir.Type) -> int:
 
 
 def element_of(type_: ir.Type) -> ir.Type:
-    """The element type of a vector or memref, or the type itself."""
+    """Return the element type of a vector or memref, or the type itself."""
     if isinstance(type_, (ir.VectorType, ir.MemRefType, ir.RankedTensorType)):
         element: ir.Type = type_.element_type
         return element
@@ -266,12 +265,12 @@ def element_of(type_: ir.Type) -> ir.Type:
 
 
 def is_float(type_: ir.Type) -> bool:
-    """Whether a scalar or vector type is of floats."""
+    """Return whether a scalar or vector type has floating-point elements."""
     return isinstance(element_of(type_), ir.FloatType)
 
 
 def bits_of(type_: ir.Type) -> int:
-    """Width of an element in bits; index counts as 64, a complex number as both parts."""
+    """Return the width of an element in bits; index counts as 64, a complex number as both parts."""
     element = element_of(type_)
     if isinstance(element, ir.ComplexType):
         return 2 * bits_of(element.element_type)
@@ -279,12 +278,12 @@ def bits_of(type_: ir.Type) -> int:
 
 
 def lanes_of(type_: ir.Type) -> int:
-    """How many elements of `type_` one vector register of the target holds."""
+    """Return the lane count of a vector register: how many elements of `type_` it holds on the target."""
     return max(1, _current.get().target.vector_bits // bits_of(type_))
 
 
 def vector_of(lanes: int, element: ir.Type) -> ir.Type:
-    """`vector<lanes x element>`; the element itself when `lanes` is 0."""
+    """Return `vector<lanes x element>`, or the element itself when `lanes` is 0."""
     return ir.VectorType.get([lanes], element) if lanes else element
 
 
@@ -294,8 +293,8 @@ def vector_of(lanes: int, element: ir.Type) -> ir.Type:
 class loop:  # noqa: N801 -- reads as a statement
     """`scf.for` from `lo` to `hi`: `with loop(0, n, 8, [zero]) as l: ...; l.yields(...)`, then `l.results`.
 
-    A loop known to run exactly once is written without `scf.for`; its `iv` is then known. `most` is the largest number
-    of turns, where it is known and the bounds do not tell; 0 leaves the sums that it carries as they are.
+    A loop of trip count 1 is emitted without `scf.for`; its `iv` is then known. `most` bounds the trip count where the
+    bounds do not tell it; 0 leaves the loop-carried sums as they are.
     """
 
     def __init__(
@@ -328,7 +327,7 @@ class loop:  # noqa: N801 -- reads as a statement
         return self
 
     def yields(self, *values: Value) -> None:
-        """The values of `args` in the next turn; the last statement of the body."""
+        """Set the loop-carried values (`args`) of the next iteration; the last statement of the body."""
         self._yielded = list(values)
         if self._op is not None:
             scf.YieldOp([v.ssa for v in values])
@@ -343,7 +342,7 @@ class loop:  # noqa: N801 -- reads as a statement
 
     @property
     def results(self) -> list[Value]:
-        """The loop-carried values after the last turn."""
+        """The loop-carried values after the last iteration."""
         return (self._yielded or []) if self._op is None else [Value(v) for v in self._op.results]
 
 
@@ -357,16 +356,18 @@ class branch:  # noqa: N801 -- reads as a statement
         self._results = [Value(v) for v in self._op.results]
 
     def yields(self, *values: Value) -> None:
-        """The results of the side being written; its last statement."""
+        """Set the results of the branch being emitted; its last statement."""
         scf.YieldOp([v.ssa for v in values])
 
     @property
     def results(self) -> list[Value]:
-        """The values of the side taken."""
+        """The values yielded by the branch taken."""
         return self._results
 
 
 class _Side:
+    """One branch of an `scf.if`, entered by `with`; an `scf.yield` is added if it has none."""
+
     def __init__(self, block: ir.Block) -> None:
         self._block = block
         self._point = ir.InsertionPoint(block)
@@ -385,7 +386,7 @@ class _Side:
 
 @contextmanager
 def when(condition: Value) -> Iterator[None]:
-    """What is written inside runs only if `condition` holds."""
+    """Emit the code inside under `scf.if`, so that it runs only if `condition` holds."""
     with branch(condition, otherwise=False).then:
         yield
 
@@ -394,23 +395,23 @@ def when(condition: Value) -> Iterator[None]:
 
 
 def fma(a: Value, b: Value, c: Value) -> Value:
-    """a * b + c: fused for floats where the target surely has it, a product and a sum for integers."""
+    """Return the fused multiply-add a * b + c of floats where the target has it; integers multiply, then add."""
     if not is_float(a.type):
         return a * b + c
     if _current.get().target.vector_bits < 256:
-        # Without FMA hardware a fused operation is a library call; `contract` lets LLVM fuse where there is.
+        # Without FMA hardware a fused operation is a library call; `contract` lets LLVM fuse where there is hardware.
         flags = arith.FastMathFlags.contract
         return Value(arith.addf(arith.mulf(a.ssa, b.ssa, fastmath=flags), c.ssa, fastmath=flags))
     return Value(vector.fma(a.ssa, b.ssa, c.ssa) if a.lanes else math.fma(a.ssa, b.ssa, c.ssa))
 
 
 def select(condition: Value, yes: Value, no: Value) -> Value:
-    """`yes` where `condition` holds, else `no`."""
+    """Return `yes` where `condition` holds, else `no`."""
     return Value(arith.select(condition.ssa, yes.ssa, no.ssa))
 
 
 def minimum(a: Index, b: Index) -> Value:
-    """The smaller of two indices."""
+    """Return the smaller of two indices."""
     x, y = index(a), index(b)
     if x.known is not None and y.known is not None:
         return index(int(min(x.known, y.known)))
@@ -418,7 +419,7 @@ def minimum(a: Index, b: Index) -> Value:
 
 
 def maximum(a: Index, b: Index) -> Value:
-    """The larger of two indices, as signed numbers: `maximum(x - n, 0)` is 0 for x < n."""
+    """Return the larger of two indices, as signed numbers: `maximum(x - n, 0)` is 0 for x < n."""
     x, y = index(a), index(b)
     if x.known is not None and y.known is not None:
         return index(int(max(x.known, y.known)))
@@ -426,7 +427,7 @@ def maximum(a: Index, b: Index) -> Value:
 
 
 def split_index(number: Index, extents: Sequence[int]) -> list[Value]:
-    """The coordinates of row-major position `number` in an array of `extents`."""
+    """Delinearize: return the coordinates of row-major position `number` in an array of `extents`."""
     rest, out = index(number), []
     for place, extent in reversed(list(enumerate(extents))):
         out.append(rest % extent if place else rest)
@@ -435,17 +436,17 @@ def split_index(number: Index, extents: Sequence[int]) -> list[Value]:
 
 
 def cast_index(value: Value, type_: ir.Type) -> Value:
-    """Between index and an integer type, scalar or vector."""
+    """Cast between index and an integer type, scalar or vector."""
     return Value(arith.index_cast(type_, value.ssa))
 
 
 def bitcast(value: Value, element: ir.Type) -> Value:
-    """The same bits as elements of another type of the same width."""
+    """Reinterpret the bit pattern as elements of another type of the same width."""
     return Value(arith.bitcast(vector_of(value.lanes, element), value.ssa))
 
 
 def opaque(value: Value) -> Value:
-    """The same integer, of which LLVM knows nothing: a piece of assembly without instructions."""
+    """Hide an integer's value from LLVM's optimizer, by inline assembly without instructions."""
     made = ir.Operation.create(
         "llvm.inline_asm",
         results=[value.type],
@@ -459,7 +460,7 @@ def opaque(value: Value) -> Value:
 
 
 def splat(value: Value, lanes: int) -> Value:
-    """A scalar in every lane; a scalar stays one for `lanes` 0."""
+    """Broadcast a scalar to every lane; for `lanes` 0 it stays a scalar."""
     if not lanes or value.lanes == lanes:
         return value
     type_ = vector_of(lanes, value.type)
@@ -469,42 +470,42 @@ def splat(value: Value, lanes: int) -> Value:
 
 
 def shuffle(a: Value, b: Value, lanes: Sequence[int]) -> Value:
-    """Lane i of the result is lane `lanes[i]` of a and b put one after the other."""
+    """Return a vector whose lane i is lane `lanes[i]` of the concatenation of a and b."""
     return Value(vector.shuffle(a.ssa, b.ssa, list(lanes)))
 
 
 def extract(value: Value, lane: int) -> Value:
-    """One lane as a scalar."""
+    """Return one lane as a scalar."""
     return Value(vector.extract(value.ssa, [], [lane]))
 
 
 def insert(value: Value, into: Value, lane: int) -> Value:
-    """`into` with one lane replaced."""
+    """Return `into` with one lane replaced."""
     return Value(vector.insert(value.ssa, into.ssa, [], [lane]))
 
 
 def steps(lanes: int) -> Value:
-    """The vector 0, 1, 2, ... of type index."""
+    """Return the vector 0, 1, 2, ... of type index."""
     return Value(vector.step(vector_of(lanes, _current.get().index)))
 
 
 def reduce_add(value: Value) -> Value:
-    """The sum of the lanes, floats in the order of a tree."""
+    """Return the horizontal sum of the lanes; floats are added as a reduction tree."""
     kind = vector.CombiningKind.ADD
     flags = arith.FastMathFlags.reassoc if is_float(value.type) else None
     return Value(vector.reduction(value.element, kind, value.ssa, fastmath=flags))
 
 
 def reduce(value: Value, kind: Any) -> Value:
-    """`vector.reduction` of any `vector.CombiningKind`; for floating sums see `reduce_add`."""
+    """Emit a horizontal reduction by any `vector.CombiningKind`; for floating sums see `reduce_add`."""
     return Value(vector.reduction(value.element, kind, value.ssa))
 
 
 def transpose_registers(rows: Sequence[Value]) -> list[Value]:
-    """n vectors of n lanes, transposed by two-operand shuffles that are one instruction each on x86.
+    """Transpose n vectors of n lanes in registers, by two-operand shuffles that are one instruction each on x86.
 
-    Inside 128-bit blocks a step interleaves two rows (the unpack instructions), which rotates the lane's
-    bits; across blocks a step exchanges halves.
+    Inside 128-bit blocks a step interleaves two rows (the unpack instructions), which rotates the bits of the lane
+    number; across blocks a step exchanges halves.
     """
     vectors = list(rows)
     count = len(vectors)
@@ -532,19 +533,19 @@ def transpose_registers(rows: Sequence[Value]) -> list[Value]:
 
 
 def alloca(elements: int, element: ir.Type) -> Value:
-    """A buffer of this call on the stack, 64-byte aligned, made at the top of the function. Keep it small."""
+    """Allocate a buffer on the stack of this call, 64-byte aligned, at the top of the function. Keep it small."""
     with ir.InsertionPoint.at_block_begin(_current.get().entry):
         type_ = ir.MemRefType.get([elements], element)
         return Value(memref.alloca(type_, [], [], alignment=64))
 
 
 def address(buffer: Value) -> Value:
-    """Where a buffer's first element lies in memory, in bytes."""
+    """Return the address of a buffer's first element, in bytes."""
     return Value(memref.extract_aligned_pointer_as_index(buffer.ssa))
 
 
 def load(buffer: Value, at: Index, lanes: int = 0) -> Value:
-    """`lanes` neighbours from `at` on as a vector, or for 0 one scalar; no alignment is assumed."""
+    """Load `lanes` contiguous elements from `at` on as a vector, or for 0 one scalar; no alignment is assumed."""
     position = [index(at).ssa]
     if not lanes:
         return Value(memref.load(buffer.ssa, position))
@@ -552,7 +553,7 @@ def load(buffer: Value, at: Index, lanes: int = 0) -> Value:
 
 
 def store(value: Value, buffer: Value, at: Index, nontemporal: bool = False) -> None:
-    """Stores a scalar, or lanes side by side; nontemporal needs an address aligned to the vector."""
+    """Store a scalar or a vector; a non-temporal (streaming) store needs an address aligned to the vector."""
     position = [index(at).ssa]
     if not value.lanes:
         memref.store(value.ssa, buffer.ssa, position)
@@ -564,7 +565,7 @@ def store(value: Value, buffer: Value, at: Index, nontemporal: bool = False) -> 
 
 
 def mask(lanes: int, count: Index) -> Value:
-    """True in the first `count` lanes."""
+    """Return a mask that is true in the first `count` lanes."""
     type_ = vector_of(lanes, ir.IntegerType.get_signless(1))
     number = known(count)
     if number is not None:
@@ -573,7 +574,7 @@ def mask(lanes: int, count: Index) -> Value:
 
 
 def load_lanes(buffer: Value, at: Index, lanes: int, count: Index, fill: Number = 0) -> Value:
-    """Like `load`, but only the first `count` lanes are read; the others hold `fill`."""
+    """Emit a masked `load`: only the first `count` lanes are read; the others hold `fill`."""
     number = known(count)
     if number is not None and number >= lanes:
         return load(buffer, at, lanes)
@@ -591,7 +592,7 @@ def load_lanes(buffer: Value, at: Index, lanes: int, count: Index, fill: Number 
 
 
 def store_lanes(value: Value, buffer: Value, at: Index, count: Index) -> None:
-    """Like `store`, but only the first `count` lanes are written."""
+    """Emit a masked `store`: only the first `count` lanes are written."""
     number = known(count)
     if number is not None and number >= value.lanes:
         store(value, buffer, at)
@@ -609,16 +610,16 @@ def store_lanes(value: Value, buffer: Value, at: Index, count: Index) -> None:
 
 
 def has_masks(element: ir.Type) -> bool:
-    """Whether the target has masked loads and stores of such elements.
+    """Return whether the target has masked loads and stores of such elements.
 
-    LLVM makes branches for those it has not, and for narrow floats even calls that convert them.
+    LLVM makes branches of those that the target lacks, and for narrow floats even calls that convert them.
     """
     bits, width = _current.get().target.vector_bits, bits_of(element)
     return (bits >= 256 and width >= 32) or (bits >= 512 and not is_float(element))
 
 
 def _pieces(count: int) -> list[tuple[int, int]]:
-    """(offset, width) of the powers of two that `count` lanes are made of, widest first."""
+    """Decompose `count` lanes into powers of two: (offset, width) of each, widest first."""
     out, offset = [], 0
     for bit in reversed(range(count.bit_length())):
         if count >> bit & 1:
@@ -628,7 +629,7 @@ def _pieces(count: int) -> list[tuple[int, int]]:
 
 
 def prefetch(buffer: Value, at: Index, write: bool = False, locality: int = 3) -> None:
-    """Asks for a cache line ahead of its use; harmless past the end. A locality of 2 leaves it in the second cache."""
+    """Prefetch a cache line; harmless past the end. A locality of 2 leaves it in L2."""
     memref.prefetch(buffer.ssa, [index(at).ssa], write, locality, True)
 
 
@@ -641,10 +642,10 @@ def clone_body(
     lanes: int,
     dimension: Callable[[int], Value] | None = None,
 ) -> list[Value]:
-    """The operations of a linalg body on vectors of `lanes` (0: scalars); answers what `linalg.yield` gets.
+    """Inline a linalg body on vectors of `lanes` (0: scalars) and return the operands of its `linalg.yield`.
 
-    `arguments` stand for the block's arguments (scalars are splat). Scalar constants made outside the body
-    are copied. `dimension(d)` gives the value of `linalg.index d`. See `can_clone` for the bodies this takes.
+    `arguments` stand for the block's arguments (scalars are splat). Scalar constants defined outside the body are
+    copied. `dimension(d)` is the value of `linalg.index d`. `can_clone` says which bodies are supported.
     """
     values: dict[ir.Value, Value] = {
         argument: splat(value, lanes) for argument, value in zip(block.arguments, arguments, strict=True)
@@ -680,7 +681,7 @@ def _clone_one(
 
 
 def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> list[Value]:
-    """An elementwise scalar operation once more, on other operands that are vectors of `lanes` (0: scalars)."""
+    """Clone an elementwise scalar operation onto other operands, vectors of `lanes` (0: scalars)."""
     made = ir.Operation.create(
         operation.name,
         results=[vector_of(lanes, result.type) for result in operation.results],
@@ -691,7 +692,7 @@ def replay(operation: ir.Operation, operands: Sequence[Value], lanes: int) -> li
 
 
 def outside_constant(operand: ir.Value) -> Value:
-    """A scalar constant of the tensor function, copied into the function being written."""
+    """Copy a scalar constant of the tensor function into the function being emitted."""
     owner = operand.owner
     if isinstance(owner, ir.Block) or owner.name != "arith.constant":
         raise ValueError("a body uses a value of the tensor function that is no constant")
@@ -710,7 +711,7 @@ def _constant_of(operation: ir.Operation) -> Value:
 
 
 def can_clone(block: ir.Block, lanes: bool = True, indices: bool = False) -> bool:
-    """Whether `clone_body` takes a body: constants, arith, math, on scalars complex, maybe `linalg.index`."""
+    """Return whether `clone_body` supports a body: constants, arith, math, on scalars complex, maybe `linalg.index`."""
     allowed = ("arith", "math") if lanes else ("arith", "math", "complex")
     inside = set(block.arguments)
     for op in block.operations:

@@ -1,6 +1,6 @@
 """The general path of kernels: any operations on tensors, through upstream's bufferization and linalg's loops.
 
-It is right for everything and quick for little; emitters take what matters for speed.
+It is correct for everything and fast for little; emitters take what matters for speed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from stablexla.targets.codegen.sums.general import block_general_sums
 from stablexla.targets.grouping.classify import Kind
 
 FUSE = "func.func(linalg-fuse-elementwise-ops)"
-# Afterwards no tensor is left; memref.copy would become a call of a slow C function, so copies are loops too.
+# No tensor is left afterwards; memref.copy would become a call of a slow C function, so copies are loops too.
 BUFFERIZE = "eliminate-empty-tensors,one-shot-bufferize,canonicalize,cse,canonicalize"
 LOOPS = "convert-linalg-to-loops,canonicalize,cse"
-# Fewer elements than these are not worth a second thread; a body that comes here is a slow one.
+# Grain: fewer elements than these are not worth a second thread; bodies on this path are slow.
 GRAIN_ELEMENTS = 4096
-# The most that the turns of a loop may allocate on the stack of the thread that runs them.
+# The most that the iterations of a loop may allocate on the stack of their thread.
 STACK_BYTES = 1 << 18
 
 
 def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
-    """Writes the functions of all given kernels, in one run of the passes."""
+    """Emit the functions of all given kernels, in one run of the passes."""
     if not kernels:
         return []
     with kernels[0].func.context, ir.Location.unknown():
@@ -53,13 +53,13 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
 def bufferized(
     kernels: Sequence[Kernel], prepare: Callable[[ir.Module], None] = lambda module: None
 ) -> tuple[ir.Module, list[tuple[tuple[int, int], ...]]]:
-    """A module of functions that do on flat buffers what the kernels do, in linalg's operations.
+    """Bufferize kernels: build a module of functions that do the kernels' work on flat buffers, in linalg's operations.
 
     Args:
         prepare: changes the module before it is bufferized.
 
     Returns:
-        It, and for each function which results update which inputs.
+        The module, and for each function which results update which inputs.
     """
     module = ir.Module.create()
     updates = [_build(module, kernel) for kernel in kernels]
@@ -76,22 +76,22 @@ def bufferized(
 
 
 def run_passes(module: ir.Module, passes: str) -> None:
+    """Run a textual pass pipeline on a module."""
     PassManager.parse(f"builtin.module({passes})").run(module.operation)
 
 
 def _separate_empties(module: ir.Module) -> None:
-    """Gives each use of a tensor without contents, or with one number everywhere, one of its own: two arrays that begin
-    as the same one would be taken for one buffer."""
+    """Give each use of an empty or filled tensor its own def, or two arrays would be bufferized as one."""
     for name in ("linalg.fill", "tensor.empty"):
         operations = walk(module.operation)
-        order = {op: number for number, op in enumerate(operations)}  # lists of uses are no part of a module's text
+        order = {op: number for number, op in enumerate(operations)}  # use lists are no part of a module's text
         for op in operations:
             if op.name == name:
                 uses = [(order[use.owner.operation], use.operand_number, use.owner) for use in op.results[0].uses]
                 for place, operand, owner in sorted(uses, key=lambda use: use[:2])[1:]:
                     with ir.InsertionPoint(op):
                         owner.operands[operand] = op.clone().results[0]
-                    order[owner.operation] = place  # its hash is that of its operands
+                    order[owner.operation] = place  # an operation's hash is that of its operands
 
 
 def _move_before(op: ir.Operation, place: ir.Operation) -> None:
@@ -101,7 +101,7 @@ def _move_before(op: ir.Operation, place: ir.Operation) -> None:
 
 
 def _build(module: ir.Module, kernel: Kernel) -> tuple[tuple[int, int], ...]:
-    """The kernel's operations between views of its flat buffers. Returns which results update which inputs."""
+    """Clone the kernel's operations between views of its flat buffers; return which results update which inputs."""
     updates = _updated_inputs(kernel)
     index = ir.IndexType.get()
     results = [v.type for v in kernel.results]
@@ -132,7 +132,7 @@ def _build(module: ir.Module, kernel: Kernel) -> tuple[tuple[int, int], ...]:
 
 
 def _shaped(buffer: ir.Value, type_: ir.Type) -> ir.Value:
-    """A flat buffer under a tensor's extents; scalars are left alone."""
+    """View a flat buffer with a tensor's extents; scalars are left alone."""
     if not isinstance(type_, ir.RankedTensorType):
         return buffer
     shape = list(type_.shape)
@@ -158,7 +158,7 @@ def _as_tensor(buffer: ir.Value, type_: ir.Type, *, writable: bool) -> ir.Value:
 
 
 def _updated_inputs(kernel: Kernel) -> tuple[tuple[int, int], ...]:
-    """A result that is an input with some elements replaced, by insertions, one into the other or in loops."""
+    """Find results that are an input with some elements replaced, by nested insertions or in loops."""
     found = []
     for r, value in enumerate(kernel.results):
         before = _before_changes(value)
@@ -168,14 +168,14 @@ def _updated_inputs(kernel: Kernel) -> tuple[tuple[int, int], ...]:
 
 
 def _before_changes(value: ir.Value) -> ir.Value:
-    """The array into which elements were inserted, one after the other, in loops that carry it, or in a branch."""
+    """Follow insertions, loops that carry the array and branches back to the array before them."""
     maker = defining(value)
     while maker is not None and maker.name in ("tensor.insert_slice", "tensor.insert", "scf.for", "scf.if"):
         number = list(maker.results).index(value)
         if maker.name == "scf.if":
             block = maker.regions[1].blocks[0]
             value = block.operations[len(block.operations) - 1].operation.operands[number]
-        else:  # the first three operands of a loop are its bounds and the step
+        else:  # a loop's first three operands are its bounds and the step
             value = maker.operands[3 + number if maker.name == "scf.for" else 1]
         maker = defining(value)
     return value
@@ -186,10 +186,10 @@ def _elements(kernel: Kernel) -> int:
 
 
 def _take_range(function: ir.Operation) -> int:
-    """Lets the function's one outermost loop, whose turns do not depend on each other, run over [lo, hi) alone.
+    """Restrict the function's one outermost loop, whose iterations are independent, to the work items [lo, hi).
 
     Returns:
-        The number of its turns; 1 when there is no such loop, and the function stays as it is.
+        Its trip count; 1 when there is no such loop, and the function stays as it is.
     """
     block = function.regions[0].blocks[0]
     loops = [v.operation for v in block.operations if v.operation.name == "scf.for"]
@@ -207,7 +207,7 @@ def _take_range(function: ir.Operation) -> int:
 
 
 def _made_independent(kernel: Kernel, function: ir.Operation) -> bool:
-    """Whether the outermost loop's turns may run on several threads; what they allocate is then on each one's stack."""
+    """Move allocations onto each thread's stack; return whether the outermost loop's iterations may run in parallel."""
     if INDEPENDENT not in kernel.func.attributes:
         return False
     allocations = [op for op in walk(function) if op.name == "memref.alloc"]
@@ -225,9 +225,9 @@ def _made_independent(kernel: Kernel, function: ir.Operation) -> bool:
 
 
 def tell_apart(function: ir.Operation) -> None:
-    """Lets LLVM know that no buffer which the function changes is reached in two ways, so that it can use vectors.
+    """Mark the buffer arguments noalias, so that LLVM can vectorize.
 
-    A result that updates an input lies where the input did; the function reads it there, and not as the input.
+    A result that updates an input occupies the input's buffer; the function reads it there, and not as the input.
     """
     types = [a.type for a in function.regions[0].blocks[0].arguments]
     apart, nothing = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get()}), ir.DictAttr.get({})
@@ -236,7 +236,7 @@ def tell_apart(function: ir.Operation) -> None:
 
 
 def lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:
-    """Makes each allocation a scratch argument before the last two, so that nothing is allocated in a call."""
+    """Turn each allocation into a scratch argument before %lo and %hi, so that a call allocates nothing."""
     scratch: list[tuple[str, int]] = []
     block = function.regions[0].blocks[0]
     for op in list(walk(function)):
@@ -258,7 +258,7 @@ def lift_allocations(function: ir.Operation) -> tuple[tuple[str, int], ...]:
 
 
 def _insert_argument(block: ir.Block, type_: ir.Type, location: ir.Location) -> ir.Value:
-    """A new argument before %lo and %hi, which move one place on."""
+    """Insert an argument before %lo and %hi."""
     *_, low, high = block.arguments
     index = ir.IndexType.get()
     new_low, new_high = (block.add_argument(index, location) for _ in range(2))

@@ -1,4 +1,4 @@
-"""A kernel as its emitter sees it, and what an emitter hands back.
+"""A kernel as its emitter sees it, and the contract of what an emitter returns.
 
 A kernel is a private function on tensors (stage `kernels`). Its emitter writes a second function beside it, on flat
 memrefs, that computes the work items [lo, hi) of a fixed number of them.
@@ -43,10 +43,10 @@ class Emitted:
 
 
 class Kernel:
-    """The tensor function of a kernel, taken apart.
+    """The tensor function of a kernel, with its operations, inputs and results.
 
     Attributes:
-        constants: inputs for which every call gives something that the program holds itself.
+        constants: inputs for which every call passes a constant that the program holds itself.
     """
 
     def __init__(self, function: func.FuncOp, constants: frozenset[int] = frozenset()) -> None:
@@ -62,7 +62,7 @@ class Kernel:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the lowering rule that made the kernel says about it."""
+        """The configuration set by the lowering rule that made the kernel."""
         return config_of(self.func.operation)
 
     @property
@@ -73,7 +73,7 @@ class Kernel:
     def declare(
         self, scratch: Sequence[tuple[str, int]] = (), name: str | None = None
     ) -> tuple[func.FuncOp, KernelArguments]:
-        """Makes the emitted function before the tensor function, with an entry block; its body is the emitter's.
+        """Declare the emitted function before the tensor function, with an entry block; its body is the emitter's.
 
         The block still needs its `func.return`.
         """
@@ -109,7 +109,7 @@ class KernelArguments:
 
 
 def flat_type(type_: ir.Type) -> ir.Type:
-    """The flat memref that holds a tensor; a scalar keeps its type."""
+    """Return the flat memref type that holds a tensor; a scalar keeps its type."""
     if not isinstance(type_, ir.RankedTensorType):
         return type_
     size = 1

@@ -1,8 +1,7 @@
-"""What a kernel of maps and reductions computes, seen over one set of loops that all its operations share.
+"""Analyze a kernel of maps and reductions as one loop nest that all its operations share.
 
-Every array is reduced to where its elements lie: an offset and a stride for each loop. Loops of one turn vanish,
-and neighbouring loops become one where nothing tells them apart. Makes no code; an answer of None means that a kernel
-does not have this form.
+Every array access is reduced to an offset and a stride for each loop. Loops of trip count 1 vanish, and adjacent loops
+that nothing distinguishes are collapsed. Emits no code; None means that a kernel does not have this form.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from stablexla.targets.codegen.kernel import Kernel
 
 @dataclass(eq=False)
 class Scalar:
-    """A number from outside the loops: argument number `argument`, or the constant `attribute`."""
+    """A loop-invariant scalar: argument number `argument`, or the constant `attribute`."""
 
     type: ir.Type
     argument: int | None = None
@@ -29,9 +28,9 @@ class Scalar:
 
 @dataclass(eq=False)
 class Load:
-    """An element of input `buffer`, at offset + the sum of stride times loop index.
+    """An element of input `buffer`, at offset + the sum of stride times induction variable.
 
-    `moves` are further pairs of a scalar argument of the kernel and how many elements one of it counts.
+    `moves` are further pairs of a scalar argument of the kernel (a dynamic start) and its stride in elements.
     """
 
     buffer: int
@@ -47,7 +46,7 @@ class Load:
 
     @property
     def deps(self) -> frozenset[int]:
-        """The loops that the element changes with."""
+        """The loops that the element depends on."""
         return frozenset(d for d, stride in enumerate(self.strides) if stride)
 
 
@@ -55,7 +54,7 @@ class Load:
 class Map:
     """A linalg body applied at every index of the loops in `domain`.
 
-    `indices` tells which loop `linalg.index` of each dimension is; None is a loop of one turn.
+    `indices` maps each `linalg.index` dimension to its loop; None is a loop of trip count 1.
     """
 
     block: ir.Block
@@ -72,7 +71,7 @@ class Map:
 
 @dataclass(eq=False)
 class Fold(Map):
-    """A reduction over the loops `reduced`, from the values `starts`; the block's last arguments are the totals."""
+    """A reduction over the loops `reduced`, from the initial values `starts`; accumulators are the last arguments."""
 
     reduced: frozenset[int] = frozenset()
     starts: list[Ref] = field(default_factory=list)
@@ -84,7 +83,7 @@ Ref = tuple[Node, int]
 
 @dataclass(eq=False)
 class Store:
-    """Result number `result` of the kernel, written at every index of the loops in `domain`."""
+    """Result number `result` of the kernel, stored at every index of the loops in `domain`."""
 
     ref: Ref
     result: int
@@ -95,7 +94,7 @@ class Store:
 
 @dataclass(eq=False)
 class Nest:
-    """Loops, outermost first, and what is computed over them. `nodes` are in order of use."""
+    """A loop nest, outermost loop first, and the operations in it. `nodes` are in order of use."""
 
     extents: list[int]
     nodes: list[Node]
@@ -108,18 +107,18 @@ class Nest:
 
     @property
     def maps(self) -> list[Map]:
-        """Everything with a body, in order."""
+        """All nodes with a body, in order."""
         return [n for n in self.nodes if isinstance(n, Map)]
 
     @property
     def loads(self) -> list[Load]:
-        """The arrays read, each place once."""
+        """The array elements loaded, each once."""
         return [n for n in self.nodes if isinstance(n, Load)]
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A slice of an input: for each dimension where it begins, by a number or a scalar argument, and its stride."""
+    """A slice of an input: the start (a number or a scalar argument) and the stride of each dimension."""
 
     source: ir.Value
     starts: tuple[int | ir.Value, ...]
@@ -127,25 +126,25 @@ class _Cut:
 
 
 def terminator_of(block: ir.Block) -> ir.Operation:
-    """The last operation of a block."""
+    """Return the last operation of a block."""
     operation: ir.Operation = block.operations[len(block.operations) - 1].operation
     return operation
 
 
 def row_major(shape: Sequence[int]) -> list[int]:
-    """The strides of an array, in elements."""
+    """Return the row-major strides of an array, in elements."""
     return [prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
 def operands_of(node: Node) -> list[Ref]:
-    """What a node is computed from."""
+    """Return the use-def edges of a node: its operands."""
     if isinstance(node, Fold):
         return [*node.operands, *node.starts]
     return node.operands if isinstance(node, Map) else []
 
 
 def reachable(refs: Sequence[Ref]) -> Iterator[Node]:
-    """The nodes behind `refs`, each once, operands first."""
+    """Yield the nodes in the use-def graph of `refs`, each once, operands first."""
     seen: set[int] = set()
 
     def visit(node: Node) -> Iterator[Node]:
@@ -167,7 +166,7 @@ class Piece(Protocol):
 
 
 def analyse(kernel: Piece, merge: bool = True) -> Nest | None:
-    """The common loops of `kernel`, or None; neighbours that nothing tells apart become one unless `merge` is False."""
+    """Return the loop nest of `kernel`, or None; `merge` collapses adjacent loops that nothing distinguishes."""
     try:
         nest = _Analysis(kernel).nest()
     except _NoNest:
@@ -181,7 +180,7 @@ class _NoNest(Exception):
 
 @dataclass
 class _Made:
-    """Where a tensor made inside the kernel comes from; `axes` are loop numbers, None for extent 1 or a fill."""
+    """The def of a tensor inside the kernel; `axes` are loop numbers, None for extent 1 or a fill."""
 
     operation: ir.Operation | None
     number: int
@@ -189,7 +188,7 @@ class _Made:
 
 
 class _Analysis:
-    """Unites the loops of all operations that values of the kernel connect, and then builds the nodes."""
+    """Unify the loops of all operations that use-def chains connect (union-find), then build the nodes."""
 
     def __init__(self, kernel: Piece) -> None:
         self._kernel = kernel
@@ -210,7 +209,7 @@ class _Analysis:
         extents = self._extents = [self._extent[self._find(loop)] for loop in order]
         stores = [self._store(i, value, order) for i, value in enumerate(self._kernel.results)]
         nodes = list(reachable([store.ref for store in stores]))
-        if not extents:  # a single element: one loop of one turn keeps the emitters free of a special case
+        if not extents:  # a single element: one loop of trip count 1 spares the emitters a special case
             extents = [1]
             _add_loop(nodes, stores)
         return Nest(extents, nodes, stores)
@@ -218,7 +217,7 @@ class _Analysis:
     # --- loops ------------------------------------------------------------------------------------------
 
     def _enter(self, op: ir.Operation) -> bool:
-        """Notes what an operation makes; True for a linalg.generic."""
+        """Record the results of an operation; return True for a linalg.generic."""
         if op.name == "linalg.generic":
             self._enter_generic(op)
             return True
@@ -271,7 +270,7 @@ class _Analysis:
         return loops
 
     def _connect(self, made: _Made, map_: ir.AffineMap, loops: list[int | None]) -> None:
-        """A tensor made here is read at the place where it is made, so its axes are the reader's loops."""
+        """Unify a producer's axes with the loops of its consumer, which uses each element where it is computed."""
         for axis, expr in zip(made.axes, map_.results, strict=True):
             if axis is None:
                 continue
@@ -286,7 +285,7 @@ class _Analysis:
         return loop
 
     def _order(self, generics: list[ir.Operation]) -> list[int]:
-        """The loops of the widest operation; those of all others must be among them."""
+        """Return the loops of the widest operation; those of all others must be among them."""
         if not generics:
             order = self._loops_like(self._kernel.results[0].type.shape)
         else:
@@ -311,7 +310,7 @@ class _Analysis:
         return found
 
     def _align(self, found: list[int], order: list[int]) -> None:
-        """Gives loops that no value connects with the others a place among them; any of the same extent is right."""
+        """Unify unconnected loops with ones of the nest, by extent and in order; any of the same extent is right."""
         known = [self._find(loop) for loop in order]
         taken = {known.index(loop) for loop in found if loop in known}
         last = -1
@@ -356,14 +355,14 @@ class _Analysis:
         if any(d is not None and self._extents[d] >= 1 << 31 for d in indices.values()):
             raise _NoNest  # indices are counted in 32 bits
         deps = frozenset(d for d in indices.values() if d is not None)
-        if not reduced:  # also a reduction over loops of one turn: its start is one more operand
+        if not reduced:  # also a reduction over loops of trip count 1: its initial value is one more operand
             return Map(block, refs, domain, indices, deps | _deps(refs))
         operands, starts = refs[: len(refs) - count], refs[len(refs) - count :]
         deps = (deps | _deps(operands)) - reduced | _deps(starts)
         return Fold(block, operands, domain, indices, deps, reduced, starts)
 
     def _unread(self, value: ir.Value) -> Node:
-        """Stands for an array whose elements nobody looks at."""
+        """Return a placeholder for an array whose elements are never used."""
         element = value.type.element_type
         zero = ir.FloatAttr.get(element, 0.0) if isinstance(element, ir.FloatType) else ir.IntegerAttr.get(element, 0)
         return self._constant(zero, element)
@@ -439,7 +438,7 @@ class _Analysis:
         return Store(ref, number, value.type.element_type, tuple(strides), domain)
 
     def _axes_by_position(self, shape: list[int], order: list[int]) -> list[int | None]:
-        """For a result that is no operation's: its dimensions are all the loops, in order."""
+        """Return the axes of a result that no operation defines: its dimensions are all the loops, in order."""
         if [n for n in shape if n != 1] != [self._extent[self._find(x)] for x in order]:
             raise _NoNest
         left = iter(order)
@@ -492,21 +491,20 @@ def _constant_index(value: ir.Value) -> int:
 
 
 def _is_unread(op: ir.Operation, number: int) -> bool:
-    """Whether an operand is an array that the body does not look at: an output's old elements, or what only tells
-    loops their extents."""
+    """Return whether a body has no use of an array: an output's old elements, or a mere carrier of extents."""
     argument = op.regions[0].blocks[0].arguments[number]
     is_array = isinstance(op.operands[number].type, ir.RankedTensorType)
     return is_array and not any(True for _ in argument.uses)
 
 
 def _indexed(block: ir.Block) -> list[int]:
-    """The dimensions that a body asks the index of."""
+    """Return the dimensions whose `linalg.index` a body uses."""
     indices = [op.operation for op in block.operations if op.operation.name == "linalg.index"]
     return [ir.IntegerAttr(op.attributes["dim"]).value for op in indices]
 
 
 def _clean(op: ir.Operation) -> bool:
-    """Whether a body is arithmetic on its arguments, constants and scalars of the kernel, one lane like another."""
+    """Return whether a body can be vectorized: arithmetic on its arguments, constants and scalars of the kernel."""
     block = op.regions[0].blocks[0]
     inside: set[ir.Value] = set(block.arguments)
     for view in block.operations:
@@ -520,7 +518,7 @@ def _clean(op: ir.Operation) -> bool:
 
 
 def _from_outside(value: ir.Value) -> bool:
-    """Whether a body may use a value that is not its own: a scalar argument of the kernel or a constant."""
+    """Return whether a body may capture a value: a scalar argument of the kernel or a constant."""
     if isinstance(value.type, ir.RankedTensorType):
         return False
     return isinstance(value.owner, ir.Block) or value.owner.operation.name == "arith.constant"
@@ -531,7 +529,7 @@ def _deps(refs: Sequence[Ref]) -> frozenset[int]:
 
 
 def _linear(expr: ir.AffineExpr) -> tuple[int, dict[int, int]]:
-    """An affine expression as a constant and a factor for each dimension."""
+    """Decompose an affine expression into a constant and a factor for each dimension."""
     if isinstance(expr, ir.AffineDimExpr):
         return 0, {expr.position: 1}
     if isinstance(expr, ir.AffineConstantExpr):
@@ -548,11 +546,11 @@ def _linear(expr: ir.AffineExpr) -> tuple[int, dict[int, int]]:
     raise _NoNest
 
 
-# --- merging neighbouring loops ---------------------------------------------------------------------------
+# --- collapsing adjacent loops ----------------------------------------------------------------------------
 
 
 def _merged(nest: Nest) -> Nest:
-    """The same with every two neighbouring loops made one that no array and no operation tells apart."""
+    """Collapse every two adjacent loops that no array and no operation distinguishes."""
     groups = [[0]]
     for d in range(1, len(nest.extents)):
         if _inseparable(nest, d - 1, d):
@@ -565,7 +563,7 @@ def _merged(nest: Nest) -> Nest:
 
 
 def regroup(nest: Nest, groups: Sequence[Sequence[int]]) -> None:
-    """Makes each group of neighbouring loops one; arrays keep the stride of its last one."""
+    """Collapse each group of adjacent loops into one; arrays keep the stride of its last one."""
     place = {d: g for g, group in enumerate(groups) for d in group}
 
     def renamed(dims: frozenset[int]) -> frozenset[int]:
@@ -614,7 +612,7 @@ def _add_loop(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
 
 
 def in_place(kernel: Kernel, nest: Nest) -> tuple[tuple[int, int], ...]:
-    """Results that may overwrite an input: those whose every element replaces the one read at the same place."""
+    """Find results that may overwrite an input in place: every element replaces the one loaded at the same index."""
     pairs = []
     for place in nest.stores:
         for number, value in enumerate(kernel.inputs):

@@ -1,6 +1,6 @@
-"""How a reduction goes over vectors: the totals kept in lanes, one step, joining totals, and the end.
+"""Vectorized reductions: accumulators in lanes, the step of one iteration, combining accumulators, the final result.
 
-Recognised are bodies that apply one operation to the total and a value, and the bodies of argmax and argmin. Any other
+Recognized are bodies that apply one combiner to accumulator and value, and the bodies of argmax and argmin. Any other
 body keeps its order: it runs as it stands, first index first.
 """
 
@@ -35,45 +35,45 @@ Totals = list[Value]
 
 
 class Folding(Protocol):
-    """A reduction in the form that an emitter writes."""
+    """A reduction in the form that an emitter vectorizes."""
 
     @property
     def fold(self) -> Fold:
-        """The reduction."""
+        """The reduction as matched."""
 
     @property
     def types(self) -> list[ir.Type]:
-        """Element types of the totals."""
+        """Element types of the accumulators."""
 
     def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
-        """Totals of nothing; those of different vectors of a turn start at different offsets."""
+        """Return accumulators that hold the identity; `offset` tells the vectors of an unrolled iteration apart."""
 
     def step(self, scope: Scope, totals: Totals) -> Totals:
-        """The totals with the values at `scope` in them."""
+        """Combine the values at `scope` into the accumulators."""
 
     def join(self, a: Totals, b: Totals) -> Totals:
-        """The totals of a and b, in this order, as one."""
+        """Combine the accumulators of a and b, in this order."""
 
     def across(self, scope: Scope, totals: Totals) -> Totals:
-        """One scalar total of those in the lanes."""
+        """Reduce the lanes horizontally to one scalar accumulator."""
 
     def finish(self, scope: Scope, totals: Totals) -> list[Value]:
-        """The reduction's results: what it starts from with the totals added."""
+        """Return the reduction's results: its initial values combined with the accumulators."""
 
 
 def starts_of(fold: Fold, scope: Scope) -> list[Value]:
-    """The values that a reduction starts from."""
+    """Return the initial values of a reduction."""
     return [scope.value(ref) for ref in fold.starts]
 
 
 def totals_of(fold: Fold) -> list[ir.Value]:
-    """The block's arguments that stand for the totals."""
+    """Return the block arguments that stand for the accumulators."""
     return list(fold.block.arguments)[len(fold.operands) :]
 
 
-# --- one operation ------------------------------------------------------------------------------------------------
+# --- one combiner -------------------------------------------------------------------------------------------------
 
-# Operation -> a total of nothing, for floats or for integers of that width.
+# Combiner -> its identity, for floats or for integers of that width.
 _IDENTITIES: dict[str, Callable[[int], float]] = {
     "arith.addf": lambda bits: -0.0,
     "arith.mulf": lambda bits: 1.0,
@@ -89,14 +89,14 @@ _IDENTITIES: dict[str, Callable[[int], float]] = {
     "arith.minsi": lambda bits: (1 << (bits - 1)) - 1,
     "arith.minui": lambda bits: -1,
 }
-# What may stand between the total in memory and the operation.
+# Operations that may stand between the accumulator in memory and the combiner.
 _UNWRAPPING = ("arith.extf", "arith.cmpi", "arith.trunci", "arith.shli", "arith.shrsi", "arith.andi")
 _WRAPPING = ("arith.truncf", "arith.extui", "arith.shli", "arith.shrsi", "arith.andi")
 
 
 @dataclass(frozen=True)
 class _One:
-    """One total: the operation that adds to it, the value added, the total's argument, and the result."""
+    """One accumulator: its combiner, the value combined, the accumulator's argument, and the result."""
 
     operation: str
     added: ir.Value
@@ -105,34 +105,34 @@ class _One:
 
     @property
     def is_pred(self) -> bool:
-        """Whether the operation is on i1, which is kept in bytes: lanes of bits are slow to carry around."""
+        """Whether the combiner is on i1; accumulators are bytes then, as lanes of bits are slow to carry around."""
         return bool(bits_of(self.added.type) == 1)
 
     @property
     def types(self) -> list[ir.Type]:
-        """Element types of what is kept while it is summed up."""
+        """Element types of the accumulators' registers."""
         return [ir.IntegerType.get_signless(8) if self.is_pred else self.added.type]
 
     def identity(self) -> float:
-        """The total of nothing."""
+        """Return the identity of the combiner."""
         if self.is_pred:
             return 1 if self.operation == "arith.andi" else 0
         return _IDENTITIES[self.operation](bits_of(self.added.type))
 
     def starts(self, lanes: int) -> Totals:
-        """What is kept of nothing."""
+        """Return accumulators that hold the identity."""
         return [constant(self.identity(), vector_of(lanes, self.types[0]))]
 
     def add(self, totals: Totals, value: Value) -> Totals:
-        """One value more."""
+        """Combine one value into the accumulators."""
         return [self._apply(totals[0], value)]
 
     def join(self, a: Totals, b: Totals) -> Totals:
-        """What is kept of both."""
+        """Combine two sets of accumulators."""
         return [self._apply(a[0], b[0])]
 
     def total(self, totals: Totals) -> Value:
-        """The total of what was kept."""
+        """Return the reduction's value from the accumulators."""
         if not self.is_pred:
             return totals[0]
         return Value(arith.trunci(vector_of(totals[0].lanes, self.added.type), totals[0].ssa))
@@ -150,28 +150,28 @@ class _One:
 class _Extreme(_One):
     """maximumf or minimumf in three instructions a vector instead of five.
 
-    Kept are the extreme of the numbers, whether a NaN was among them, and the common sign bits: the processor's
+    Accumulated are the extreme of the numbers, whether a NaN was among them, and the common sign bits: the processor's
     instruction knows neither NaN nor the sign of zero.
     """
 
     @property
     def largest(self) -> bool:
-        """Whether it is the maximum."""
+        """Whether the reduction is a maximum."""
         return self.operation == "arith.maximumf"
 
     @property
     def types(self) -> list[ir.Type]:
-        """See _One."""
+        """See `_One.types`."""
         bits = ir.IntegerType.get_signless(bits_of(self.added.type))
         return [self.added.type, bits, bits]
 
     def starts(self, lanes: int) -> Totals:
-        """See _One."""
+        """Implement `_One.starts`."""
         best, nans, signs = (vector_of(lanes, t) for t in self.types)
         return [constant(self.identity(), best), constant(0, nans), constant(-1 if self.largest else 0, signs)]
 
     def add(self, totals: Totals, value: Value) -> Totals:
-        """See _One. All bits set is a NaN, so that a mask once set stays set."""
+        """Implement `_One.add`. All bits set is a NaN, so that a mask once set stays set."""
         best, nans, signs = totals
         unordered = arith.cmpf(arith.CmpFPredicate.UNO, value.ssa, bitcast(nans, value.element).ssa)
         bits = bitcast(value, signs.element)
@@ -179,12 +179,12 @@ class _Extreme(_One):
         return [self._better(value, best), Value(arith.extsi(nans.type, unordered)), kept]
 
     def join(self, a: Totals, b: Totals) -> Totals:
-        """See _One."""
+        """Implement `_One.join`."""
         signs = a[2] & b[2] if self.largest else a[2] | b[2]
         return [self._better(a[0], b[0]), a[1] | b[1], signs]
 
     def total(self, totals: Totals) -> Value:
-        """See _One."""
+        """Implement `_One.total`."""
         best, nans, signs = totals
         zero = bitcast(signs & (-1 << (bits_of(signs.type) - 1)), best.element)
         best = select(best.eq(0.0), zero, best)
@@ -195,7 +195,7 @@ class _Extreme(_One):
 
 
 def _add(total: Value, added: Value) -> Value:
-    """A sum; with a product just made for it, one fused operation where the machine has it."""
+    """Return a sum, marked to be contracted to an FMA if `added` is a product."""
     maker = added.ssa.owner
     if isinstance(maker, ir.Block) or maker.name != "arith.mulf":
         return total + added
@@ -206,18 +206,18 @@ def _add(total: Value, added: Value) -> Value:
 
 @dataclass(frozen=True)
 class OneByOne:
-    """Totals that do not depend on each other, each of one associative and commutative operation."""
+    """Independent accumulators, each of one associative and commutative combiner."""
 
     fold: Fold
     parts: tuple[_One, ...]
 
     @property
     def types(self) -> list[ir.Type]:
-        """See Folding."""
+        """See `Folding.types`."""
         return [t for part in self.parts for t in part.types]
 
     def streaming(self) -> OneByOne:
-        """The same for long rows, with more kept in registers to need fewer instructions."""
+        """Return the form for long rows, which keeps more in registers to need fewer instructions."""
         extremes = ("arith.maximumf", "arith.minimumf")
         parts = [
             _Extreme(part.operation, part.added, part.total_argument, part.result)
@@ -228,7 +228,7 @@ class OneByOne:
         return OneByOne(self.fold, tuple(parts))
 
     def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
-        """See Folding."""
+        """Implement `Folding.start`."""
         return [v for part in self.parts for v in part.starts(lanes)]
 
     def _split(self, totals: Totals) -> list[Totals]:
@@ -239,7 +239,7 @@ class OneByOne:
         return out
 
     def values(self, scope: Scope, lanes: int) -> list[Value]:
-        """What is added at a place."""
+        """Return the values that one iteration combines."""
         body = scope.body(self.fold, lanes)
         found = body.run(scope.given(self.fold, lanes), [part.added for part in self.parts])
         return [
@@ -248,19 +248,19 @@ class OneByOne:
         ]
 
     def step(self, scope: Scope, totals: Totals) -> Totals:
-        """See Folding."""
+        """Implement `Folding.step`."""
         values = self.values(scope, scope.lanes)
         kept = self._split(totals)
         made = [v for part, t, x in zip(self.parts, kept, values, strict=True) for v in part.add(t, x)]
         return kept_by_mask(scope, made, totals)
 
     def join(self, a: Totals, b: Totals) -> Totals:
-        """See Folding."""
+        """Implement `Folding.join`."""
         pairs = zip(self.parts, self._split(a), self._split(b), strict=True)
         return [v for part, x, y in pairs for v in part.join(x, y)]
 
     def across(self, scope: Scope, totals: Totals) -> Totals:
-        """See Folding."""
+        """Implement `Folding.across`."""
         while totals[0].lanes:
             half = totals[0].lanes // 2
             if not half:
@@ -270,7 +270,7 @@ class OneByOne:
         return totals
 
     def finish(self, scope: Scope, totals: Totals) -> list[Value]:
-        """See Folding."""
+        """Implement `Folding.finish`."""
         lanes = totals[0].lanes
         starts = dict(zip(totals_of(self.fold), starts_of(self.fold, scope), strict=True))
         results = []
@@ -281,14 +281,14 @@ class OneByOne:
 
 
 def _lanes(value: Value, first: int, count: int) -> Value:
-    """Some of the lanes; one lane as a scalar."""
+    """Extract a range of lanes; one lane as a scalar."""
     if count == 1:
         return extract(value, first)
     return shuffle(value, value, range(first, first + count))
 
 
 def kept_by_mask(scope: Scope, made: Totals, before: Totals) -> Totals:
-    """New totals in the lanes that count, the old ones in the others."""
+    """Select the new accumulators in active lanes, the old ones in the others."""
     if scope.count is None or not scope.lanes:
         return made
     guard = mask(scope.lanes, scope.count)
@@ -296,7 +296,7 @@ def kept_by_mask(scope: Scope, made: Totals, before: Totals) -> Totals:
 
 
 def _match_one(fold: Fold, number: int) -> _One | None:
-    """The single operation on total `number`, or None."""
+    """Match the single combiner of accumulator `number`, or return None."""
     total, result = totals_of(fold)[number], terminator_of(fold.block).operands[number]
     touched = _touched(fold, [total])
     operation = _maker(_unwrapped(result, _WRAPPING, touched))
@@ -310,7 +310,7 @@ def _match_one(fold: Fold, number: int) -> _One | None:
 
 
 def _unwrapped(value: ir.Value, names: Sequence[str], touched: set[ir.Value]) -> ir.Value:
-    """What a value is before operations of one varying operand."""
+    """Look through operations with one varying operand to the value behind them."""
     maker = _maker(value)
     while maker is not None and maker.name in names:
         varying = [v for v in maker.operands if v in touched]
@@ -332,7 +332,7 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _touched(fold: Fold, roots: Sequence[ir.Value]) -> set[ir.Value]:
-    """The values of the body that depend on `roots`."""
+    """Return the values of the body that depend on `roots`."""
     found = set(roots)
     for view in fold.block.operations:
         if any(v in found for v in view.operation.operands):
@@ -345,9 +345,9 @@ def _touched(fold: Fold, roots: Sequence[ir.Value]) -> set[ir.Value]:
 
 @dataclass(frozen=True)
 class ArgBest:
-    """The best value of a loop and the first index that has it; a NaN is better than any number.
+    """argmax or argmin: the best value of a loop and the first index that has it; a NaN is better than any number.
 
-    The totals are a value and the index of the place in the loop, without the number of the lane.
+    The accumulators are a value and the index of the place in the loop, without the number of the lane.
     """
 
     fold: Fold
@@ -357,17 +357,17 @@ class ArgBest:
 
     @property
     def types(self) -> list[ir.Type]:
-        """See Folding."""
+        """See `Folding.types`."""
         return [self.selection.type, ir.IntegerType.get_signless(32)]
 
     def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
-        """See Folding."""
+        """Implement `Folding.start`."""
         values, places = self.types
         worst = constant(self.selection.worst(), vector_of(lanes, values))
         return [worst, constant(offset, vector_of(lanes, places))]
 
     def step(self, scope: Scope, totals: Totals) -> Totals:
-        """See Folding."""
+        """Implement `Folding.step`."""
         found = self.selection.widened(splat(scope.value(self.fold.operands[self.selection.value]), scope.lanes))
         place = splat(cast_index(index(scope.at(self.loop)), self.types[1]), scope.lanes)
         take = self.selection.better(found, totals[0])
@@ -375,13 +375,13 @@ class ArgBest:
         return kept_by_mask(scope, made, totals)
 
     def join(self, a: Totals, b: Totals) -> Totals:
-        """See Folding."""
+        """Implement `Folding.join`."""
         earlier = b[1].lt(a[1])
         take = self.selection.better(b[0], a[0]) | (self.selection.equal(b[0], a[0]) & earlier)
         return [select(take, b[0], a[0]), select(take, b[1], a[1])]
 
     def across(self, scope: Scope, totals: Totals) -> Totals:
-        """See Folding."""
+        """Implement `Folding.across`."""
         lanes = totals[0].lanes
         if not lanes:
             return totals
@@ -392,7 +392,7 @@ class ArgBest:
         return totals
 
     def finish(self, scope: Scope, totals: Totals) -> list[Value]:
-        """See Folding. The body itself puts the total after the start."""
+        """Implement `Folding.finish`. The body itself combines the accumulator with the initial value."""
         lanes, place = totals[0].lanes, totals[1]
         (number,) = Body(self.counter.block, lanes, lambda _: place, scope.argument).run({})
         given = dict(zip(totals_of(self.fold), starts_of(self.fold, scope), strict=True))
@@ -421,41 +421,41 @@ def _match_arg(fold: Fold) -> ArgBest | None:
 
 @dataclass(frozen=True)
 class InOrder:
-    """The body as it stands, one index after the other."""
+    """The body as it stands, sequentially, one index after the other."""
 
     fold: Fold
 
     @property
     def types(self) -> list[ir.Type]:
-        """See Folding."""
+        """See `Folding.types`."""
         return self.fold.types
 
     def start(self, scope: Scope, lanes: int, offset: int = 0) -> Totals:
-        """See Folding."""
+        """Implement `Folding.start`."""
         return [splat(v, lanes) for v in starts_of(self.fold, scope)]
 
     def step(self, scope: Scope, totals: Totals) -> Totals:
-        """See Folding."""
+        """Implement `Folding.step`."""
         given = scope.given(self.fold, scope.lanes)
         given.update(zip(totals_of(self.fold), totals, strict=True))
         return kept_by_mask(scope, scope.body(self.fold, scope.lanes).run(given), totals)
 
     def join(self, a: Totals, b: Totals) -> Totals:
-        """See Folding."""
+        """Implement `Folding.join`."""
         raise NotImplementedError("totals of a body that is not understood cannot be joined")
 
     def across(self, scope: Scope, totals: Totals) -> Totals:
-        """See Folding."""
+        """Implement `Folding.across`."""
         assert not totals[0].lanes
         return totals
 
     def finish(self, scope: Scope, totals: Totals) -> list[Value]:
-        """See Folding."""
+        """Implement `Folding.finish`."""
         return totals
 
 
 def match_folding(fold: Fold) -> OneByOne | ArgBest | InOrder:
-    """The best form of a reduction."""
+    """Match the best form of a reduction."""
     parts = [_match_one(fold, number) for number in range(len(fold.starts))]
     known = tuple(part for part in parts if part is not None)
     if len(known) == len(parts):

@@ -1,7 +1,7 @@
-"""Values of a nest at one place of its loops, as scalars or as vectors along one loop.
+"""Evaluate the nodes of a loop nest at one iteration, as scalars or vectorized along one loop.
 
-A `Scope` is such a place: it loads, runs linalg bodies on vectors, remembers what it made, and finds in the scopes
-around it what does not change inside. Which loops are written is the emitters' business.
+A `Scope` is such an iteration: it loads, runs linalg bodies on vectors, caches values, and finds loop-invariant values
+in the scopes around it. Which loops are emitted is the emitters' business.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from stablexla.targets.codegen.kernel import KernelArguments
 from stablexla.targets.codegen.loop_nest import Fold, Load, Map, Nest, Node, Ref, Scalar, Store, terminator_of
 from stablexla.targets.codegen.machine import CpuTarget
 
-# --- what bodies cost -------------------------------------------------------------------------------------
+# --- cost model of bodies ---------------------------------------------------------------------------------
 
 _WEIGHTS = {
     "arith.constant": 0,
@@ -63,22 +63,23 @@ _WEIGHTS = {
 }
 
 
-# The rounds of random generators wait for each other, so two registers at a time take little longer than one: bodies
-# that compute so many words and read no arrays. What else they compute, in 64 bits the counter, takes registers as it
-# needs them (jax.random.bits of 16M words: 31 to 15 ms; the mean of 16M normal numbers: 120 to 52 ms).
+# The rounds of random generators are dependency chains, so two registers at a time take little longer than one: bodies
+# that compute so many words and load no arrays. Their other values, such as the counter in 64 bits, take as many
+# registers as they need (jax.random.bits of 16M words: 31 to 15 ms; the mean of 16M normal numbers: 120 to 52 ms).
 ROUNDS = 64
 
 
 def weight(block: ir.Block) -> int:
-    """About how many vector instructions a body takes."""
+    """Estimate how many vector instructions a body takes."""
     names = [op.operation.name for op in block.operations]
     return sum(_WEIGHTS.get(name, 20 if name.startswith("math.") else 1) for name in names)
 
 
 def lanes_for(nest: Nest, target: CpuTarget) -> int:
-    """Lanes of the nest's vectors: a register of the widest type computed with; 0 (scalars) for a loop of one turn.
+    """Return the vector width: a register of the widest type computed with; 0 (scalars) for a loop of trip count 1.
 
-    The rounds of a random generator have two registers of words. A short innermost loop has no more than it needs.
+    The rounds of a random generator have two registers of words. A short innermost loop has no more lanes than it
+    needs.
     """
     extent = nest.extents[-1]
     if extent == 1:
@@ -90,14 +91,14 @@ def lanes_for(nest: Nest, target: CpuTarget) -> int:
 
 
 def widest_lanes(nest: Nest, target: CpuTarget) -> int:
-    """Lanes of a register of the widest type computed with."""
+    """Return the lanes of a register of the widest type computed with."""
     bits = [bits_of(node.element) for node in nest.loads] + [bits_of(place.element) for place in nest.stores]
     bits += [bits_of(t) for node in nest.maps for t in _computed_types(node.block)]
     return max(2, target.vector_bits // max(bits))
 
 
 def _is_rounds(nest: Nest) -> bool:
-    """Whether elements are made of nothing but their places, by long chains of operations on words."""
+    """Return whether elements depend on their indices only, by long dependency chains on 32-bit words."""
     if any(node.strides[-1] for node in nest.loads):
         return False
     types = (t for node in nest.maps for t in _computed_types(node.block))
@@ -116,19 +117,19 @@ def _computed_types(block: ir.Block) -> Iterable[ir.Type]:
 
 @dataclass(frozen=True)
 class _Counter:
-    """An index in 32 bits. It is widened only where someone needs it wide: x86 converts 64 bits to floats slowly."""
+    """An induction variable in 32 bits, widened only at uses that need it: x86 converts 64 bits to floats slowly."""
 
     value: Value
 
 
 class Body:
-    """Runs parts of a linalg body on vectors of `lanes` (0: scalars).
+    """Inline parts of a linalg body on vectors of `lanes` (0: scalars).
 
     Args:
         block: the body.
         lanes: number of lanes; scalars among the operands are splat.
-        position: gives the value of `linalg.index d`, an `i32` or `index` of the right lanes.
-        argument: gives the kernel's scalar argument of a number.
+        position: returns the value of `linalg.index d`, an `i32` or `index` of the right lanes.
+        argument: returns the kernel's scalar argument of a number.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class Body:
         self._values: dict[ir.Value, Value | _Counter] = {}
 
     def run(self, given: Mapping[ir.Value, Value], wanted: Sequence[ir.Value] | None = None) -> list[Value]:
-        """The values `wanted` (default: what is yielded), with `given` for arguments and, maybe, inner values."""
+        """Compute the values `wanted` (default: those yielded), with `given` for arguments and, maybe, inner values."""
         if wanted is None:
             wanted = list(terminator_of(self._block).operands)
         for value, known_value in given.items():
@@ -187,7 +188,7 @@ class Body:
         return _Counter(position) if isinstance(position.element, ir.IntegerType) else position
 
     def _convert(self, operation: ir.Operation, counter: _Counter) -> bool:
-        """Writes a conversion of a counter; False if the operation is none."""
+        """Emit a conversion of a counter; return False if the operation is none."""
         result = operation.results[0]
         if operation.name == "arith.index_cast":
             width = bits_of(result.type)
@@ -220,7 +221,7 @@ class Body:
 
 
 def _resized(value: Value, element: ir.Type) -> Value:
-    """A signed integer in another width."""
+    """Resize a signed integer."""
     have, want = bits_of(value.type), bits_of(element)
     type_ = vector_of(value.lanes, element)
     if have == want:
@@ -229,7 +230,7 @@ def _resized(value: Value, element: ir.Type) -> Value:
 
 
 def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
-    """A scalar constant, by its attribute."""
+    """Return a scalar constant, by its attribute."""
     if isinstance(attribute, ir.FloatAttr) and not isnan(attribute.value):
         return constant(attribute.value, type_)
     if isinstance(attribute, ir.BoolAttr | ir.IntegerAttr):
@@ -237,14 +238,14 @@ def constant_of(attribute: ir.Attribute, type_: ir.Type) -> Value:
     return Value(arith.ConstantOp(type_, attribute).result)
 
 
-# --- places ----------------------------------------------------------------------------------------------------
+# --- scopes ----------------------------------------------------------------------------------------------------
 
 
 class Scope:
-    """A place of the loops, and the values known there.
+    """One iteration of the loops, and the values available there.
 
-    `at` tells where each loop stands that this scope adds to the one around it. Along loop `lane` the values are
-    vectors of `lanes`, of which only the first `count` are of use when that is given.
+    `at` holds the induction variables that this scope adds to the one around it. Along loop `lane` the values are
+    vectors of `lanes`, of which only the first `count` are active when that is given.
     """
 
     def __init__(
@@ -270,22 +271,22 @@ class Scope:
     def inside(
         self, at: Mapping[int, Index], *, lane: int | None = None, lanes: int = 0, count: int | None = None
     ) -> Scope:
-        """A scope further in."""
+        """Return a nested scope."""
         return Scope(self.arguments, at, self, lane=lane if lanes else None, lanes=lanes, count=count)
 
     def at(self, dim: int) -> Index:
-        """Where a loop stands; along the lanes, the place of the first one."""
+        """Return the induction variable of a loop; along the lanes, that of the first one."""
         if dim in self._at:
             return self._at[dim]
         assert self._parent is not None, f"loop {dim} stands nowhere"
         return self._parent.at(dim)
 
     def put(self, node: Node, values: Sequence[Value]) -> None:
-        """Makes values known that were not made by `value`."""
+        """Define a node's values that `value` does not compute."""
         self._made[node] = list(values)
 
     def value(self, ref: Ref) -> Value:
-        """The value here: a vector if it changes along the lanes, else a scalar."""
+        """Return the value in this iteration: a vector if it varies along the lanes, else a scalar."""
         node, number = ref
         scope: Scope | None = self
         while scope is not None:
@@ -296,9 +297,9 @@ class Scope:
         return self._made[node][number]
 
     def prepare(self, refs: Iterable[Ref], varying: frozenset[int], lanes: int = 0) -> None:
-        """Makes here what `refs` need and what stays the same while the loops `varying` turn.
+        """Hoist here the values and addresses that `refs` need and that are invariant in the loops `varying`.
 
-        Further in, values will be used as vectors of `lanes`.
+        In nested scopes, values will be used as vectors of `lanes`.
         """
         seen: set[Ref] = set()
         waiting = list(refs)
@@ -323,7 +324,7 @@ class Scope:
         return node in self._made or (self._parent is not None and self._parent._knows(node))
 
     def _spread(self, ref: Ref, lanes: int) -> Value:
-        """The value, ready for use with vectors of `lanes`."""
+        """Return the value, splat if `prepare` hoisted its splat to `lanes`."""
         scope: Scope | None = self
         while scope is not None and lanes:
             found = scope._splats.get((*ref, lanes))
@@ -335,14 +336,14 @@ class Scope:
     # --- memory ---------------------------------------------------------------------------------------------
 
     def address(self, place: Load | Store) -> Value:
-        """Where in its buffer the element lies, in elements; along the lanes, that of the first one."""
+        """Return the element's index in its buffer; along the lanes, that of the first one."""
         found = self._addresses.get(place)
         if found is None:
             found = self._addresses[place] = self._address(place)
         return found
 
     def stands_at(self, place: Load | Store, address: Value) -> None:
-        """Says where an array's element of this place lies, when that is not where its strides lead."""
+        """Override the address of an array's element in this scope, where its strides do not lead to it."""
         self._addresses[place] = address
 
     def _address(self, place: Load | Store) -> Value:
@@ -361,7 +362,7 @@ class Scope:
         return total
 
     def _first(self, place: Load | Store) -> Value:
-        """Where the element lies at the beginning of all loops."""
+        """Return the index of the element in the first iteration of all loops."""
         if isinstance(place, Store):
             return index(0)
         total = index(place.offset)
@@ -370,7 +371,7 @@ class Scope:
         return total
 
     def store(self, place: Store, value: Value, nontemporal: bool = False) -> None:
-        """Writes a result's element, or those of all lanes."""
+        """Store a result's element, or those of all lanes."""
         buffer, at = Value(self.arguments.results[place.result]), self.address(place)
         if self.lane is None or not self.lanes or self.lane not in place.domain:
             store(value, buffer, at)
@@ -411,11 +412,11 @@ class Scope:
         return body.run(self.given(node, body.lanes))
 
     def given(self, node: Map, lanes: int) -> dict[ir.Value, Value]:
-        """The operands of a body by the arguments of its block."""
+        """Return the operands of a body by the arguments of its block."""
         return {a: self._spread(ref, lanes) for a, ref in zip(node.block.arguments, node.operands, strict=False)}
 
     def body(self, node: Map, lanes: int | None = None) -> Body:
-        """A node's body, to be run here; on vectors if it changes along the lanes."""
+        """Return a node's body, to be inlined here; on vectors if it varies along the lanes."""
         if lanes is None:
             lanes = self.lanes if self.lane in node.deps else 0
         return Body(
@@ -426,7 +427,7 @@ class Scope:
         )
 
     def argument(self, number: int) -> Value:
-        """A scalar argument of the kernel."""
+        """Return a scalar argument of the kernel."""
         return Value(self.arguments.inputs[number])
 
     def _position(self, dim: int | None, lanes: int) -> Value:
@@ -442,31 +443,31 @@ class Scope:
 
 
 def counted_from(first: Value, lanes: int) -> Value:
-    """first, first + 1, ... in the lanes of a vector."""
+    """Return the vector first, first + 1, ..."""
     type_ = vector_of(lanes, first.type)
     numbers = ir.DenseElementsAttr.get([ir.IntegerAttr.get(first.type, i) for i in range(lanes)], type_)
     return splat(first, lanes) + Value(arith.ConstantOp(type_, numbers).result)
 
 
 def _filler(element: ir.Type) -> int:
-    """What lanes that are not read hold: a number that divides everything."""
+    """Return the value of masked-off lanes: a number that divides everything."""
     return 1 if isinstance(element, ir.IntegerType) else 0
 
 
 def _load_backwards(buffer: Value, at: Value, lanes: int, count: int) -> Value:
-    """Lane i is the element i places before `at`."""
+    """Load with stride -1: lane i is the element i places before `at`."""
     forward = load_lanes(buffer, at - (count - 1), lanes, count)
     return shuffle(forward, forward, [max(0, count - 1 - i) for i in range(lanes)])
 
 
 def _load_every_second(buffer: Value, at: Value, lanes: int) -> Value:
-    """Two loads that together end at the last element wanted, and the even places of them."""
+    """Load with stride 2: two loads that together end at the last element wanted, shuffled to their even places."""
     low, high = load(buffer, at, lanes), load(buffer, at + (lanes - 1), lanes)
     return shuffle(low, high, [2 * i if 2 * i < lanes else 2 * i + 1 for i in range(lanes)])
 
 
 def _gather(buffer: Value, at: Value, stride: int, lanes: int, count: int) -> Value:
-    """One load for each lane; lanes past `count` repeat the first."""
+    """Gather with any stride, by one load for each lane; lanes past `count` repeat the first."""
     parts = [load(buffer, at + i * stride) for i in range(count)]
     parts += parts[:1] * (lanes - count)
     return Value(vector.from_elements(vector_of(lanes, buffer.element), [p.ssa for p in parts]))

@@ -1,4 +1,4 @@
-"""How many bytes arrays take."""
+"""Array sizes in bytes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import mlir.ir as ir
 
 
 def bytes_of(type_: Any) -> int:
-    """Bytes of a tensor or a memref of static shape."""
+    """Return the bytes of a tensor or a memref of static shape."""
     return int(prod(type_.shape)) * element_bytes(type_.element_type)
 
 
 def element_bytes(type_: Any) -> int:
-    """Bytes of one element in memory; nothing takes less than one."""
+    """Return the bytes of one element in memory, at least one."""
     if isinstance(type_, ir.ComplexType):
         return 2 * element_bytes(type_.element_type)
     if isinstance(type_, ir.IndexType):

@@ -1,6 +1,6 @@
-"""One loop walked in vectors: several of them a turn, then whole ones, then the lanes that are left.
+"""Vectorized loops: an unrolled main loop of several vectors, then single vectors, then a masked remainder.
 
-What is done at a place, and whether anything is summed up on the way, is given by the caller.
+The caller supplies the body, and the loop-carried accumulators, if any.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from math import prod
 from stablexla.targets.codegen.emission import Value, branch, index, known, loop, minimum, split_index
 from stablexla.targets.codegen.machine import CpuTarget
 
-# What is done at one place: (first index, number of lanes that count or None for all, totals) -> totals.
+# The body at one place: (first index, number of active lanes or None for all, accumulators) -> accumulators.
 Step = Callable[[Value, int | None, list[Value]], Sequence[Value]]
 Totals = list[Value]
-# A thread is worth waking for about this much work.
+# The grain of parallelism: a thread is worth waking for about this much work.
 WORTHWHILE_NS = 20_000
 
 
@@ -35,13 +35,13 @@ def sweep(
     starts: Sequence[Totals],
     part: Part | None = None,
 ) -> list[Totals]:
-    """Does `step` at every vector of a loop, `len(starts)` vectors a turn, each with totals of its own.
+    """Emit a vectorized loop over `step`, unrolled by `len(starts)` vectors, each with accumulators of its own.
 
     Args:
-        extent: turns of the loop.
-        lanes: lanes of a vector; 0 walks in scalars.
-        starts: the totals to begin with, for each vector of a turn.
-        part: walks only a piece; its bounds must be multiples of lanes * len(starts), except the loop's end.
+        extent: trip count of the scalar loop.
+        lanes: lanes of a vector; 0 is scalar.
+        starts: the initial accumulators, for each vector of an iteration.
+        part: restricts the loop to a piece; its bounds must be multiples of lanes * len(starts), except the loop's end.
     """
     width, unroll = max(1, lanes), len(starts)
     whole = extent // width
@@ -74,7 +74,7 @@ def _whole(main: int, width: int, step: Step, sets: list[Totals], part: Part | N
 def turns(
     lo: Value, hi: Value, step: int, sets: list[Totals], body: Callable[[Value, list[Totals]], list[Totals]]
 ) -> list[Totals]:
-    """A loop that carries sets of totals; `body` gets the index and the sets, and returns the sets."""
+    """Emit a loop that carries sets of accumulators; `body` gets the index and the sets, and returns the sets."""
     size = len(sets[0])
 
     def cut(values: Sequence[Value]) -> list[Totals]:
@@ -96,12 +96,12 @@ def _rest(extent: int, main: int, width: int, step: Step, sets: list[Totals]) ->
 
 
 def flat(sets: Sequence[Totals]) -> Totals:
-    """All values, set after set."""
+    """Flatten sets of accumulators, set after set."""
     return [v for totals in sets for v in totals]
 
 
 def joined(sets: list[Totals], join: Callable[[Totals, Totals], Totals]) -> Totals:
-    """The totals of all sets as one, in a tree."""
+    """Combine the accumulators of all sets in a reduction tree."""
     while len(sets) > 1:
         pairs = [join(a, b) for a, b in zip(sets[::2], sets[1::2], strict=False)]
         sets = pairs + sets[len(pairs) * 2 :]
@@ -109,7 +109,7 @@ def joined(sets: list[Totals], join: Callable[[Totals, Totals], Totals]) -> Tota
 
 
 def unrolled(cost: int, vectors: int) -> int:
-    """How many vectors to take a turn: many for small bodies, and so that few are left over."""
+    """Return the unroll factor: large for small bodies, and so that the remainder is short."""
     most = 4 if cost <= 8 else 2 if cost <= 16 else 1
     while most > 1 and most > vectors:
         most //= 2
@@ -117,18 +117,18 @@ def unrolled(cost: int, vectors: int) -> int:
 
 
 def grain_of(nanoseconds: float, items: int) -> int:
-    """The smallest number of items of that duration that is worth a thread."""
+    """Return the grain: the smallest number of items of that duration that is worth a thread."""
     return max(1, min(items, round(WORTHWHILE_NS / max(nanoseconds, 0.1))))
 
 
 def duration(cost: float, elements: int, bytes_moved: int, target: CpuTarget) -> float:
-    """A rough time in nanoseconds for `cost` 32-bit vector instructions at each vector of `elements`."""
+    """Estimate the nanoseconds of `cost` 32-bit vector instructions at each vector of `elements` (cost model)."""
     return cost * elements / (target.vector_bits / 32) * 0.2 + bytes_moved * 0.08
 
 
 @dataclass(frozen=True)
 class Items:
-    """The work items of a nest: indices of some loops, and blocks of one more loop in each."""
+    """The work items of a loop nest: indices of some loops, and blocks of one more loop in each."""
 
     dims: tuple[int, ...]
     extents: tuple[int, ...]
@@ -136,11 +136,11 @@ class Items:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of work items."""
         return prod(self.extents) * self.blocks
 
     def split(self, item: Value) -> tuple[dict[int, Value], Value]:
-        """Where the loops stand for an item, and its block."""
+        """Return the induction variables of a work item, and its block."""
         *places, block = split_index(item, [*self.extents, self.blocks])
         at: dict[int, Value] = dict(zip(self.dims, places, strict=True))
         return at, block

@@ -1,4 +1,4 @@
-"""Buffers of complex numbers seen as buffers of something else that lies in the same memory."""
+"""Reinterpret buffers of complex numbers as buffers of another element type in the same memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stablexla.targets.codegen.emission import Value, bits_of
 
 
 def as_parts(buffer: ir.Value) -> Value:
-    """A flat buffer of complex numbers as one of their parts, real and imaginary in turn; another one as it is."""
+    """View a flat buffer of complex numbers as real and imaginary parts in turn; return others unchanged."""
     type_ = ir.MemRefType(buffer.type)
     if not isinstance(type_.element_type, ir.ComplexType):
         return Value(buffer)
@@ -16,9 +16,9 @@ def as_parts(buffer: ir.Value) -> Value:
 
 
 def as_words(buffer: ir.Value) -> Value:
-    """A flat buffer of complex numbers of 64 bits as one of integers; another one as it is.
+    """View a flat buffer of 64-bit complex numbers as integers; return others unchanged.
 
-    Integers of 128 bits would be taken to lie at multiples of 16 bytes.
+    Integers of 128 bits would be assumed to be aligned to 16 bytes.
     """
     type_ = ir.MemRefType(buffer.type)
     if not isinstance(type_.element_type, ir.ComplexType) or bits_of(type_.element_type) > 64:
@@ -27,7 +27,7 @@ def as_words(buffer: ir.Value) -> Value:
 
 
 def _seen_as(buffer: ir.Value, size: int, element: ir.Type) -> ir.Value:
-    # Both are the same pointer in LLVM's dialect, where nothing is left of the two casts.
+    # Both are the same pointer in LLVM's dialect, where both casts fold away.
     struct = ir.Type.parse("!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>")
     return _cast(_cast(buffer, struct), ir.MemRefType.get([size], element))
 

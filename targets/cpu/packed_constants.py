@@ -1,7 +1,7 @@
-"""Weights that a program holds itself are packed once, while it is compiled.
+"""Operand packing at compile time: constant weights are packed once, not in every call.
 
-A kernel whose first phase only packs such an operand is called without it: the phase's own machine code is run here,
-and what it makes takes the place of the constant.
+A kernel whose first phase only packs such an operand is called without that phase: its machine code is run here, and
+the packed panel replaces the constant.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from stablexla.targets.signature.interface import Signature
 
 
 def constant_inputs(module: ir.Module) -> dict[str, frozenset[int]]:
-    """Of each kernel that `main` calls, the inputs that are constants in every call."""
+    """Return for each kernel that `main` calls the inputs that are constants in every call."""
     found: dict[str, frozenset[int]] = {}
     for op in _calls(module):
         name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
@@ -43,7 +43,7 @@ def constant_inputs(module: ir.Module) -> dict[str, frozenset[int]]:
 
 @module_pass("stablexla-pack-constants", "packs constants as their kernels want them, so that no call has to")
 def pack_constants(module: ir.Module) -> None:
-    """Each call of a kernel of `main` whose packed input is a constant gets an attribute with what the phase makes."""
+    """Pack constant operands and attach the packed bytes to each call of a kernel of `main`."""
     if not any("stablexla.impl" in view.operation.attributes for view in module.body.operations):
         return
     symbols = ir.SymbolTable(module.operation)
@@ -78,7 +78,7 @@ def _calls(module: ir.Module) -> list[ir.Operation]:
 
 
 def _constant(value: ir.Value) -> ir.Attribute | None:
-    """The constant that an array is, seen through changes of its shape."""
+    """Return the constant behind an array, looking through reshapes, or None."""
     maker = defining(root(value)) if is_tensor(value) else None
     return maker.attributes["value"] if maker is not None and maker.name == "arith.constant" else None
 
@@ -88,10 +88,10 @@ def _constant(value: ir.Value) -> ir.Attribute | None:
 
 @dataclass(frozen=True)
 class _Work:
-    """A phase to be run on a constant.
+    """A packing phase to be run on a constant.
 
     Attributes:
-        place: number of the scratch buffer among the arguments of the phase's function.
+        place: index of the scratch buffer among the arguments of the phase's function.
         type: of that buffer.
     """
 
@@ -103,7 +103,7 @@ class _Work:
 
 
 def _run(module: ir.Module, symbols: ir.SymbolTable, works: Sequence[_Work]) -> list[ir.Attribute]:
-    """What the phases make, as bytes."""
+    """Compile and run the phases; return the packed operands as bytes."""
     with module.context, ir.Location.unknown():
         program = ir.Module.create()
         with ir.InsertionPoint(program.body):
@@ -123,7 +123,7 @@ def _bytes(count: int) -> TensorType:
 
 
 def _called(names: set[str], symbols: ir.SymbolTable) -> list[str]:
-    """Functions and all that they call."""
+    """Return functions and their transitive callees."""
     found: list[str] = []
     waiting = sorted(names)
     while waiting:
@@ -136,7 +136,7 @@ def _called(names: set[str], symbols: ir.SymbolTable) -> list[str]:
 
 
 def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
-    """A program of one thread whose parameters are the constants and whose results are the packed ones."""
+    """Write a single-threaded `main` whose parameters are the constants and whose results are the packed ones."""
     index = ir.IndexType.get()
     byte = ir.IntegerType.get_signless(8)
     roles = [*["parameter"] * len(works), *["result"] * len(works), "arena"]
@@ -149,7 +149,7 @@ def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
     with ir.InsertionPoint(main.entry_block):
         for number, work in enumerate(works):
             phase = work.phase
-            operands = [ub.poison(t) for t in taken[number]]  # the phase looks at two buffers alone
+            operands = [ub.poison(t) for t in taken[number]]  # the phase uses two buffers only
             operands[work.packing.input] = arguments[number]
             operands[work.place] = arguments[len(works) + number]
             operands[-2:] = [arith.ConstantOp(index, n).result for n in (0, phase.items)]

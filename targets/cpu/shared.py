@@ -1,6 +1,6 @@
-"""Functions that kernels share: their sizes are arguments, so that one copy in a module serves shapes of all kinds.
+"""Functions shared by kernels: sizes are arguments, so that one copy in a module serves all shapes.
 
-Buffers are passed as memrefs of a nominal extent; with bare pointers an address is all that is left of them.
+Buffers are passed as memrefs of a nominal extent; with the bare-pointer calling convention only an address is left.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.llvm.rolled import keep_rolled
 
-# The extent that every buffer has inside a shared function: no access is out of it.
+# The nominal extent of every buffer inside a shared function: no access is out of bounds.
 EXTENT = 1 << 40
 
 
 class Shared:
-    """Makes shared functions in a kernel's module, and calls them."""
+    """Emit shared functions into a kernel's module, and calls of them."""
 
     def __init__(self, kernel: Kernel, target: CpuTarget) -> None:
         self._kernel, self._target = kernel, target
@@ -36,10 +36,10 @@ class Shared:
         *,
         rolled: bool = False,
     ) -> None:
-        """Calls the function `name`; `write(buffers, numbers)` emits its body if the module has none of that name.
+        """Call the function `name`; `write(buffers, numbers)` emits its body if the module has none of that name.
 
-        What the body does may depend on `name` and on the element types of `buffers` alone. Loops of a function that is
-        `rolled` are left as they are.
+        The body may depend on `name` and on the element types of `buffers` alone. Loops of a `rolled` function are not
+        unrolled.
         """
         name = "_".join([name, *(str(b.element) for b in buffers)])
         types = [_open(b.element) for b in buffers] + [ir.IndexType.get()] * len(numbers)
@@ -56,7 +56,7 @@ class Shared:
         func.CallOp([], name, [*(self._opened(b) for b in buffers), *(index(n).ssa for n in numbers)])
 
     def _find(self, name: str) -> Any:
-        """The function of a name in the module, or None."""
+        """Return the function of a name in the module, or None."""
         module = self._kernel.func.operation.parent
         for view in module.regions[0].blocks[0].operations:
             op = view.operation
@@ -65,7 +65,7 @@ class Shared:
         return None
 
     def _opened(self, buffer: Value) -> ir.Value:
-        """A buffer as one of the nominal extent; made once, where the buffer itself is."""
+        """Cast a buffer to the nominal extent; emitted once, next to the buffer's def."""
         found = self._open.get(buffer.ssa)
         if found is None:
             owner = buffer.ssa.owner

@@ -1,7 +1,7 @@
-"""The emitter of kernels that are done outside: it puts the arrays' addresses into two tables, and calls a C function.
+"""Emit kernels without a body of their own as calls of C functions, with two tables of buffer addresses.
 
 A custom call's own function is called by its address. Everything else is a call of the native runtime with the number
-of what the host has to do; the module has the list of these.
+of a host call; the module has the list of these.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from stablexla.targets.host.emitters import host_emitter
 from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
 
 HOST_CALLS = "stablexla.host_calls"
-"""Attribute of the module: the configurations of the calls, in the order of their numbers."""
+"""Attribute of the module: the configurations of the host calls, in the order of their numbers."""
 CALL_HOST = "stablexla_call_host"
 
 
 @host_emitter(HOST)
 def emit_host(kernel: Kernel, target: CpuTarget) -> Emitted:
-    """One work item, so that it runs on the thread that called the program."""
+    """Emit one work item, so that the call runs on the thread that called the program."""
     made, arguments = kernel.declare()
     with ir.InsertionPoint(made.entry_block), kernel.func.location:
         if kernel.config["call"] == "c":
@@ -50,12 +50,12 @@ def _call(kernel: Kernel, name: str, arguments: Sequence[ir.Value]) -> None:
 
 
 def _address(value: Any) -> ir.Value:
-    """The address of a buffer, or of a list of addresses where a tuple has one of buffers and tuples."""
+    """Return the address of a buffer, or of a table of addresses for a tuple of buffers and tuples."""
     return table_of(value) if isinstance(value, tuple) else pointer_to(value)
 
 
 def table_of(buffers: Sequence[Any]) -> ir.Value:
-    """The address of a list of the buffers' addresses, on the stack; those of tuples are again such lists."""
+    """Build a table of the buffers' addresses on the stack and return its address; tuples are nested tables."""
     pointer = pointer_type()
     count = arith.ConstantOp(ir.IntegerType.get_signless(64), max(1, len(buffers))).result
     table = llvm.alloca(pointer, count, pointer)
@@ -66,7 +66,7 @@ def table_of(buffers: Sequence[Any]) -> ir.Value:
 
 
 def _number(kernel: Kernel) -> int:
-    """The kernel's place in the module's list of calls; what is the same to the host has one place."""
+    """Return the kernel's index in the module's list of host calls; equal configurations share one index."""
     module = kernel.func.operation.parent
     calls = list(ir.ArrayAttr(module.attributes[HOST_CALLS])) if HOST_CALLS in module.attributes else []
     config = kernel.func.attributes[CONFIG]

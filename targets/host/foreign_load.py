@@ -1,4 +1,4 @@
-"""What generated code needs of its surroundings, found when it is loaded: C functions of custom calls, and the host."""
+"""Resolve the external symbols of generated code when it is loaded: C functions of custom calls, and the host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANDOM_KEY = "stablexla_next_random_key"
 
 
 def c_functions(declared: Iterable[str]) -> dict[str, CustomCallTarget]:
-    """The targets of custom calls among a module's declarations, by the names of these.
+    """Look up the targets of custom calls among a module's declarations, by symbol.
 
     Raises:
         CompileError: one that is not registered.
@@ -27,7 +27,7 @@ def c_functions(declared: Iterable[str]) -> dict[str, CustomCallTarget]:
 
 
 def take_host(module: ir.Module, name: str, declared: Iterable[str], num_devices: int = 1) -> Host | None:
-    """The host that the code of a module calls, or None. The list of the calls is taken off the module."""
+    """Return the host handlers that a module's code calls, or None; the module loses the list of host calls."""
     attributes = module.operation.attributes
     calls: list[dict[str, Any]] = []
     if HOST_CALLS in attributes:
@@ -37,7 +37,7 @@ def take_host(module: ir.Module, name: str, declared: Iterable[str], num_devices
 
 
 def take_collectives(module: ir.Module) -> list[dict[str, Any]]:
-    """What the devices of the module do together, in the order of the numbers. The list is taken off the module."""
+    """Return the module's collectives in the order of their numbers; the list is removed from the module."""
     attributes = module.operation.attributes
     if COLLECTIVES not in attributes:
         return []

@@ -1,4 +1,4 @@
-"""Calling functions of LAPACK and BLAS, whose arguments are all addresses: of arrays, numbers and letters."""
+"""The Fortran calling convention of LAPACK and BLAS: every argument is the address of an array, number or character."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ class FortranFunction:
             self._callee = declare(kernel.func.operation, PREFIX + name, [pointer_type()] * arguments)
 
     def call(self, operands: Sequence[ir.Value]) -> None:
+        """Emit a call with the addresses of all arguments."""
         func.CallOp([], self._callee, list(operands))
 
 
 @contextmanager
 def one_thread_each(kernel: Kernel, wanted: bool) -> Iterator[None]:
-    """Calls of the library inside use no threads of its own, if that is wanted.
+    """Keep the library's calls inside single-threaded, if `wanted`.
 
-    Those of many small matrices would wait for each other, and for the threads that share a batch here.
+    Its threads for many small matrices would wait for each other, and for the threads that share a batch here.
     """
     if not wanted:
         yield
@@ -43,31 +44,31 @@ def one_thread_each(kernel: Kernel, wanted: bool) -> Iterator[None]:
 
 
 def address_at(buffer: Value, place: Value | int = 0) -> ir.Value:
-    """The address of an element."""
+    """Return the address of an element."""
     start = memref.extract_aligned_pointer_as_index(buffer.ssa)
     address = Value(start) + index(place) * element_bytes(buffer.element)
     return llvm.inttoptr(pointer_type(), arith.index_cast(ir.IntegerType.get_signless(64), address.ssa))
 
 
 def address_of(value: Value) -> ir.Value:
-    """The address of a value that stays as it is."""
+    """Spill a value to the stack and return its address."""
     buffer = alloca(1, value.type)
     store(value, buffer, 0)
     return address_at(buffer)
 
 
 def address_of_number(n: int) -> ir.Value:
-    """The address of an integer."""
+    """Return the address of an integer constant."""
     return address_of(constant(n, ir.IntegerType.get_signless(32)))
 
 
 def address_of_letter(letter: str) -> ir.Value:
-    """The address of a character."""
+    """Return the address of a character constant."""
     return address_of(constant(ord(letter), ir.IntegerType.get_signless(8)))
 
 
 def address_of_one(element: ir.Type) -> ir.Value:
-    """The address of a number 1."""
+    """Return the address of the number 1, real or complex."""
     part = element.element_type if isinstance(element, ir.ComplexType) else element
     parts = alloca(2, part)
     store(constant(1.0, part), parts, 0)
@@ -76,5 +77,5 @@ def address_of_one(element: ir.Type) -> ir.Value:
 
 
 def null() -> ir.Value:
-    """No address."""
+    """Return the null pointer."""
     return llvm.mlir_zero(pointer_type())

@@ -1,4 +1,4 @@
-"""Where functions of LAPACK and BLAS are found: in the library that SciPy brings, by their Fortran interfaces."""
+"""Resolve LAPACK and BLAS symbols in the library that comes with SciPy, by their Fortran interfaces."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from stablexla.targets.host.symbol_table import symbol
 from stablexla.targets.runtime._runtime import set_blas_functions
 
 PREFIX = "stablexla_lapack_"
-# The letter of each type of elements, as MLIR spells the type.
+# The type letter in routine names, by element type as MLIR spells it.
 LETTERS = {"f32": "s", "f64": "d", "complex<f32>": "c", "complex<f64>": "z"}
 
 
 @functools.cache
 def address(function: str) -> int:
-    """The address of a function such as `dpotrf`."""
-    from scipy.linalg import cython_blas, cython_lapack  # only programs that call LAPACK load it
+    """Return the address of a function such as `dpotrf`."""
+    from scipy.linalg import cython_blas, cython_lapack  # imported only by programs that call LAPACK
 
     _tell_of_threads()
     capsules: dict[str, Any] = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}
@@ -28,7 +28,7 @@ def address(function: str) -> int:
 
 @functools.cache
 def _tell_of_threads() -> None:
-    """Tells the runtime by which functions the library's own threads are counted and set; OpenBLAS has such."""
+    """Register OpenBLAS's functions that get and set its thread count with the runtime."""
     for path in _loaded_libraries("openblas"):
         library = ctypes.CDLL(path)
         for prefix in ("scipy_openblas", "openblas"):
@@ -40,7 +40,7 @@ def _tell_of_threads() -> None:
 
 
 def _loaded_libraries(word: str) -> list[str]:
-    """The files of that word in their names that the process has loaded."""
+    """Return the shared libraries mapped into the process whose file names contain `word`."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -50,7 +50,7 @@ def _loaded_libraries(word: str) -> list[str]:
 
 
 def _pointer(capsule: Any) -> int:
-    """What a capsule points to; its name is the function's signature in C."""
+    """Return the pointer in a capsule; the capsule's name is the function's signature in C."""
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype = ctypes.c_char_p
     api.PyCapsule_GetName.argtypes = [ctypes.py_object]

@@ -1,6 +1,6 @@
-"""The emitter of calls of LAPACK: one work item is one matrix, the routine's work space is one for a range of them.
+"""Emit calls of LAPACK: a work item is one matrix, and a range of them shares one workspace.
 
-What a routine takes stands in the table of lowering/rules/calls/lapack_routines.py; here is how each kind of argument is made.
+The arguments of each routine stand in the table of `lapack_routines.py`; here each kind of argument is built.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from stablexla.targets.host.fortran import (
 )
 from stablexla.targets.host.lapack_workspace import asked_for
 
-# Multiplications that LAPACK does in a nanosecond, roughly, and what one call of it costs.
+# Cost model: LAPACK's multiplications per nanosecond, roughly, and the overhead of one call.
 RATE, CALL_NS = 2.0, 1000.0
-# One matrix of more multiplications is left to the threads of the library.
+# Threshold in multiplications above which one matrix is left to the library's own threads.
 WORTH_THREADS = 5e7
 NOT_FINITE = -4
-"""What info is for a matrix that was not handed on, as JAX has it."""
+"""The info of a matrix that was not passed to LAPACK, as in JAX."""
 
 Address = Callable[[Value], ir.Value]
 
 
 @host_emitter(LAPACK)
 def emit_lapack(kernel: Kernel, target: CpuTarget) -> Emitted:
-    """Calls a routine for the matrices of [lo, hi)."""
+    """Emit calls of a routine for the matrices [lo, hi)."""
     call = _Call(kernel)
     function, arguments = kernel.declare()
     with emitting(function, target):
@@ -54,7 +54,7 @@ def emit_lapack(kernel: Kernel, target: CpuTarget) -> Emitted:
 
 
 class _Call:
-    """A kernel that names a routine: its sizes, its words and its arrays."""
+    """A call of one LAPACK routine: its sizes, its option letters and its arrays."""
 
     def __init__(self, kernel: Kernel) -> None:
         config = kernel.config
@@ -83,13 +83,13 @@ class _Call:
         return self.element.element_type if self.is_complex else self.element
 
     def elements(self, array: Array) -> int:
-        """How many there are in one matrix."""
+        """Return the number of elements in one matrix."""
         return prod(max(0, self.sizes["n"] - 1) if size == "n-1" else self.sizes[size] for size in array.sizes)
 
     # ---- the function ----------------------------------------------------------------------------------------------
 
     def write(self, arguments: KernelArguments) -> None:
-        """The body of the function on buffers."""
+        """Emit the body of the function on buffers."""
         self.buffers = {
             a.name: (Value(b), self.elements(a)) for a, b in zip(self.operands, arguments.inputs, strict=True)
         }
@@ -108,7 +108,7 @@ class _Call:
 
     @contextmanager
     def _memory(self) -> Iterator[None]:
-        """Takes the work space, and gives it back."""
+        """Allocate the workspace, and free it afterwards."""
         routine, i32 = self.routine, ir.IntegerType.get_signless(32)
         lengths = {
             "work": (max(routine.work(self.sizes), asked_for(self.name, self.sizes, self.words)), self.element),
@@ -134,7 +134,7 @@ class _Call:
     # ---- arguments -------------------------------------------------------------------------------------------------
 
     def _address(self, token: str) -> Address:
-        """What makes an argument's address for a matrix of a number."""
+        """Return a function from a matrix's number to the address of an argument."""
         if token in self.buffers or token.endswith("+1"):
             name, _, offset = token.partition("+")
             buffer, elements = self.buffers[name]
@@ -143,7 +143,7 @@ class _Call:
         return lambda item: fixed
 
     def _fixed(self, token: str) -> ir.Value:
-        """The address of what is the same for all matrices."""
+        """Return the address of an argument that is loop-invariant: the same for all matrices."""
         if token in self.sizes:
             return address_of_number(self.sizes[token])
         if token in self.words:
@@ -154,7 +154,7 @@ class _Call:
             return address_of_number(self.work[token[1:]][0])
         if token == "one":
             return address_of_one(self.element)
-        if token == "info":  # nobody asked
+        if token == "info":  # the program has no use of it
             return address_of_number(0)
         function = re.fullmatch(r"(\w+)\((\w+)\)", token)
         if function and function[1] == "ld":
@@ -168,7 +168,7 @@ class _Call:
 
     @contextmanager
     def _if_finite(self, item: Value) -> Iterator[None]:
-        """Hands only matrices of finite numbers on, for routines that may not end with others."""
+        """Guard the call by a check for finite numbers, for routines that may not terminate otherwise."""
         if not self.routine.checks_finite:
             yield
             return
@@ -191,7 +191,7 @@ class _Call:
             store(load(buffer, item * elements + turn.iv), copy, turn.iv)
 
     def _unpack(self, item: Value) -> None:
-        """Makes complex columns of packed ones, where the routine says that it did its work."""
+        """Unpack real columns into complex eigenvectors, where the routine reports success."""
         if not self.packed:
             return
         with when(load(self.buffers["info"][0], item).eq(0)):

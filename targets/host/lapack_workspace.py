@@ -1,4 +1,4 @@
-"""How much work space a routine of LAPACK asks for: a call with the length -1 says so, and does no more."""
+"""LAPACK workspace queries: a call with the length -1 returns the size, and does nothing more."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stablexla.dialects.errors import CompileError
 from stablexla.lowering.rules.calls.lapack_routines import ROUTINES
 from stablexla.targets.host.lapack import address
 
-# Where a routine may write although it was only asked: as much as any does.
+# Spare memory in case a routine writes during a query: as much as any does.
 SPARE_BYTES = 4096
 TYPES = {"s": np.float32, "d": np.float64, "c": np.float32, "z": np.float64}
 
 
 def asked_for(name: str, sizes: Mapping[str, int], words: Mapping[str, str]) -> int:
-    """Elements of the work space with which a routine is fastest; 0 for one that takes none.
+    """Query the workspace, in elements, with which a routine is fastest; 0 for one that takes none.
 
     Raises:
         CompileError: the routine finds fault with its arguments.
@@ -44,7 +44,7 @@ def asked_for(name: str, sizes: Mapping[str, int], words: Mapping[str, str]) -> 
     if info.value:
         raise CompileError(f"LAPACK's {name} refuses its argument {-info.value}")
     answer = work.view(TYPES[name[0]])[0]
-    # A float that is not exact may have been rounded down.
+    # An inexact float may have been rounded down.
     return int(np.nextafter(answer, np.inf, dtype=answer.dtype)) + 1
 
 

@@ -1,8 +1,8 @@
-"""Sums over all devices as operations of MLIR's `mpi` dialect, where the user asks for it: no pipeline has this pass.
+"""Rewrite all-reduces as operations of MLIR's `mpi` dialect, where the user asks for it: no pipeline has this pass.
 
-It goes behind the step `buffers`, and takes what the dialect and its lowering know: one group of all devices, each in
-a process of its own, numbers that MPI has a type for, and a computation that MPI has under a name. The native runtime
-does the rest; extremes of floating-point numbers too, since MPI's lose NaN, and messages, since a blocking send may
+It goes behind the step `buffers`, and takes what the dialect and its lowering know: one group of all devices, each in a
+process of its own, element types that MPI has, and a combiner that MPI has under a name. The native runtime does the
+rest; minima and maxima of floating-point numbers too, since MPI's lose NaN, and messages, since a blocking send may
 wait for its receiver.
 """
 
@@ -40,7 +40,7 @@ MOST = 2**31 - 1
 
 @module_pass("stablexla-collectives-to-mpi", "makes calls of MPI of the reductions over all devices that MPI has")
 def collectives_to_mpi(module: ir.Module, *, implementation: str = "MPICH") -> None:
-    """For a program on buffers, which then runs with one device in each process and under that implementation only."""
+    """Rewrite a program on buffers, which then runs with one device per process and under that implementation only."""
     if implementation not in IMPLEMENTATIONS:
         raise CompileError(f"there is no implementation {implementation!r}", hint=f"one of {list(IMPLEMENTATIONS)}")
     attributes = module.operation.attributes
@@ -71,14 +71,14 @@ def _calls(module: ir.Module, name: str) -> Iterator[ir.Operation]:
 
 
 def _number(call: ir.Operation) -> int:
-    """Which of the module's collectives a call does."""
+    """Return the number of the collective that a call runs."""
     constant = defining(call.operands[0])
     assert constant is not None
     return int(ir.IntegerAttr(constant.attributes["value"]).value)
 
 
 def _fold_of(call: ir.Operation, config: dict[str, Any], devices: list[int]) -> str:
-    """What MPI calls the computation; nothing where it does not have the collective."""
+    """Return MPI's name of the combiner; empty where MPI does not have the collective."""
     if config["op"] != "all_reduce" or [sorted(group) for group in config["groups"]] != [devices]:
         return ""
     buffers = [a.type for a in call.parent.regions[0].blocks[0].arguments[:-2]]
@@ -88,7 +88,7 @@ def _fold_of(call: ir.Operation, config: dict[str, Any], devices: list[int]) -> 
 
 
 def _computation(call: ir.Operation) -> str:
-    """The one operation that the function given to the call does with two elements; nothing where there are more."""
+    """Return the one operation by which the call's combiner folds two elements; empty where there are more."""
     address = defining(call.operands[3])
     function = defining(address.operands[0]) if address is not None and len(address.operands) else None
     if function is None or function.name != "func.constant":
@@ -104,7 +104,7 @@ def _computation(call: ir.Operation) -> str:
 
 
 def _make(call: ir.Operation, count: int, fold: str) -> None:
-    """Puts a function in front of the one with the call, which is left for the case that MPI reports an error."""
+    """Insert a function in front of the one with the call, which remains as the fallback when MPI reports an error."""
     function = call.parent
     name = ir.StringAttr(function.attributes["sym_name"]).value
     types = [str(a.type) for a in function.regions[0].blocks[0].arguments]
@@ -135,7 +135,7 @@ def _make(call: ir.Operation, count: int, fold: str) -> None:
 
 
 def _ask_for_rank(call: ir.Operation) -> None:
-    """The number of a device is that of its process."""
+    """Replace the device's number by the MPI rank of its process."""
     with ir.InsertionPoint(call):
         world = ir.Operation.create("mpi.comm_world", results=[ir.Type.parse("!mpi.comm")]).result
         rank = ir.Operation.create("mpi.comm_rank", results=[ir.IntegerType.get_signless(32)], operands=[world]).result

@@ -15,7 +15,7 @@ from stablexla.targets.host.symbols import declare
 
 @host_emitter(RANDOM_KEY)
 def emit_random_key(kernel: Kernel, target: CpuTarget) -> Emitted:
-    """The next key of the running program."""
+    """Emit a call for the running program's next key."""
     made, arguments = kernel.declare()
     i64 = ir.IntegerType.get_signless(64)
     with ir.InsertionPoint(made.entry_block), kernel.func.location:

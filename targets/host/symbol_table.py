@@ -1,4 +1,4 @@
-"""Where C functions that generated code calls by name are found; nothing here needs an MLIR."""
+"""The symbol table: addresses of C functions that generated code calls by name; nothing here needs an MLIR."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SYMBOLS: dict[str, Address] = {}
 
 
 def symbol(name: str) -> Callable[[Address], Address]:
-    """Registers a function that gives the address of a C function; it is asked when code that calls it is loaded."""
+    """Register a function that returns the address of a C function; it is called when code that needs it is loaded."""
 
     def register(address: Address) -> Address:
         assert name not in SYMBOLS, f"two C functions are called {name}"
@@ -22,5 +22,5 @@ def symbol(name: str) -> Callable[[Address], Address]:
 
 
 def addresses(names: Sequence[str]) -> dict[str, ctypes.c_void_p]:
-    """The addresses of those names that are registered."""
+    """Look up the addresses of those names that are registered."""
     return {name: ctypes.c_void_p(SYMBOLS[name]()) for name in names if name in SYMBOLS}

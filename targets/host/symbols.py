@@ -1,7 +1,7 @@
-"""C functions that generated code calls by name: how they are declared, and how arrays are passed.
+"""Declare C functions that generated code calls by name, and pass arrays to them.
 
-Where they are found is in `symbol_table.py`. Functions of the native runtime need no entry there: the loader
-finds them in its shared library.
+Their addresses are found in `symbol_table.py`. Functions of the native runtime need no entry there: the loader finds
+them in its shared library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mlir.dialects import arith, func, llvm, memref
 def declare(
     kernel: ir.Operation, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type] = ()
 ) -> ir.FlatSymbolRefAttr:
-    """Declares a C function in the module that a function stands in, once.
+    """Declare a C function, once, in the module that contains a function.
 
     Args:
         kernel: a function of the module.
@@ -30,11 +30,11 @@ def declare(
 
 
 def pointer_type() -> ir.Type:
-    """The type of an address."""
+    """Return the pointer type."""
     return ir.Type.parse("!llvm.ptr")
 
 
 def pointer_to(buffer: ir.Value) -> ir.Value:
-    """The address of a memref's first element."""
+    """Return the address of a memref's first element."""
     index = memref.extract_aligned_pointer_as_index(buffer)
     return llvm.inttoptr(pointer_type(), arith.index_cast(ir.IntegerType.get_signless(64), index))

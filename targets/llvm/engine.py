@@ -1,4 +1,4 @@
-"""From a module in LLVM's dialect to a function that can be called, by LLVM and our runtime."""
+"""The JIT: from a module in LLVM's dialect to a callable function, by LLVM's code generator and our loader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STAGE = "machine code"
 
 
 def load(module: ir.Module, signature: Signature, options: CompileOptions) -> CompiledFunction:
-    """The machine code of a module, ready to be called. `module` loses the attributes of the contract.
+    """Compile and load a module as a callable function. `module` loses the attributes of the calling contract.
 
     The function keeps the code alive; the module and its context are needed no more.
 
@@ -59,7 +59,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions) -> Co
 
 @dataclass(frozen=True)
 class MachineCode:
-    """The code of a module, what its callers must know, and what it needs of its surroundings."""
+    """The loaded code of a module, its entry contract, and the host handlers and collectives that it needs."""
 
     entry: Entry
     code: LoadedCode
@@ -68,7 +68,7 @@ class MachineCode:
 
 
 def machine_code(module: ir.Module, signature: Signature, opt_level: int) -> MachineCode:
-    """The machine code of a module, which loses the attributes of the contract.
+    """Compile and load the machine code of a module, which loses the attributes of the calling contract.
 
     Raises:
         CompileError: as `load`.
@@ -84,7 +84,7 @@ def machine_code(module: ir.Module, signature: Signature, opt_level: int) -> Mac
     host = take_host(module, signature.name, declared, signature.num_devices)
     collectives = take_collectives(module)
     mpi_symbols.check_world(collectives, signature.num_devices)
-    c_functions(declared)  # whatever is not registered is an error before anything is compiled
+    c_functions(declared)  # an unregistered function is an error before anything is compiled
     return MachineCode(entry, _machine_code(module, opt_level), host, collectives)
 
 
@@ -104,12 +104,12 @@ def _machine_code(module: ir.Module, opt_level: int) -> LoadedCode:
 
 
 def _object_files(module: ir.Module, opt_level: int) -> list[bytes]:
-    """The parts of the module as object files, that of `main` last."""
+    """Compile the parts of the module to object files, that of `main` last."""
     threads = host_target().num_threads
     parts = partition(module, threads)
 
     def compiled(part: Part) -> bytes:
-        # Where nothing is done twice, nothing is gained by optimising.
+        # Straight-line code that runs once gains nothing by optimization.
         return object_file(part.module, 0 if part.is_straight else opt_level, unroll=part.is_of_small)
 
     with _workers(module.context, min(threads, len(parts))) as workers:
@@ -118,7 +118,7 @@ def _object_files(module: ir.Module, opt_level: int) -> list[bytes]:
 
 @contextmanager
 def _workers(context: ir.Context, count: int) -> Iterator[ThreadPoolExecutor]:
-    """So many threads to work on modules of one context, which they may share for as long."""
+    """Open a pool of `count` worker threads that may share one MLIR context meanwhile."""
     context.enable_multithreading(count > 1)
     try:
         with ThreadPoolExecutor(count) as executor:
@@ -128,7 +128,7 @@ def _workers(context: ir.Context, count: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def declared_functions(module: ir.Module) -> Sequence[str]:
-    """The functions that the module calls but does not have."""
+    """Return the symbols that the module declares but does not define."""
     return [
         ir.StringAttr(op.operation.attributes["sym_name"]).value
         for op in module.body.operations

@@ -1,4 +1,4 @@
-"""The contract between `main` and who calls it: which of its buffers is what, how big it is, and what constants hold.
+"""The calling contract of `main`: roles and sizes of its buffers, values of its constants, aliases of its results.
 
 `main` takes flat buffers, each marked `stablexla.role` = "parameter", "constant", "result" or "arena".
 """
@@ -19,19 +19,19 @@ from stablexla.targets.pipeline.passes import module_pass
 PREFIX = "stablexla."
 ROLE, VALUE, BYTES, ALIAS = PREFIX + "role", PREFIX + "value", PREFIX + "bytes", PREFIX + "alias"
 PACKED_MAIN = "_mlir_main"
-"""The function that takes the addresses of all arguments of main; see `CompiledFunction`."""
+"""The packed entry point: takes the addresses of all arguments of main; see `CompiledFunction`."""
 ROLES = ("parameter", "constant", "result", "arena")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the caller of `main` must know.
+    """The calling contract of `main`.
 
     Attributes:
         parameters, results: how many there are.
-        constants: what the program holds itself, in the order in which main takes them.
-        arena_bytes: size of the memory for temporaries.
-        aliases: for results the parameter whose memory each may take.
+        constants: arrays held by the program itself, in the order in which main takes them.
+        arena_bytes: size of the arena for temporaries.
+        aliases: for results the parameter that each may alias.
     """
 
     parameters: int
@@ -43,7 +43,7 @@ class Entry:
 
 @module_pass("stablexla-note-sizes", "writes on each buffer of main how many bytes it has, before the types are lost")
 def note_sizes(module: ir.Module) -> None:
-    """Nothing is done to a module without a function `main`."""
+    """Annotate each buffer of main with its size in bytes; a module without `main` is left alone."""
     main = _find_main(module)
     if main is None or "arg_attrs" not in main.attributes:
         return
@@ -59,7 +59,10 @@ def note_sizes(module: ir.Module) -> None:
 
 @module_pass("stablexla-hide-kernels", "keeps LLVM from exporting and from inlining any function but main")
 def hide_kernels(module: ir.Module) -> None:
-    """Both cost time: a wrapper for every exported function, and a main that grows with each kernel."""
+    """Make all functions but main internal and no-inline.
+
+    Both cost compile time otherwise: a wrapper for every exported function, and a main that grows with each kernel.
+    """
     with module.context:
         internal = ir.Attribute.parse("#llvm.linkage<internal>")
         for op in module.body.operations:
@@ -74,7 +77,7 @@ def _name(function: Any) -> str:
 
 
 def take_entry(module: ir.Module) -> Entry:
-    """Reads the contract from a module in LLVM's dialect, and takes its attributes off, which LLVM need not see.
+    """Read the calling contract from a module in LLVM's dialect and strip its attributes, which LLVM need not see.
 
     Raises:
         CompileError: there is no `main`, or it is not of the contract's form.
@@ -99,7 +102,7 @@ def take_entry(module: ir.Module) -> Entry:
 
 
 def add_packed_entry(module: ir.Module) -> None:
-    """Adds a function that finds the arguments of `main`, all of them pointers, by the addresses of where they are."""
+    """Add the packed entry point: a trampoline that loads main's pointer arguments from an array of addresses."""
     main = _find_main(module)
     pointer, count = "!llvm.ptr", len(main.regions[0].blocks[0].arguments)
     lines = [f"llvm.func @main({', '.join([pointer] * count)})", f"llvm.func @{PACKED_MAIN}(%all: {pointer}) {{"]

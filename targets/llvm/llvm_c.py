@@ -1,7 +1,7 @@
-"""From a module in LLVM's dialect to an object file, through the C interfaces of upstream's MLIR and LLVM.
+"""Code generation: from a module in LLVM's dialect to an object file, through the C APIs of upstream's MLIR and LLVM.
 
-Called by ctypes they let go of the GIL, so that several modules are compiled at once, and they say which of LLVM's
-passes run. MLIR's execution engine does neither.
+Called by ctypes they release the GIL, so that several modules are compiled at once, and they say which of LLVM's passes
+run. MLIR's execution engine does neither.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import mlir.ir as ir
 from mlir import _mlir_libs
 
-# Kernels come with their vectors, their accumulators and most of their unrolling written out: what is left to do is to
-# clean up what the lowering repeated, to take out of loops what does not change in them, and to unroll the short ones.
-# LLVM's own O1 takes longer, most of it for passes that find nothing to do, and the code that these make is about as
-# fast: `python -m benchmarks.llvm_passes`, docs/compile_time.md.
+# Kernels arrive vectorized, with explicit accumulators and most unrolling done: what remains is CSE and cleanup after
+# the lowering, hoisting of loop-invariant code, and unrolling of short loops. LLVM's own O1 takes longer, most of it in
+# passes that find nothing to do, and the code of these passes is about as fast: see `python -m benchmarks.llvm_passes`,
+# docs/compile_time.md.
 _COMBINE = "instcombine<max-iterations=1;no-verify-fixpoint>"
 CLEAN_UP = (
     f"ipsccp,function(sroa,early-cse<memssa>,simplifycfg,{_COMBINE},reassociate,"
@@ -28,12 +28,12 @@ CLEAN_UP = (
     f"licm<allowspeculation>),simplifycfg,{_COMBINE},loop(indvars,loop-deletion,loop-unroll-full),"
     f"sroa,{_COMBINE},simplifycfg)"
 )
-# LLVM unrolls loops of any length, too: the code of some kernels is up to a third faster for it (triangular solves of
-# 4x4), and takes longer to make.
+# LLVM unrolls loops of any trip count, too: the code of some kernels is up to a third faster for it (triangular solves
+# of 4x4), and takes longer to compile.
 UNROLL = f"{CLEAN_UP[:-1]},loop-unroll<O1>,{_COMBINE},loop-mssa(licm),loop-sink,simplifycfg)"
 PASSES = ("", CLEAN_UP, "default<O2>", "default<O3>")
 
-# Of llvm-c/TargetMachine.h: no relocation for shared libraries, and addresses of any size.
+# Of llvm-c/TargetMachine.h: static relocation model (no shared library), and the JIT's code model.
 _STATIC, _CODE_MODEL_OF_JITS, _OBJECT_FILE = 1, 1, 1
 _FAMILIES = {"x86_64": "X86", "AMD64": "X86", "aarch64": "AArch64", "arm64": "AArch64"}
 _ERROR = 0  # of LLVMDiagnosticSeverity
@@ -86,7 +86,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 @dataclass(frozen=True)
 class Host:
-    """The processor that code is made for, as LLVM calls it."""
+    """LLVM's description of the processor that code is generated for."""
 
     triple: bytes
     cpu: bytes
@@ -95,7 +95,7 @@ class Host:
 
 @functools.cache
 def _library() -> Any:
-    """The library of the bindings, which another copy of MLIR could not stand in for, and with it LLVM's."""
+    """Load the bindings' own library (no other copy of MLIR will do), which contains LLVM too."""
     library = ctypes.CDLL(str(Path(_mlir_libs.__file__).parent / "libMLIRPythonCAPI.so"))
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, name)
@@ -108,14 +108,14 @@ def _library() -> Any:
 
 @functools.cache
 def host() -> Host:
-    """This machine."""
+    """Return the description of this machine."""
     library = _library()
     names = ("LLVMGetDefaultTargetTriple", "LLVMGetHostCPUName", "LLVMGetHostCPUFeatures")
     return Host(*(_taken(getattr(library, name)(), library.LLVMDisposeMessage) for name in names))
 
 
 def _taken(text: int | None, dispose: Any) -> bytes:
-    """A text that LLVM made, which is given back to it."""
+    """Copy a text allocated by LLVM, and free it."""
     read = ctypes.string_at(text) if text else b""
     dispose(text)
     return read
@@ -126,7 +126,7 @@ _pointer_of.restype, _pointer_of.argtypes = c_void_p, [ctypes.py_object, c_char_
 
 
 def object_file(module: ir.Module, opt_level: int, *, unroll: bool = False) -> bytes:
-    """The machine code of a module for this machine.
+    """Compile a module to an object file for this machine.
 
     Several threads may do this at once with modules of one context, as long as that allows threads.
 
@@ -147,7 +147,7 @@ def object_file(module: ir.Module, opt_level: int, *, unroll: bool = False) -> b
 
 
 class _Session:
-    """A module on its way through LLVM, in an LLVM context of its own."""
+    """One module being compiled by LLVM, in an LLVM context of its own."""
 
     def __init__(self) -> None:
         self._llvm = _library()
@@ -169,7 +169,7 @@ class _Session:
         self._llvm.LLVMContextDispose(self._context)
 
     def _note(self, diagnostic: int, _: object) -> None:
-        """Without a handler LLVM ends the process at an error."""
+        """Collect an error; without a handler LLVM ends the process at one."""
         if self._llvm.LLVMGetDiagInfoSeverity(diagnostic) == _ERROR:
             text = self._llvm.LLVMGetDiagInfoDescription(diagnostic)
             self._said.append(_taken(text, self._llvm.LLVMDisposeMessage).decode(errors="replace"))

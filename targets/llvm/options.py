@@ -1,4 +1,4 @@
-"""What the CPU target reads from a user's options."""
+"""The CPU target's compile options."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from stablexla.targets.pipeline.options import CompileOptions
 
 @dataclass(frozen=True)
 class CpuOptions:
-    """The options with every choice made.
+    """The CPU target's options with all defaults resolved.
 
     Attributes:
         opt_level: LLVM's optimisation level.
         num_threads: threads that one call may use; 1 leaves calls sequential.
         most_threads: the same where the user set a limit for this program, else 0, unless it is 1.
         vector_bits: width of the vectors in kernels.
-        features: instructions that kernels may ask for by name (`target.FEATURES`).
+        features: instructions that kernels may use by name (`target.FEATURES`).
         flush_denormals: whether denormals count as zero while a program runs.
     """
 
@@ -31,7 +31,7 @@ class CpuOptions:
 
     @staticmethod
     def of(options: CompileOptions) -> CpuOptions:
-        """Fills in what the user left open from the knobs and from the machine."""
+        """Resolve options that the user left open from the knobs and from the machine."""
         host = host_target()
         threads = options.num_threads or knobs.num_threads or host.num_threads
         return CpuOptions(
@@ -39,7 +39,7 @@ class CpuOptions:
             num_threads=threads,
             most_threads=threads if options.num_threads is not None or threads == 1 else 0,
             vector_bits=options.vector_bits or host.vector_bits,
-            # who asks for a width may mean another processor
+            # an explicit vector width may be meant for another processor
             features=() if options.vector_bits else host.features,
             flush_denormals=options.flush_denormals,
         )

@@ -1,6 +1,6 @@
-"""Parallel calls: a call of a kernel that is marked with a grain becomes a call of the runtime's parallel-for.
+"""Parallel calls: a kernel call that is marked with a grain becomes a call of the runtime's parallel-for.
 
-Runs on the LLVM dialect, where every argument is a pointer or a number: they travel in one struct on main's stack.
+Runs on the LLVM dialect, where every argument is a pointer or a number: they are passed in one struct on main's stack.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ llvm.func internal @{name}_task(%context: !llvm.ptr, %lo: i64, %hi: i64) {{
 
 @module_pass("stablexla-run-in-parallel", "turns marked calls of kernels into calls of the runtime's parallel-for")
 def run_in_parallel(module: ir.Module) -> None:
-    """Each marked `llvm.call` of `main` gets a task function that unpacks its arguments for the range it is given."""
+    """Outline each marked `llvm.call` of `main` into a task that unpacks its arguments for a range of work items."""
     mains = [view.operation for view in module.body.operations if _is_main(view.operation)]
     marked = [op for main in mains for op in walk(main) if op.name == "llvm.call" and PARALLEL_GRAIN in op.attributes]
     if not marked:
@@ -45,17 +45,17 @@ def run_in_parallel(module: ir.Module) -> None:
 
 
 def _is_main(op: ir.Operation) -> bool:
-    """Kernels are marked where `main` calls them, and nowhere else."""
+    """Return whether a function is `main`, the only one with marked calls."""
     return bool(op.name == "llvm.func" and ir.StringAttr(op.attributes["sym_name"]).value == "main")
 
 
 def _struct(types: list[ir.Type]) -> str:
-    """The context of a task: all arguments of the kernel but the range."""
+    """Return the type of a task's context: all arguments of the kernel but the range."""
     return f"!llvm.struct<({', '.join(map(str, types[:-2]))})>"
 
 
 def _add_tasks(module: ir.Module, kernels: dict[str, list[ir.Type]]) -> None:
-    """A task for each kernel, and the runtime's function; their text is parsed at once."""
+    """Add a task function for each kernel, and the declaration of the runtime's function, all parsed at once."""
     texts = [f"llvm.func @{PARALLEL_FOR}(!llvm.ptr, !llvm.ptr, i64, i64)"]
     for name, types in kernels.items():
         struct, fields = _struct(types), range(len(types) - 2)

@@ -1,6 +1,6 @@
-"""Cutting a module in LLVM's dialect into modules that are compiled at the same time.
+"""Partition a module in LLVM's dialect into modules that are compiled in parallel.
 
-`main` is the last of them, alone with what only it needs; it calls the kernels of the others by name. A function that
+`main` is the last of them, alone with what only it uses; it calls the kernels of the others by symbol. A function that
 several kernels call is in one module, too, and is compiled once.
 """
 
@@ -15,11 +15,12 @@ import mlir.ir as ir
 from stablexla.targets.llvm.entry import PACKED_MAIN
 
 # A module costs something by itself, about as much as a tenth of LLVM's work on so many operations (2 to 3 ms, where a
-# thousand operations take 60). More parts than threads are made, since nobody knows beforehand how long each takes.
+# thousand operations take 60). More parts than threads are made for load balance, since nobody knows beforehand how
+# long each takes.
 LEAST_OPERATIONS, PARTS_FOR_EACH_THREAD = 400, 6
-# Up to here LLVM's work is short, whatever it does.
+# Programs up to this size compile fast with any passes.
 MOST_OF_SMALL = 1500
-# Attributes by which an operation names a function or a global.
+# Attributes by which an operation references a symbol.
 _REFERENCES = {"llvm.call": "callee", "llvm.mlir.addressof": "global_name"}
 _OURS = frozenset(["main", PACKED_MAIN])
 
@@ -30,7 +31,7 @@ class Part:
 
     Attributes:
         module: the module.
-        is_straight: whether it has no loop and no branch, so that there is nothing to optimise.
+        is_straight: whether it is straight-line code, so that there is nothing to optimise.
         is_of_small: whether it is of a program so small that LLVM may take its time.
     """
 
@@ -41,7 +42,7 @@ class Part:
 
 @dataclass
 class _Symbol:
-    """A function or global: the operation, how many operations are in it, and what they name."""
+    """A function or global: the operation, how many operations are in it, and the symbols that they reference."""
 
     op: ir.Operation
     weight: int = 0
@@ -55,7 +56,7 @@ class _Symbol:
 
 @dataclass
 class _Bin:
-    """What one part will hold."""
+    """The symbols of one part."""
 
     names: set[str] = field(default_factory=set)
     roots: list[str] = field(default_factory=list)
@@ -63,7 +64,7 @@ class _Bin:
 
 
 def partition(module: ir.Module, threads: int) -> list[Part]:
-    """The parts, the heaviest first and that of `main` last; the module itself, when it is too small.
+    """Return the parts, the heaviest first and that of `main` last; the module itself, when it is too small.
 
     Args:
         threads: how many parts may be compiled at once.
@@ -77,7 +78,7 @@ def partition(module: ir.Module, threads: int) -> list[Part]:
     apart, in_main = _roots(symbols)
     shared = _shared(symbols, apart)
     apart = [name for name in apart if name not in shared]
-    # A file may call functions of those before it: what is shared comes first, with all that it needs.
+    # A file may call functions of those before it: shared functions come first, with all that they reference.
     bins = _pack({root: _closure(symbols, [root]) for root in shared}, symbols, threads)
     bins += _pack({root: _closure(symbols, [root], shared) for root in apart}, symbols, threads)
     parts = []
@@ -111,26 +112,26 @@ def _symbols(module: ir.Module) -> dict[str, _Symbol]:
 
 
 def _roots(symbols: dict[str, _Symbol]) -> tuple[list[str], list[str]]:
-    """What main names: functions with bodies, and the rest, which stays with it."""
+    """Split the symbols that main references into functions with bodies, and the rest, which stays with it."""
     named = sorted(symbols["main"].names)
     apart = [n for n in named if symbols[n].is_function and not symbols[n].is_declaration]
     return apart, [n for n in named if n not in apart]
 
 
 def _shared(symbols: dict[str, _Symbol], apart: Iterable[str]) -> list[str]:
-    """The functions with bodies that more than one of the others names."""
+    """Return the functions with bodies that have more than one caller."""
     seen = Counter(name for user in {"main", *_closure(symbols, apart)} for name in symbols[user].names)
     twice = sorted(name for name, count in seen.items() if count > 1)
     return [name for name in twice if symbols[name].is_function and not symbols[name].is_declaration]
 
 
 def _named(symbols: dict[str, _Symbol], users: Iterable[str]) -> set[str]:
-    """What any of the users names."""
+    """Return the symbols that any of the users references."""
     return {name for user in users for name in symbols[user].names}
 
 
 def _closure(symbols: dict[str, _Symbol], names: Iterable[str], without: Iterable[str] = ()) -> set[str]:
-    """The names, and all that is named by what they name; what is `without` only where it is one of the names."""
+    """Return the transitive closure of symbol references; symbols in `without` only where listed in `names`."""
     found: set[str] = set()
     left_out = set(without)
     pending = list(names)
@@ -143,7 +144,7 @@ def _closure(symbols: dict[str, _Symbol], names: Iterable[str], without: Iterabl
 
 
 def _pack(closures: dict[str, set[str]], symbols: dict[str, _Symbol], threads: int) -> list[_Bin]:
-    """Spreads the roots, the heaviest first, each where the sum is then least."""
+    """Balance the load (greedy bin packing): place the roots, the heaviest first, each into the least loaded bin."""
     weights = {root: sum(symbols[name].weight for name in closure) for root, closure in closures.items()}
     wanted = sum(weights.values()) // LEAST_OPERATIONS
     bins = [_Bin() for _ in range(max(1, min(PARTS_FOR_EACH_THREAD * threads, wanted)))]
@@ -162,7 +163,7 @@ def _pack(closures: dict[str, set[str]], symbols: dict[str, _Symbol], threads: i
 def _module(
     module: ir.Module, symbols: dict[str, _Symbol], names: set[str], *, declared: Iterable[str], exported: set[str]
 ) -> ir.Module:
-    """A module of some of the symbols, in the order of the whole one."""
+    """Build a module of some of the symbols, in the order of the whole one."""
     with module.context, ir.Location.unknown():
         made = ir.Module.create()
         for name, value in dict(module.operation.attributes.items()).items():
@@ -180,6 +181,6 @@ def _module(
 
 
 def _declare(function: ir.Operation, external: ir.Attribute) -> None:
-    """A declaration of a function that is elsewhere."""
+    """Declare a function that another module defines."""
     kept = {n: function.attributes[n] for n in ("sym_name", "function_type", "CConv") if n in function.attributes}
     ir.Operation.create("llvm.func", attributes={**kept, "linkage": external}, regions=1)

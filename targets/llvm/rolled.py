@@ -1,7 +1,7 @@
-"""Functions whose loops LLVM shall leave as they are.
+"""Keep LLVM from unrolling the loops of emitted functions.
 
-Their emitters write the unrolling that pays themselves. LLVM would unroll what is left too, which for a product of
-matrices doubles the code and the time to make it, and makes it no faster.
+Their emitters unroll where it pays. LLVM would unroll the remaining loops too, which for a product of matrices doubles
+the code and the time to compile it, and makes it no faster.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ ROLLED = "stablexla.rolled"
 
 
 def keep_rolled(function: func.FuncOp) -> None:
-    """Says of an emitted function that its loops are to stay as they are."""
+    """Mark an emitted function so that LLVM does not unroll its loops."""
     function.attributes[ROLLED] = ir.UnitAttr.get(function.context)
 
 
 @module_pass("stablexla-keep-rolled", "tells LLVM not to unroll the loops of functions that ask for it")
 def keep_loops_rolled(module: ir.Module) -> None:
-    """Annotates the branches that go back to a loop's head."""
+    """Annotate the back edges of marked functions' loops."""
     marked = [view.operation for view in module.body.operations if ROLLED in view.operation.attributes]
     if not marked:
         return

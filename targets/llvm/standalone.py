@@ -1,4 +1,4 @@
-"""A program as C functions, without Python: its LLVM IR with an entry for C, and the object file made of that."""
+"""Ahead-of-time compilation: a program as C functions, without Python, as LLVM IR and as an object file."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Standalone:
     """A program as LLVM IR.
 
     Attributes:
-        name: what its functions begin with.
-        ir: LLVM IR, without what stands before it: `assembled` adds the constants.
-        constants: what it holds.
+        name: the prefix of its functions.
+        ir: LLVM IR, without the constants, which `text` and `with_files` add.
+        constants: the arrays held by the program.
         external: functions that it calls and that the runtime does not have.
         is_random: whether it draws random numbers.
     """
@@ -42,11 +42,11 @@ class Standalone:
     is_random: bool
 
     def text(self) -> str:
-        """The whole of it, with the constants written out."""
+        """Return the whole LLVM IR, with the constants inline."""
         return self.ir + "".join(map(self._written_out, range(len(self.constants))))
 
     def with_files(self, folder: Path) -> str:
-        """As `text`, with the constants in files of a folder, which the assembler reads: quick for big ones."""
+        """Return LLVM IR with the constants in files of a folder, which the assembler reads: fast for big ones."""
         lines = ['module asm ".section .rodata.stablexla,\\22a\\22,@progbits"\n'] if self.constants else []
         for i, constant in enumerate(self.constants):
             path, label = folder / f"constant{i}", _constant(self.name, i)
@@ -65,7 +65,7 @@ class Standalone:
 
 
 def standalone(module: ir.Module, signature: Signature, name: str, flush_denormals: bool) -> Standalone:
-    """Makes it of a module in LLVM's dialect, which is changed.
+    """Compile a module in LLVM's dialect, which is changed, to a standalone program.
 
     Raises:
         UnsupportedError: the program calls Python, or the host that only Python has.
@@ -89,7 +89,7 @@ def standalone(module: ir.Module, signature: Signature, name: str, flush_denorma
 
 
 def _check_name(name: str, module: ir.Module) -> None:
-    """Nothing that the program calls or has may be called as what is written around it."""
+    """Check that no symbol of the program clashes with those of its C entry."""
     ours = {f"{name}{tail}" for tail in ("", "_main", "_use_threads", "_seed")}
     attributes = [op.operation.attributes for op in module.body.operations]
     taken = {ir.StringAttr(a["sym_name"]).value for a in attributes if "sym_name" in a} & ours
@@ -101,7 +101,7 @@ def _check_name(name: str, module: ir.Module) -> None:
 
 
 def _refusal(calls: Iterable[Any]) -> str:
-    """Which calls a program without Python cannot make."""
+    """Return the error message for calls that a program without Python cannot make."""
     found = []
     for call in calls:
         target = call.get("target")
@@ -112,7 +112,7 @@ def _refusal(calls: Iterable[Any]) -> str:
 
 
 def _external(function: str) -> str:
-    """What the user's library calls it."""
+    """Return the symbol in the user's library."""
     if function.startswith(LAPACK):
         return f"{function.removeprefix(LAPACK)}_"
     return function.removeprefix(C_FUNCTION)
@@ -191,7 +191,7 @@ def _table(type_: str, items: Sequence[str]) -> str:
 
 
 def _run(name: str, count: int) -> list[str]:
-    """A function that takes the addresses of all buffers in one list."""
+    """Return a function that takes the addresses of all buffers in one list."""
     lines = [f"define internal void @stablexla.{name}.run(ptr %buffers) {{"]
     for i in range(count):
         lines.append(f"  %p{i} = getelementptr ptr, ptr %buffers, i64 {i}")
@@ -201,7 +201,7 @@ def _run(name: str, count: int) -> list[str]:
 
 
 def _typed(name: str, parameters: int, results: int) -> list[str]:
-    """A function that takes each array by itself."""
+    """Return a function that takes each array as a parameter of its own."""
     given = [f"ptr %x{i}" for i in range(parameters)] + [f"ptr %y{i}" for i in range(results)]
     lines = [f"define i32 @{name}({', '.join(given)}) {{"]
     for table, letter, count in (("arguments", "x", parameters), ("results", "y", results)):
@@ -217,12 +217,12 @@ def _typed(name: str, parameters: int, results: int) -> list[str]:
 
 
 def optimized(text: str, opt_level: int, cpu: str, triple: str) -> str:
-    """LLVM IR after LLVM's own passes."""
+    """Run LLVM's own passes on LLVM IR."""
     return run([llvm_tool("opt"), "-S", f"-passes=default<O{opt_level}>", *_machine(cpu, triple), "-"], given=text)
 
 
 def generated(text: str, output: Path, opt_level: int, cpu: str, triple: str, *, assembly: bool) -> None:
-    """Writes the object file, or its assembly text, of LLVM IR."""
+    """Generate the object file, or its assembly text, from LLVM IR."""
     kind = "asm" if assembly else "obj"
     options = [f"-O{opt_level}", f"-filetype={kind}", "-relocation-model=pic", "-code-model=small"]
     run([llvm_tool("llc"), *options, *_machine(cpu, triple), "-o", str(output), "-"], given=text)

@@ -1,6 +1,6 @@
-"""The pass that lets a program tell when it enters and leaves each kernel, for profiles.
+"""Instrument a program with time marks before and after each kernel call, for profiles.
 
-Runs last, on LLVM's dialect: what is timed is what runs without it.
+Runs last, on LLVM's dialect: the timed code is the code that runs without it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ TASK = "_task"
 
 @dataclass(frozen=True)
 class TimedCall:
-    """A call that marks stand around: 2 * its number is passed before it, 2 * its number + 1 after it.
+    """An instrumented call: 2 * its number is passed to the mark before it, 2 * its number + 1 to the one after it.
 
     Attributes:
-        function: what is called, as a kernel's function on buffers.
+        function: the callee, as a kernel's function on buffers.
         is_share: whether it is one thread's share of a call that several threads work on.
     """
 
@@ -32,7 +32,7 @@ class TimedCall:
 
 @module_pass("stablexla-time-calls", "puts a mark of the time before and after each call in main, and in each thread")
 def time_calls(module: ir.Module) -> None:
-    """The calls are listed in an attribute of the module, in the order of their numbers."""
+    """Instrument the calls, listed in an attribute of the module in the order of their numbers."""
     timed: list[TimedCall] = []
     with module.context, ir.Location.unknown():
         for view in list(module.body.operations):
@@ -52,7 +52,7 @@ def time_calls(module: ir.Module) -> None:
 
 
 def take_timed(module: ir.Module) -> list[TimedCall]:
-    """The list that the pass left, which is taken off the module."""
+    """Return the list of instrumented calls; it is removed from the module."""
     listed = [ir.StringAttr(a).value.split(" ", 1) for a in ir.ArrayAttr(module.operation.attributes[TIMED])]
     del module.operation.attributes[TIMED]
     return [TimedCall(name, kind == "share") for kind, name in listed]
@@ -71,7 +71,7 @@ def _time_calls_in(function: ir.Operation, is_task: bool, timed: list[TimedCall]
 
 
 def _called(op: ir.Operation) -> str:
-    """The function that does the work: for a parallel call the one that its tasks call."""
+    """Return the function that does the work: for a parallel call the one that its tasks call."""
     name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
     if name == PARALLEL_FOR:
         task = defining(op.operands[0])

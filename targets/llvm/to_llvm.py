@@ -1,4 +1,4 @@
-"""The passes from buffers to LLVM's dialect, of every program for this machine."""
+"""The passes from buffers to LLVM's dialect, for every program on this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from stablexla.targets.llvm import bf16_as_bits, entry, parallel, rolled  # noqa
 
 LLVM = frozenset({"llvm"})
 
-# One conversion takes what many small ones would take in as many walks; vectors and functions need their own options.
+# One conversion replaces many small ones, each with a walk of its own; vectors and functions need their own options.
 TO_LLVM = (
     "stablexla-note-sizes",
     "stablexla-expand-math",

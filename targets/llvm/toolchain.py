@@ -1,4 +1,4 @@
-"""The programs that make object files and libraries: LLVM's from the wheels, and the system's linker."""
+"""External tools that make object files and libraries: LLVM's from the wheels, and the system's linker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINKERS = (("c++",), ("g++",), ("clang++",), ("cc", "-lstdc++"), ("gcc", "-lstd
 
 @functools.cache
 def llvm_tool(name: str) -> str:
-    """The path of a tool of LLVM's: that of the wheels, which is of the version that everything else here is of.
+    """Return the path of an LLVM tool from the wheels, which is of the same version as everything else here.
 
     Raises:
         CompileError: it is not there.
@@ -33,12 +33,12 @@ def llvm_tool(name: str) -> str:
 
 
 def archive() -> Path:
-    """The runtime without Python, as a static library."""
+    """Return the path of the runtime without Python, as a static library."""
     return Path(library_path()).parent / ARCHIVE
 
 
 def run(command: Sequence[str], *, given: str | None = None) -> str:
-    """Runs a tool; returns what it printed.
+    """Run a tool and return its standard output.
 
     Raises:
         CompileError: it failed; the error has what it said.
@@ -47,7 +47,7 @@ def run(command: Sequence[str], *, given: str | None = None) -> str:
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     except OSError as error:
         raise CompileError(f"cpu: {command[0]} cannot be run: {error.strerror}", stage=STAGE) from None
-    unknown = "is not a recognized" in done.stderr  # processor or feature: LLVM would go on without it
+    unknown = "is not a recognized" in done.stderr  # processor or feature: LLVM would only warn
     if done.returncode != 0 or unknown:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         raise CompileError(
@@ -59,7 +59,7 @@ def run(command: Sequence[str], *, given: str | None = None) -> str:
 
 
 def link(object_file: Path, output: Path, arguments: Sequence[str], linker: str = "") -> None:
-    """Makes a shared library of an object file and the runtime.
+    """Link a shared library from an object file and the runtime.
 
     Args:
         arguments: for the linker, after the object file.

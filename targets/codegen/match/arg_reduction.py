@@ -1,7 +1,7 @@
-"""Recognises reduction bodies that choose between two pairs of value and index: argmax and argmin.
+"""Match reduction bodies that select between two (value, index) pairs: argmax and argmin.
 
-A body of comparisons, logic and choices can only tell apart how the two values and the two indices compare, so that
-trying every case shows what it does.
+A body of comparisons, logic and selects can only distinguish how the two values and the two indices compare, so
+evaluating every case symbolically shows what it does.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from mlir.dialects import arith
 from stablexla.targets.codegen.emission import Value, bits_of, is_float, vector_of
 from stablexla.targets.codegen.loop_nest import Fold, terminator_of
 
-# How a new value may compare with the best one so far.
+# The cases of a comparison between a new value and the best one so far.
 _CASES = ("less", "equal", "greater", "new is NaN", "best is NaN", "both are NaN")
 _NEW, _BEST, _NEW_INDEX, _BEST_INDEX = "new", "best", "new index", "best index"
-# The cases in which a comparison holds, for operands in the order (new, best).
+# Comparison predicate -> the cases in which it holds, for operands in the order (new, best).
 _FLOAT = {
     "oeq": {"equal"},
     "ogt": {"greater"},
@@ -39,7 +39,7 @@ _INTEGER = {
 
 @dataclass(frozen=True)
 class Selection:
-    """Keeps the better of two values, the first one of equals and NaN above all.
+    """The argmax/argmin combiner: keeps the better of two values, the first one of equals and NaN above all.
 
     Attributes:
         value: which operand holds the values, 0 or 1; the other holds the indices.
@@ -56,7 +56,7 @@ class Selection:
     unsigned: bool
 
     def worst(self) -> float:
-        """A value that none is worse than."""
+        """Return the identity: a value that none is worse than."""
         if is_float(self.type):
             return float("-inf") if self.largest else float("inf")
         bits = bits_of(self.type)
@@ -65,17 +65,17 @@ class Selection:
         return -(1 << (bits - 1)) if self.largest else (1 << (bits - 1)) - 1
 
     def widened(self, value: Value) -> Value:
-        """A stored value in the type that it is compared in."""
+        """Extend a value from its storage type to the type that it is compared in."""
         return value if self.type == self.stored else Value(arith.extf(vector_of(value.lanes, self.type), value.ssa))
 
     def narrowed(self, value: Value) -> Value:
-        """Back again."""
+        """Truncate to the storage type: the inverse of `widened`."""
         return (
             value if self.type == self.stored else Value(arith.truncf(vector_of(value.lanes, self.stored), value.ssa))
         )
 
     def better(self, new: Value, best: Value) -> Value:
-        """Whether `new` replaces an earlier `best`."""
+        """Return whether `new` replaces an earlier `best`."""
         if is_float(self.type):
             order = "UGT" if self.largest else "ULT"
             return _cmpf(order, new, best) & _cmpf("ORD", best, best)
@@ -83,7 +83,7 @@ class Selection:
         return _cmpi(sign + ("gt" if self.largest else "lt"), new, best)
 
     def equal(self, a: Value, b: Value) -> Value:
-        """Whether neither is better."""
+        """Return whether neither is better."""
         if not is_float(self.type):
             return _cmpi("eq", a, b)
         return _cmpf("OEQ", a, b) | (_cmpf("UNO", a, a) & _cmpf("UNO", b, b))
@@ -98,7 +98,7 @@ def _cmpi(predicate: str, a: Value, b: Value) -> Value:
 
 
 def match_selection(fold: Fold) -> Selection | None:
-    """What a reduction of two operands selects, or None; indices are taken to grow with the place."""
+    """Match a reduction of two operands as argmax or argmin, else return None; indices must grow with the place."""
     if len(fold.starts) != 2 or len(fold.operands) != 2:
         return None
     for value in (0, 1):
@@ -127,7 +127,7 @@ def _match(fold: Fold, value: int) -> Selection | None:
 
 
 def _wanted(outcomes: dict[str, tuple[str, str]], largest: bool) -> dict[str, tuple[str, str]]:
-    """The outcomes of argmax or argmin; which of two equal values is kept makes no difference."""
+    """Return the outcomes of argmax or argmin; which of two equal values is kept makes no difference."""
     new, best = (_NEW, _NEW_INDEX), (_BEST, _BEST_INDEX)
     wanted = {"greater": new if largest else best, "less": best if largest else new}
     wanted |= {"new is NaN": new, "best is NaN": best}
@@ -137,11 +137,11 @@ def _wanted(outcomes: dict[str, tuple[str, str]], largest: bool) -> dict[str, tu
 
 
 class _NotASelection(Exception):
-    """The body does something else."""
+    """The body is neither argmax nor argmin."""
 
 
 class _Trial:
-    """A run of a body in one case, on names instead of values. The new index is the larger one."""
+    """Symbolic evaluation of a body in one case, on names instead of values. The new index is the larger one."""
 
     def __init__(self, fold: Fold, value: int, case: str) -> None:
         self.case = case
@@ -155,7 +155,7 @@ class _Trial:
         self._known: dict[ir.Value, str | bool] = dict(zip(fold.block.arguments, names, strict=True))
 
     def outcome(self) -> tuple[str, str]:
-        """What becomes of value and index."""
+        """Return the names of the resulting value and index."""
         for view in self._block.operations:
             operation = view.operation
             if operation.name != "linalg.yield":
@@ -218,7 +218,7 @@ class _Trial:
         return case in _INTEGER[kind if kind in _INTEGER else kind[1:]]
 
     def _case(self, operands: list[str | bool]) -> str:
-        """How the first operand compares with the second."""
+        """Return how the first operand compares with the second."""
         first, second = operands
         if {first, second} == {_NEW_INDEX, _BEST_INDEX}:
             return "greater" if first == _NEW_INDEX else "less"
@@ -234,7 +234,7 @@ class _Trial:
 
 
 def _float_holds(predicate: str, case: str) -> bool:
-    """Whether a float comparison holds; an unordered one is the opposite of an ordered one."""
+    """Return whether a float comparison holds; an unordered one is the opposite of an ordered one."""
     if predicate in ("false", "true"):
         return predicate == "true"
     opposites = {"uno": "ord", "une": "oeq", "ueq": "one", "ugt": "ole", "uge": "olt", "ult": "oge", "ule": "ogt"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Axis:
-    """A loop: its turns, and how many elements one turn moves on in the indices, the operand and the result."""
+    """A loop: its trip count, and its strides in the indices, the operand and the result, in elements."""
 
     extent: int
     index_step: int

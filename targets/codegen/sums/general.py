@@ -1,7 +1,8 @@
-"""Sums on the general path: linalg.generic on buffers that only add up, as loops over blocks with compensation.
+"""Compensated summation on the general path: bufferized linalg.generic sums, as loops over blocks.
 
-Totals lie in buffers with their errors, in f32 where elements are narrower. A block of the outermost reduced loop is
-summed in a register for each place of the result. Everything else is left to upstream's loops, in its order.
+Accumulators and their rounding errors are kept in buffers, in f32 where elements are narrower. A block of the outermost
+reduced loop is summed in a register for each element of the result. Everything else is left to upstream's loops, in its
+order.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from stablexla.lowering.support.operations import body_of, defining, remap, walk
 from stablexla.targets.codegen.sums.blocked import BLOCK, LONGEST, block_loops, compensated, two_sum, zero
 
 Values = list[ir.Value]
-# Where the loops stand.
+# Induction variable of each dimension.
 Places = dict[int, ir.Value]
 
 
 def block_general_sums(module: ir.Module) -> None:
-    """Writes the loops of all long sums of a module whose kernels are bufferized."""
+    """Emit the loops of all long sums of a module whose kernels are bufferized."""
     for op in walk(module.operation):
         if op.name == "linalg.generic" and not len(op.results):
             sums = _match(op)
@@ -35,13 +36,13 @@ def block_general_sums(module: ir.Module) -> None:
 
 @dataclass(frozen=True)
 class _Total:
-    """A result of the body that something is added to.
+    """One accumulator: a result of the body that is a sum.
 
     Attributes:
-        argument: what stands for it in the body.
-        opened: operations that make of it what is added to: a wider number, or the parts of a complex one.
+        argument: the block argument that stands for it.
+        opened: operations that extend or split it before the addition: a wider number, or the parts of a complex one.
         closed: the operation that makes an element of the sums; None where the sum is one.
-        parts: for each sum what it is before and after the addition.
+        parts: for each sum its value before and after the addition.
     """
 
     argument: ir.Value
@@ -50,16 +51,16 @@ class _Total:
     parts: list[tuple[ir.Value, ir.Value]]
 
     def open(self, element: ir.Value) -> Values:
-        """An element as what is added to."""
+        """Convert an element to its sums (storage type to value type)."""
         return [_again(op, [element]) for op in self.opened] or [element]
 
     def close(self, sums: Values) -> ir.Value:
-        """An element of sums."""
+        """Convert sums to an element (value type to storage type)."""
         return sums[0] if self.closed is None else _again(self.closed, sums)
 
 
 def _match(op: ir.Operation) -> _Sums | None:
-    """A generic all of whose results are sums, long ones or of narrow floats; None for others."""
+    """Match a generic all of whose results are sums, long ones or of narrow floats; return None for others."""
     *_, terminator = body_of(op)
     count = len(terminator.operands)
     maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]
@@ -78,7 +79,7 @@ def _match(op: ir.Operation) -> _Sums | None:
 
 
 def _match_total(argument: ir.Value, result: ir.Value) -> _Total | None:
-    """A total of which nothing is known but that something is added to it, or to each of its parts."""
+    """Match an accumulator whose only user, or that of each of its parts, is an addition."""
     users = [use.owner.operation for use in argument.uses]
     names = {op.name: op for op in users}
     opened: list[ir.Operation] = []
@@ -96,7 +97,7 @@ def _match_total(argument: ir.Value, result: ir.Value) -> _Total | None:
 
 
 def _adds(before: ir.Value, after: ir.Value) -> bool:
-    """Whether a value is another one with something added to it, and neither has another use."""
+    """Return whether `after` is `before` with something added to it, and neither has another use."""
     addition = _only_user(before)
     return (
         isinstance(before.type, ir.F32Type | ir.F64Type)
@@ -113,7 +114,7 @@ def _only_user(value: ir.Value) -> ir.Operation | None:
 
 
 def _extents(op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[int] | None:
-    """The loops' extents; None if an operand's dimensions do not tell them."""
+    """Return the trip counts of the loops; None if the operands' dimensions do not tell them."""
     found: dict[int, int] = {}
     for operand, map_ in zip(op.operands, maps, strict=True):
         for place, expression in enumerate(map_.results):
@@ -124,7 +125,7 @@ def _extents(op: ir.Operation, maps: Sequence[ir.AffineMap]) -> list[int] | None
 
 
 def _is_simple(expression: ir.AffineExpr) -> bool:
-    """Whether an index is made of additions and multiplications."""
+    """Return whether an index expression has additions and multiplications only."""
     if isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr):
         return _is_simple(expression.lhs) and _is_simple(expression.rhs)
     return isinstance(expression, ir.AffineDimExpr | ir.AffineConstantExpr)
@@ -132,7 +133,7 @@ def _is_simple(expression: ir.AffineExpr) -> bool:
 
 @dataclass
 class _Sums:
-    """The loops of a generic."""
+    """The loop nest of a generic that sums."""
 
     op: ir.Operation
     maps: list[ir.AffineMap]
@@ -142,11 +143,11 @@ class _Sums:
     loops: list[ir.Operation] = field(default_factory=list)
 
     def write(self) -> None:
-        """Clears the totals, adds up block after block, and writes the results."""
+        """Clear the accumulators, add up block after block, and store the results."""
         kept = [d for d, r in enumerate(self.reduced) if not r]
         first, *inner = (d for d, r in enumerate(self.reduced) if r)
         outputs = list(self.op.operands)[-len(self.totals) :]
-        # For each result of the body the pairs of its parts.
+        # For each result of the body pairs of buffers (sum, error), one for each of its parts.
         rooms = [
             [(_room(output.type, before.type), _room(output.type, before.type)) for before, _ in total.parts]
             for output, total in zip(outputs, self.totals, strict=True)
@@ -187,7 +188,7 @@ class _Sums:
         return _index(0), _index(self.extents[dim])
 
     def _each(self, dims: Sequence[int], at: Places, do: Callable[[Places], None]) -> None:
-        """Does something at every place of the loops `dims`."""
+        """Emit the loops `dims` around the body `do`."""
         if not dims:
             do(at)
             return
@@ -199,7 +200,7 @@ class _Sums:
     def _block(
         self, at: Places, spans: Sequence[tuple[int, ir.Value, ir.Value]], totals: Values | None = None
     ) -> Values:
-        """The sums over some loops, from nothing."""
+        """Emit the partial sums over some loops, from zero."""
         totals = [zero(before.type) for t in self.totals for before, _ in t.parts] if totals is None else totals
         if not spans:
             return self._step(at, totals)
@@ -212,7 +213,7 @@ class _Sums:
         return list(loop.results)
 
     def _step(self, at: Places, totals: Values) -> Values:
-        """The totals with the elements at a place."""
+        """Add the elements at one iteration to the accumulators."""
         mapping: dict[ir.Value, ir.Value] = {}
         outputs = {total.argument for total in self.totals}
         arguments = self.op.regions[0].blocks[0].arguments
@@ -235,7 +236,7 @@ class _Sums:
         return [mapping[after] for _, after in parts]
 
     def _places(self, at: Places) -> list[Values]:
-        """Where the results at a place lie."""
+        """Return the indices of the results at one iteration."""
         return [self._place(m, at) for m in self.maps[-len(self.totals) :]]
 
     @staticmethod
@@ -248,7 +249,7 @@ def _room(output: ir.Type, element: ir.Type) -> ir.Value:
 
 
 def _again(operation: ir.Operation, operands: Values) -> ir.Value:
-    """An operation of the body on other operands."""
+    """Clone an operation of the body onto other operands."""
     return ir.Operation.create(operation.name, results=[operation.results[0].type], operands=operands).result
 
 
@@ -257,7 +258,7 @@ def _index(number: int) -> ir.Value:
 
 
 def _applied(expression: ir.AffineExpr, at: Places) -> ir.Value:
-    """An index as arithmetic on the loops'."""
+    """Expand an affine index expression as arithmetic on the induction variables."""
     if isinstance(expression, ir.AffineDimExpr):
         return at[expression.position]
     if isinstance(expression, ir.AffineConstantExpr):

@@ -1,7 +1,7 @@
-"""AMX tiles: 16 rows of 64 bytes, products of which are added to 16 by 16 sums.
+"""Matrix tiles of AMX: 16 rows of 64 bytes, whose products accumulate into 16 by 16 tiles of sums.
 
-What a kernel does with them stands in `tile_sums`. There are two makers of tiles: the processor's, and one that keeps
-them in memory and multiplies by vectors, so that everything but the instructions is tested on any processor.
+The loop over them is in `tile_sums`. There are two implementations of `Tiles`: the processor's, and an emulation that
+keeps tiles in memory and multiplies by vectors, so that everything but the instructions is tested on any processor.
 """
 
 from __future__ import annotations
@@ -28,40 +28,42 @@ from stablexla.targets.cpu.contraction.products import Product, load_group, spre
 ROWS = 16
 LANES = 16
 BLOCK = 2 * ROWS
-"""Rows and columns of the sums that one step makes: two by two tiles, the most that eight of them allow."""
+"""Rows and columns of the accumulator block: two by two tiles, the most that eight tile registers allow."""
 
-# Where 16 rows of 64 bytes lie: buffer, address of the first, and how far a row is, in units.
+# Location of 16 rows of 64 bytes: buffer, index of the first, and the row stride, in units.
 Lines = tuple[Value, Value, int]
 
 
 class Tiles(Protocol):
-    """A maker of tiles. Sums that loops carry are the values of `carried`."""
+    """An implementation of tile operations. The loop-carried accumulators are the values returned by `zeros`."""
 
     def zeros(self) -> list[Value]:
-        """Four tiles of sums, all zero."""
+        """Return four accumulator tiles of zeros."""
 
     def step(self, a: Sequence[Lines], b: Sequence[Lines], sums: Sequence[Value]) -> list[Value]:
-        """Adds the products of two tiles of lhs with two of rhs."""
+        """Accumulate the products of two tiles of lhs with two of rhs."""
 
     def store(self, sums: Sequence[Value], to: Value) -> None:
-        """Puts the sums into rows of `BLOCK`."""
+        """Store the accumulators as rows of `BLOCK`."""
 
 
 def tile_sums(
     tiles: Tiles, groups: Index, a: Callable[[int, Index], Lines], b: Callable[[int, Index], Lines]
 ) -> list[Value]:
-    """The sums of `BLOCK` rows and columns over `groups`, a multiple of 16; `a` and `b` tell where a tile lies."""
+    """Emit the K loop over `groups`, a multiple of 16, for `BLOCK` rows and columns; `a` and `b` locate tiles."""
     with loop(0, groups, LANES, tiles.zeros()) as k:
         k.yields(*tiles.step([a(0, k.iv), a(1, k.iv)], [b(0, k.iv), b(1, k.iv)], k.args))
     return k.results
 
 
 def make_tiles(product: Product, sums: ir.Type) -> Tiles:
-    """What the product asks for; made at the top of a kernel."""
+    """Return the implementation that the product requires; to be called at the top of a kernel."""
     return _Vectors(product, sums) if product.emulated else _Amx(product, sums)
 
 
 class _Amx:
+    """Tiles in the processor's tile registers, by the `amx` dialect."""
+
     def __init__(self, product: Product, sums: ir.Type) -> None:
         self._product = product
         element = {"tiles_bf16": "bf16", "tiles_f16": "f16"}.get(product.name, "i8")
@@ -111,7 +113,7 @@ def _segments(*sizes: int) -> dict[str, ir.Attribute]:
 
 
 def _view(buffer: Value, at: Value, stride: int, columns: int) -> Value:
-    """16 rows of a flat buffer as a matrix."""
+    """View 16 rows of a flat buffer as a matrix."""
     dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
     layout = ir.StridedLayoutAttr.get(dynamic, [stride, 1])
     type_ = ir.MemRefType.get([ROWS, columns], buffer.element, layout=layout)
@@ -129,7 +131,7 @@ def _view(buffer: Value, at: Value, stride: int, columns: int) -> Value:
 
 
 class _Vectors:
-    """Sums lie in a buffer of their own, as `store` leaves them."""
+    """Emulation by vectors: the accumulators lie in a buffer of their own, as `store` leaves them."""
 
     def __init__(self, product: Product, sums: ir.Type) -> None:
         self._product = product

@@ -1,7 +1,7 @@
-"""Instructions that multiply neighbours along k and add up the products: which of them a contraction can use.
+"""Dot-product instructions (pmaddwd, vpdpbusd, vdpbf16ps, AMX tiles): which of them a contraction can use.
 
-Their operands are units: `group` neighbours along k fill one 32-bit lane. Each instruction has a second form in plain
-vector arithmetic, of the same layout, for tests on processors that lack it.
+Their operands are units: `group` adjacent ones along k fill one 32-bit lane. Each instruction has a second form in
+plain vector arithmetic, of the same layout, for tests on processors that lack it.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.match.contraction import Contraction, Operand
 
-# A value of the operand's type as units, vector or scalar.
+# Converts a value of the operand's type to units, vector or scalar.
 Widen = Callable[[Value], Value]
 LANE_BITS = 32
 
 
 @dataclass(frozen=True)
 class Product:
-    """A way of multiplying units.
+    """A multiply-add instruction on units.
 
     Attributes:
         name: of the instructions, "pairs", "bytes", "bf16"; "tiles_" and what of; "floats" for ordinary ones.
-        unit: MLIR's spelling of what operands are packed as.
-        a, b: make units of the operands' elements.
+        unit: MLIR's spelling of the type in packed panels.
+        a, b: convert the operands' elements to units.
         emulated: whether vector arithmetic stands for the instruction.
-        offset: what was added to every unit of lhs; the sums have so many times rhs's column sums too much.
+        offset: added to every unit of lhs; the sums have so many times rhs's column sums too much.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Product:
 
     @property
     def is_tiles(self) -> bool:
-        """Whether it multiplies tiles (see `tiles_amx`)."""
+        """Whether it multiplies AMX tiles (see `tiles_amx`)."""
         return self.name.startswith("tiles")
 
     @property
@@ -69,16 +69,16 @@ class Product:
         return ir.Type.parse(self.unit)
 
     def swapped(self) -> Product:
-        """The same with the roles of the two operands exchanged."""
+        """Return the same product with the two operands exchanged."""
         return replace(self, a=self.b, b=self.a)
 
     def multiply_add(self, a: Value, b: Value, sums: Value) -> Value:
-        """sums + the products of units, `group` of them in each lane of the sums."""
+        """Accumulate: return sums + the products of units, `group` of them in each lane of the sums."""
         return _MULTIPLY_ADD[self.name](a, b, sums, self.emulated)
 
 
 def choose_product(c: Contraction, target: CpuTarget) -> Product | None:
-    """The fastest instruction that gives the sums of `c` exactly (floats: of exact products); None if there is none."""
+    """Select the fastest instruction that computes `c` exactly (floats: sums of exact products), or None."""
     total = str(c.sum_type)
     if c.a.element == c.b.element and _is_only_widened(c.a) and _is_only_widened(c.b) and total == "f32":
         return _choose_floats(str(c.a.element), target)
@@ -91,7 +91,7 @@ def choose_product(c: Contraction, target: CpuTarget) -> Product | None:
 
 
 def vector_product(product: Product, c: Contraction, target: CpuTarget) -> Product:
-    """In place of tiles and of bytes, which need lhs changed or whole tiles, what works on vectors alone."""
+    """Replace tiles, which need whole tiles, and bytes, which need lhs changed, by a product on vectors alone."""
     if product.is_tiles or product.offset:
         without = replace(target, features=tuple(f for f in target.features if f == "sse2"))
         return choose_product(c, without) or widened(c) or product
@@ -99,7 +99,7 @@ def vector_product(product: Product, c: Contraction, target: CpuTarget) -> Produ
 
 
 def load_group(product: Product, buffer: Value, at: Index) -> Value:
-    """A lane's units; the unit itself where a lane holds one."""
+    """Load a lane's units; a scalar where a lane holds one."""
     return load(buffer, at, product.group if product.group > 1 else 0)
 
 
@@ -121,7 +121,7 @@ def _choose_floats(element: str, target: CpuTarget) -> Product | None:
 
 
 def widened(c: Contraction) -> Product | None:
-    """Products of f32 that narrower floats are converted to once, when they are packed; None for other contractions."""
+    """Return a product on f32 to which narrower floats are converted once, when packed; None for other contractions."""
     narrow = all(is_float(x.element) and bits_of(x.element) < LANE_BITS for x in (c.a, c.b))
     if not narrow or str(c.sum_type) != "f32":
         return None
@@ -150,14 +150,14 @@ def _as_it_is(value: Value) -> Value:
 
 @dataclass(frozen=True)
 class _Range:
-    """What numbers an integer operand holds: so many low bits of what is stored, signed or not."""
+    """The value range of an integer operand: the number of low bits used, signed or not."""
 
     bits: int
     signed: bool
 
 
 def _range_of(operand: Operand, total: ir.Type) -> _Range | None:
-    """The numbers behind a chain of truncations and one extension at its end."""
+    """Find the value range behind a chain of truncations that may end in one extension."""
     if not isinstance(operand.element, ir.IntegerType):
         return None
     bits, signed = bits_of(operand.element), True
@@ -168,7 +168,7 @@ def _range_of(operand: Operand, total: ir.Type) -> _Range | None:
             signed = op.name == "arith.extsi"
         else:
             return None
-    # Of sums no wider than the operands only low bits are kept, which the sign does not change.
+    # Sums no wider than the operands keep low bits only, which the sign does not change.
     return _Range(bits, signed or bits_of(total) <= bits)
 
 
@@ -180,7 +180,7 @@ def _choose_pairs(a: _Range, b: _Range, target: CpuTarget) -> Product | None:
 
 
 def _to_pairs(r: _Range) -> Widen:
-    """Sign or zero extension to 16 bits, of fewer than the stored bits too."""
+    """Return a conversion to 16 bits by sign or zero extension, of fewer than the stored bits too."""
 
     def widen(value: Value) -> Value:
         i16 = ir.IntegerType.get_signless(16)
@@ -198,7 +198,7 @@ def _to_pairs(r: _Range) -> Widen:
 
 
 def _choose_bytes(a: _Range, b: _Range, target: CpuTarget) -> Product | None:
-    """Bytes as they are stored; vectors multiply unsigned by signed ones only, tiles any."""
+    """Choose an instruction on bytes as stored; vectors multiply unsigned by signed ones only, tiles any."""
     features = target.features
     if (a.bits, b.bits) != (8, 8):
         return None
@@ -216,7 +216,7 @@ def _choose_bytes(a: _Range, b: _Range, target: CpuTarget) -> Product | None:
 
 
 def intrinsic(name: str, result: ir.Type, *operands: Value) -> Value:
-    """A call of an intrinsic of LLVM's."""
+    """Emit a call of an LLVM intrinsic."""
     made = ir.Operation.create(
         "llvm.call_intrinsic",
         results=[result],
@@ -231,7 +231,7 @@ def intrinsic(name: str, result: ir.Type, *operands: Value) -> Value:
 
 
 def _pairs(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
-    """`pmaddwd` and an addition, which LLVM makes one instruction where there is one."""
+    """Emit `pmaddwd` and an addition, which LLVM fuses (vpdpwssd) where the target can."""
     if emulated:
         return _sum_of(_halves(a), _halves(b), sums)
     name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[sums.lanes]
@@ -239,20 +239,20 @@ def _pairs(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
 
 
 def _halves(value: Value) -> list[Value]:
-    """The two signed 16-bit units of each lane."""
+    """Return the two signed 16-bit units of each lane."""
     lanes = _as_lanes(value)
     return [(lanes << 16) >> 16, lanes >> 16]
 
 
 def _bytes(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
-    """`vpdpbusd`: unsigned by signed bytes."""
+    """Emit `vpdpbusd`: unsigned by signed bytes."""
     if emulated:
         return _sum_of(_quarters(a, signed=False), _quarters(b, signed=True), sums)
     return intrinsic(f"llvm.x86.avx512.vpdpbusd.{sums.lanes * LANE_BITS}", sums.type, sums, a, b)
 
 
 def _quarters(value: Value, signed: bool) -> list[Value]:
-    """The four bytes of each lane."""
+    """Return the four bytes of each lane."""
     lanes = _as_lanes(value)
     tops = [lanes << shift if shift else lanes for shift in (24, 16, 8, 0)]
     if signed:
@@ -262,7 +262,7 @@ def _quarters(value: Value, signed: bool) -> list[Value]:
 
 
 def _bf16(a: Value, b: Value, sums: Value, emulated: bool) -> Value:
-    """`vdpbf16ps`."""
+    """Emit `vdpbf16ps`."""
     if emulated:
         for x, y in zip(_bf16_halves(a), _bf16_halves(b), strict=True):
             sums = fma(x, y, sums)
@@ -288,7 +288,7 @@ def _sum_of(xs: list[Value], ys: list[Value], sums: Value) -> Value:
 
 
 def _tile_of_bytes(a_signed: bool, b_signed: bool) -> Callable[[Value, Value, Value, bool], Value]:
-    """What a lane of `tdpbssd` and its like does."""
+    """Return the emulation of a lane of `tdpbssd` and its like."""
 
     def multiply_add(a: Value, b: Value, sums: Value, _: bool) -> Value:
         return _sum_of(_quarters(a, a_signed), _quarters(b, b_signed), sums)
@@ -297,12 +297,12 @@ def _tile_of_bytes(a_signed: bool, b_signed: bool) -> Callable[[Value, Value, Va
 
 
 def _tile_of_bf16(a: Value, b: Value, sums: Value, _: bool) -> Value:
-    """What a lane of `tdpbf16ps` does."""
+    """Emulate a lane of `tdpbf16ps`."""
     return _bf16(a, b, sums, True)
 
 
 def _tile_of_f16(a: Value, b: Value, sums: Value, _: bool) -> Value:
-    """What a lane of `tdpfp16ps` does."""
+    """Emulate a lane of `tdpfp16ps`."""
     for parity in range(2):
         every = range(parity, a.lanes, 2)
         halves = [bitcast(shuffle(v, v, list(every)), ir.F16Type.get()) for v in (a, b)]
@@ -329,17 +329,17 @@ _MULTIPLY_ADD: dict[str, Callable[[Value, Value, Value, bool], Value]] = {
 
 
 def weave(rows: list[Value]) -> Value:
-    """Lane by lane the elements of each row: r0[0] r1[0] ... r0[1] r1[1] ..."""
+    """Interleave the rows lane by lane: r0[0] r1[0] ... r0[1] r1[1] ..."""
     if len(rows) == 1:
         return rows[0]
-    rows = [_bits(row) for row in rows]  # LLVM converts narrow floats to shuffle them
+    rows = [_bits(row) for row in rows]  # LLVM would convert narrow floats in order to shuffle them
     halves = [weave(rows[0::2]), weave(rows[1::2])]
     count = halves[0].lanes
     return shuffle(halves[0], halves[1], [i for x in range(count) for i in (x, x + count)])
 
 
 def spread_group(units: Value, lanes: int) -> Value:
-    """A lane's units in every lane."""
+    """Broadcast a lane's units to every lane."""
     if not units.lanes:
         return splat(units, lanes)
     return shuffle(units, units, list(range(units.lanes)) * lanes)

@@ -1,7 +1,7 @@
-"""Kernels of elementwise operations: every result element is computed from operand elements, in vectors.
+"""Emit elementwise kernels as vectorized loop nests: every result element is computed from operand elements.
 
-The innermost loop runs along the last dimension; work items are the outer loops' indices, or blocks of the innermost
-loop where that is long.
+The innermost loop runs along the last dimension; work items are the iterations of the outer loops, or blocks of the
+innermost loop where that is long.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from stablexla.targets.codegen.scope import Scope, lanes_for, weight, widest_lan
 from stablexla.targets.codegen.sweeps import Items, Part, duration, grain_of, sweep, unrolled
 from stablexla.targets.cpu.emitters import emitter
 
-# Elements of a block of a long innermost loop; a multiple of all lanes and unrollings.
+# Elements in a block of a long innermost loop; a multiple of every vector width and unroll factor.
 BLOCK = 8192
-# A cycle of repeating operands may be this many vectors, and the code for one turn of it this many instructions.
+# The most vectors in a cycle of repeating operands, and the most instructions in one iteration of its loop.
 MOST_CYCLE, MOST_INSTRUCTIONS = 16, 200
-# Streams at least this long are prefetched for bodies of at least this many instructions.
+# Prefetch heuristic: streams at least this long, for bodies of at least this many instructions.
 STREAM_BYTES, HEAVY = 1 << 20, 8
-# Bodies of so many instructions on 16-bit numbers are chains, an operation and its rounding after the other, and the
-# processor's window holds one and a half turns: each operation is done on two registers (gelu of bf16: 39 to 22 ms of
-# 16M numbers). f32 bodies are wider than deep, and lose by it.
+# Bodies of so many instructions on 16-bit numbers are dependency chains, an operation and its rounding after the other,
+# and the processor's reorder window holds one and a half iterations: each operation is done on two registers (gelu of
+# bf16: 39 to 22 ms of 16M numbers). f32 bodies are wider than deep, and lose by it.
 LONG = 24
-# Functions whose instructions wait for each other more than for a free unit. Two registers of them at a time take less
-# on AVX2: 16M sines 7.5 to 6.4 ms, tanh 5.9 to 5.7, exp 4.0 to 3.8; but erf 4.8 to 5.3, log 5.6 to 6.0.
+# Latency-bound functions, whose instructions wait for each other more than for a free unit. Two registers of them at a
+# time take less on AVX2: 16M sines 7.5 to 6.4 ms, tanh 5.9 to 5.7, exp 4.0 to 3.8; but erf 4.8 to 5.3, log 5.6 to 6.0.
 WAITING = frozenset(("math.cos", "math.exp", "math.sin", "math.tanh"))
 
 
@@ -46,7 +46,7 @@ class Cycle:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How the loops of a nest are written."""
+    """The schedule of an elementwise loop nest."""
 
     nest: Nest
     lanes: int
@@ -59,18 +59,18 @@ class _Plan:
 
     @property
     def extent(self) -> int:
-        """Turns of the innermost loop."""
+        """Trip count of the innermost loop."""
         return self.nest.extents[-1]
 
     @property
     def inner(self) -> int:
-        """Number of the innermost loop."""
+        """Index of the innermost loop."""
         return len(self.nest.extents) - 1
 
 
 @emitter("loop", "row", "reduce", "general", priority=20)
 def emit_loop(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes every kernel whose operations are all elementwise over one set of loops."""
+    """Emit kernels whose operations are all elementwise over one loop nest."""
     nest = analyse(kernel)
     if nest is None or not _is_elementwise(nest):
         return None
@@ -94,7 +94,7 @@ def _cost(nest: Nest) -> int:
 
 
 def _bytes(nest: Nest) -> int:
-    """Bytes moved for each turn of the innermost loop."""
+    """Return the bytes loaded and stored in each iteration of the innermost loop."""
     inner = len(nest.extents) - 1
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
     return sum(bits_of(place.element) // 8 for place in places if place.strides[inner])
@@ -108,7 +108,7 @@ def _plan(nest: Nest, target: CpuTarget) -> _Plan:
     if cycle is None and one and extent % (2 * lanes) == 0 and (_is_long(nest) or _waits(nest, target)):
         lanes *= 2
     unroll = unrolled(_cost(nest), extent // lanes if lanes else 1)
-    # The processor itself fetches ahead of short bodies; behind long ones it falls back.
+    # The hardware prefetcher keeps ahead of short bodies; behind long ones it falls back.
     heavy = _cost(nest) >= HEAVY
     block = BLOCK
     if cycle is not None:
@@ -121,13 +121,13 @@ def _plan(nest: Nest, target: CpuTarget) -> _Plan:
 
 
 def _is_long(nest: Nest) -> bool:
-    """Whether 16-bit numbers go through a long chain of operations."""
+    """Return whether 16-bit numbers go through a long dependency chain."""
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
     return _cost(nest) >= LONG and all(bits_of(place.element) == 16 for place in places)
 
 
 def _waits(nest: Nest, target: CpuTarget) -> bool:
-    """Whether 32-bit numbers go through a function of which two registers at a time are better."""
+    """Return whether 32-bit numbers go through a latency-bound function, better unrolled by two registers."""
     places: Sequence[Load | Store] = [*nest.loads, *nest.stores]
     functions = {op.operation.name for node in nest.maps for op in node.block.operations} & EXPANSIONS.keys()
     narrow = all(bits_of(place.element) == 32 for place in places) and target.vector_bits == 256
@@ -135,7 +135,7 @@ def _waits(nest: Nest, target: CpuTarget) -> bool:
 
 
 def _cycle(nest: Nest, target: CpuTarget) -> Cycle | None:
-    """Makes the two innermost loops one, if the inner one is short and operands at most repeat along the other."""
+    """Merge the two innermost loops if the inner one is short and operands at most repeat along the other."""
     if len(nest.extents) < 2 or nest.extents[-1] < 2:
         return None
     outer, inner = len(nest.extents) - 2, len(nest.extents) - 1
@@ -158,7 +158,7 @@ def _cycle(nest: Nest, target: CpuTarget) -> Cycle | None:
 
 
 def _past_the_caches(place: Store, nest: Nest, lanes: int, target: CpuTarget) -> bool:
-    """Whether a result is big, and every whole vector of it aligned and as wide as a register."""
+    """Return whether a result takes non-temporal stores: large, its vectors aligned and as wide as a register."""
     size = bits_of(place.element) // 8
     register = target.vector_bits // 8
     width = lanes * size
@@ -180,7 +180,7 @@ def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
     lo, hi = Value(arguments.lo), Value(arguments.hi)
     tables = _tables(plan, top)
     if not plan.items.dims and plan.items.blocks > 1:
-        # One long loop: the items of a call are one piece of it.
+        # One long loop: a call's work items are one piece of it.
         piece = Part(lo * plan.block, hi * plan.block, hi.eq(plan.items.blocks))
         _write_row(plan, top, target, tables, piece)
         return
@@ -194,7 +194,7 @@ def _write(plan: _Plan, arguments: KernelArguments, target: CpuTarget) -> None:
 
 
 def _tables(plan: _Plan, top: Scope) -> dict[Load, Value]:
-    """A whole cycle of each operand that repeats."""
+    """Tabulate one whole cycle of each repeating operand on the stack."""
     if plan.cycle is None:
         return {}
     tables = {node: alloca(plan.cycle.period, node.element) for node in plan.cycle.loads}
@@ -206,12 +206,12 @@ def _tables(plan: _Plan, top: Scope) -> dict[Load, Value]:
 
 
 def _write_row(plan: _Plan, row: Scope, target: CpuTarget, tables: dict[Load, Value], part: Part | None) -> None:
-    """The innermost loop."""
+    """Emit the innermost loop."""
     nest, inner = plan.nest, plan.inner
     row.prepare([place.ref for place in nest.stores], frozenset((inner,)), plan.lanes)
     for place in nest.stores:
         row.address(place)
-    vector = counting()  # vectors are written in order, first those of a turn, then those that are left
+    vector = counting()  # vectors are emitted in order, first those of an iteration, then those of the remainder
 
     def step(at: Value, count: int | None, _: list[Value]) -> list[Value]:
         here = row.inside({inner: at}, lane=inner, lanes=plan.lanes, count=count)

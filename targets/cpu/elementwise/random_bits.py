@@ -1,4 +1,4 @@
-"""Kernels of random bits: arrays of blocks' words, many blocks side by side."""
+"""Emit random bits (Threefry, Philox), vectorized with one block per lane."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel, KernelArguments
 from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.emitters import emitter
 
-# Blocks of a work item, and the smallest number of items worth a thread.
+# Blocks in a work item, and the grain: the smallest number of items worth a thread.
 BLOCKS, GRAIN = 1024, 4
-# The rounds of a Threefry block wait for each other: with two registers side by side 16M words take 9.1 ms, with one
+# The rounds of a Threefry block are a dependency chain: with two registers interleaved 16M words take 9.1 ms, with one
 # 11.8. A round of Philox has two products in each half of a register.
 REGISTERS = {"THREE_FRY": 2, "PHILOX": 1}
 
 
 @emitter(RANDOM_BITS)
 def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """As many blocks at once as registers have words of 32 bits; their words are stored one beside the other."""
+    """Emit random bits, one block per 32-bit lane of the registers; a block's words are stored contiguously."""
     layout = Layout(*kernel.config["layout"])
     across = layout.blocks if layout.inner == 1 else layout.inner
     lanes = REGISTERS[kernel.config["algorithm"]] * target.vector_bits // 32
@@ -50,10 +50,10 @@ def emit_random_bits(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 
 class _Writer:
-    """Makes some blocks and stores their words.
+    """Emit some blocks and store their words.
 
-    With nothing after the dimension that the words lie along, blocks and words are numbered through; otherwise each
-    row of blocks has a row of the result for each word.
+    With nothing after the words' dimension, blocks and words are numbered through; otherwise each row of blocks has a
+    row of the result for each word.
     """
 
     def __init__(self, kernel: Kernel, arguments: KernelArguments, layout: Layout, lanes: int) -> None:
@@ -66,7 +66,7 @@ class _Writer:
         self._counts = Value(arith.index_cast(self._i64, steps(lanes).ssa))
 
     def write(self, row: Value, at: Value, across: int) -> None:
-        """Blocks from place `at` of a row on, which has `across` of them."""
+        """Store the blocks from place `at` of a row on, which has `across` of them."""
         number = row * across + at
         start = Value(arith.index_cast(self._i64.element_type, number.ssa))
         blocks = (splat(start, self._lanes) + self._counts).ssa
@@ -80,7 +80,7 @@ class _Writer:
             self._put(word, start + at, start + across)
 
     def _put(self, words: ir.Value, at: Value, end: Value | int) -> None:
-        """Stores the words, but none of those from `end` on."""
+        """Store the words, with a scalar remainder: none of those from `end` on."""
         value = self._stored(words)
         sides = branch((at + value.lanes).le(end))
         with sides.then:
@@ -100,7 +100,7 @@ class _Writer:
 
 
 def _interleaved(words: list[ir.Value]) -> ir.Value:
-    """The first words of all blocks' first lanes, and so on: all of a block side by side."""
+    """Interleave the words of all blocks, so that those of a block are contiguous."""
     while len(words) > 1:
         half = len(words) // 2
         words = [vector.interleave(a, b) for a, b in zip(words[:half], words[half:], strict=True)]

@@ -1,4 +1,4 @@
-"""Transforms with one line in each lane: of short lines side by side in memory, and along dimensions but the last."""
+"""Fourier transforms vectorized across lines, one line per lane: short contiguous lines, and strided dimensions."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from stablexla.targets.cpu.fft.columns import Columns
 from stablexla.targets.cpu.fft.numbers import Array, Cells, Complex, collected
 from stablexla.targets.cpu.fft.work import Phase, Program, Scene
 
-# An array of a scene, from a number on that is counted in elements of the array.
+# Makes an array of a scene that starts at an offset, counted in elements of the array.
 ArrayAt = Callable[[Scene, Value], Array]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Short lines, of `length` elements each, of an array."""
+    """Short contiguous lines of an array, of `length` elements each."""
 
     at: ArrayAt
     length: int
 
 
-# ---- lines side by side ----------------------------------------------------------------------------------------------
+# ---- short lines, one per lane --------------------------------------------------------------------------------------
 
 
 def add_short_lines(
     program: Program, plan: Direct | RealLine, kind: str, count: int, source: Rows, target: Rows
 ) -> None:
-    """Puts `count` lines into the program, as many at once as a vector has lanes."""
+    """Add the transform of `count` short lines to the program, one line per lane."""
     lanes = program.lanes
     inner = plan.inner if isinstance(plan, RealLine) else plan
     assert isinstance(inner, Direct)
@@ -62,7 +62,7 @@ def add_short_lines(
 
 
 def _gather(rows: Sequence[Array], length: int, cells: Cells) -> None:
-    """The numbers of one line in each lane."""
+    """Load one line into each lane, by in-register transposes."""
     lanes = len(rows)
     whole = length // lanes * lanes
     with loop(0, whole, lanes) as turn:
@@ -75,7 +75,7 @@ def _gather(rows: Sequence[Array], length: int, cells: Cells) -> None:
 
 
 def _scatter(cells: Cells, rows: Sequence[Array], length: int) -> None:
-    """The inverse of `_gather`."""
+    """Store the line of each lane: the inverse of `_gather`."""
     lanes = len(rows)
     whole = length // lanes * lanes
     with loop(0, whole, lanes) as turn:
@@ -89,16 +89,18 @@ def _scatter(cells: Cells, rows: Sequence[Array], length: int) -> None:
             row.store(Complex(extract(value.re, lane), extract(value.im, lane)), turn.iv)
 
 
-# ---- dimensions but the last -----------------------------------------------------------------------------------------
+# ---- strided dimensions ----------------------------------------------------------------------------------------------
 
 
 def add_columns(program: Program, axis: Axis, source: ArrayAt, target: ArrayAt) -> None:
-    """Puts the transform of a dimension with others after it into the program; source and target may be one array."""
+    """Add the transform along a strided (not the last) dimension to the program; source and target may alias."""
     _Dimension(program, axis, source, target).add()
 
 
 @dataclass(frozen=True)
 class _Dimension:
+    """A transform along a strided dimension: tiles of columns, one line per lane."""
+
     program: Program
     axis: Axis
     source: ArrayAt
@@ -106,7 +108,7 @@ class _Dimension:
 
     @property
     def vectors(self) -> int:
-        """Vectors in a tile; a transform too long for the caches takes one."""
+        """Vectors in a tile; a transform too long for the caches has one."""
         return 1 if isinstance(self.axis.plan, Bluestein) or self.axis.inner < 2 * self.program.lanes else 2
 
     def add(self) -> None:
@@ -148,7 +150,7 @@ class _Dimension:
         )
 
     def _rest(self, scene: Scene, memory: list[Value], first: Value) -> None:
-        """The columns after the last whole tile: the last one stands in all lanes that are left over."""
+        """Transform the remainder columns after the last whole tile; the surplus lanes repeat the last column."""
         lanes, inner = self.program.lanes, self.axis.inner
         start = inner // (self.vectors * lanes) * (self.vectors * lanes)
         given, made = (array(scene, first) for array in (self.source, self.target))

@@ -1,4 +1,4 @@
-"""Transforms of a few numbers, all in registers: the innermost step of every longer one."""
+"""Butterflies: Fourier transforms of a few numbers, all in registers, the innermost step of every longer one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST_UNROLLED = 13
 
 
 def butterfly(x: Sequence[Complex], sign: int) -> list[Complex]:
-    """out[j] = sum over t of x[t] * exp(sign * 2 pi i * j * t / n) for n = len(x)."""
+    """Return the DFT of x: out[j] = sum over t of x[t] * exp(sign * 2 pi i * j * t / n) for n = len(x)."""
     match len(x):
         case 1:
             return list(x)
@@ -37,7 +37,7 @@ def _eight(x: Sequence[Complex], sign: int) -> list[Complex]:
     root = constant(sqrt(0.5), x[0].re.type)
 
     def eighth(z: Complex) -> Complex:
-        """z * exp(sign * 2 pi i / 8)."""
+        """Return z * exp(sign * 2 pi i / 8)."""
         turned = z + z.times_i(sign)
         return Complex(turned.re * root, turned.im * root)
 
@@ -46,7 +46,7 @@ def _eight(x: Sequence[Complex], sign: int) -> list[Complex]:
 
 
 def _odd(x: Sequence[Complex], sign: int) -> list[Complex]:
-    """For a prime: of each pair out[j], out[n - j] the sum takes cosines alone, and the difference sines."""
+    """Compute a DFT of prime length: of each pair out[j], out[n - j] the sum takes cosines, the difference sines."""
     n, half = len(x), len(x) // 2
     sums = [x[t] + x[n - t] for t in range(1, half + 1)]
     differences = [(x[t] - x[n - t]).times_i(sign) for t in range(1, half + 1)]

@@ -1,6 +1,6 @@
-"""A row of passes over columns side by side: one transform in each lane of a few vectors, in cells of two buffers.
+"""Stockham passes over adjacent columns: one transform in each lane of a few vectors, ping-ponged between two buffers.
 
-Between the passes numbers lie in an order that needs no rearranging at the end (Stockham's): see `fft_plan.Pass`.
+Stockham's order of the numbers between passes needs no bit reversal at the end: see `fft_plan.Pass`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Columns:
     """Transforms of `lanes` times `vectors` columns.
 
     Attributes:
-        buffers: two of n * vectors cells.
+        buffers: the ping-pong pair, each of n * vectors cells.
         part: type of the parts of a number.
     """
 
@@ -41,7 +41,7 @@ class Columns:
     sign: int
 
     def run(self, read: Load, write: Store) -> None:
-        """Reads row by row with `read(row, vector)` and writes with `write(row, vector, value)`."""
+        """Run all passes, the first loading by `read(row, vector)`, the last storing by `write(row, vector, value)`."""
         passes = self.plan.passes
         if not passes:
             for v in range(self.vectors):
@@ -61,7 +61,7 @@ class Columns:
         return None if cells is None else lambda row, v, value: cells.store(value, row * self.vectors + v)
 
     def _outer(self, step: Pass, read: Load, write: Store) -> None:
-        """The first pass, the last one, or both: row by row."""
+        """Emit a pass that reads the source or writes the target (the first, the last, or both): row by row."""
         with loop(0, step.done) as turn:
             k = turn.iv
             factors = self._factors(step, k)
@@ -71,7 +71,7 @@ class Columns:
                     self._one(step, k, factors, *_at(step, k, q, v, read, write))
 
     def _inner(self, step: Pass, source: Cells, target: Cells) -> None:
-        """A pass between the buffers: cell by cell."""
+        """Emit a pass from one ping-pong buffer to the other: cell by cell."""
         width = step.rest * self.vectors
         with loop(0, step.done) as turn:
             k = turn.iv
@@ -88,7 +88,7 @@ class Columns:
                 )
 
     def _factors(self, step: Pass, k: Value) -> list[Complex]:
-        """The roots of unity that the inputs of a pass but the first are multiplied by; none in the first pass."""
+        """Return the twiddle factors of a pass's inputs; none in the first pass."""
         if step.twiddles is None or step.radix > LARGEST_UNROLLED:
             return []
         table = self.tables[step.twiddles]
@@ -106,7 +106,7 @@ class Columns:
     # ---- large primes ------------------------------------------------------------------------------------------------
 
     def _with_loops(self, step: Pass, k: Value, read: Read, write: Write) -> None:
-        """As `butterfly` of an odd number, with sums and differences of the inputs in memory."""
+        """Emit the butterfly of a large prime radix as loops, with sums and differences of the inputs in memory."""
         n, half = step.radix, step.radix // 2
         memory = alloca(4 * half * self.lanes, self.part)
         sums, differences = (Cells(memory, index(i * half), self.lanes) for i in (0, 1))
@@ -139,7 +139,7 @@ class Columns:
 
 
 def _at(step: Pass, k: Value, q: Value, v: int, read: Load, write: Store) -> tuple[Read, Write]:
-    """Reading and writing vector v of what a pass makes of [k, ..., q]."""
+    """Return the load and the store of vector v in one butterfly of a pass, at [k, ..., q]."""
 
     def read_one(t: int | Value) -> Complex:
         return read((k * step.radix + t) * step.rest + q, v)

@@ -1,4 +1,4 @@
-"""The emitter of Fourier transforms: which way each dimension goes, and where its numbers lie before and after."""
+"""Emit Fourier transforms: choose the schedule of each dimension, and the layout of its input and output."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from stablexla.targets.cpu.fft.work import Program, Scene
 
 @emitter("fft")
 def emit_fft(kernel: Kernel, target: CpuTarget) -> Emitted:
-    """Writes one phase or more for each dimension."""
+    """Emit one phase or more for each dimension of the transform."""
     config = kernel.config
     plan = plan_transform(config["fft_type"], config["shape"], config["fft_length"])
-    # Numbers are computed in the type of the tables, which are always there but for a transform of length 1.
+    # The compute type is that of the twiddle tables, which exist for every length but 1.
     tables = kernel.inputs[1:]
     with kernel.func.context:
         part = tables[0].type.element_type if tables else ir.F64Type.get()
@@ -30,7 +30,7 @@ def emit_fft(kernel: Kernel, target: CpuTarget) -> Emitted:
 
 
 class _Writer:
-    """Puts the dimensions into the program, one after the other."""
+    """Add the dimensions of a multi-dimensional transform to the program, one after the other."""
 
     def __init__(self, program: Program, plan: Transform, shape: tuple[int, ...]) -> None:
         self.program, self.plan = program, plan
@@ -38,7 +38,7 @@ class _Writer:
         size = 2
         for extent in shape:
             size *= extent
-        # The real result has no room for the half spectrum that is left when the other dimensions are done.
+        # The real result is too small for the half spectrum that is left once the other dimensions are transformed.
         self.between = program.buffer(size) if several else None
 
     def add_axes(self) -> None:
@@ -58,7 +58,7 @@ class _Writer:
         return Interleaved(scene.source, at, scene.part)
 
     def _middle(self, scene: Scene, at: Value) -> Array:
-        """What is between two dimensions."""
+        """Return the intermediate array between two dimensions."""
         return Interleaved(scene.result if self.between is None else scene.scratch[self.between], at, scene.part)
 
     @staticmethod
@@ -72,7 +72,7 @@ class _Writer:
         before = after = axis.plan.n
         if isinstance(plan, RealLine):
             kept, odd = plan.n // 2 + 1, plan.n % 2
-            real_length = plan.n if odd else plan.n // 2  # two real numbers count as a complex one
+            real_length = plan.n if odd else plan.n // 2  # two real numbers count as one complex number
             if kind == "RFFT":
                 before, after = real_length, kept
                 source = _reals_of_source if odd else source

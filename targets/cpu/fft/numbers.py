@@ -1,7 +1,7 @@
-"""Complex numbers as pairs of vectors, and the arrays that Fourier transforms read and write.
+"""Complex numbers as pairs of vectors, and the array layouts that Fourier transforms load and store.
 
-Arrays hold the parts of neighbouring numbers side by side (as the program's do), or in two planes (as tables do), or in
-cells: a vector of real parts and then one of imaginary parts, for as many transforms as there are lanes.
+Layouts: interleaved real and imaginary parts (the program's arrays), two planes (tables), or cells: a vector of real
+parts and then one of imaginary parts, one transform per lane.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from stablexla.targets.codegen.emission import (
 
 @dataclass(frozen=True)
 class Complex:
-    """The parts of a complex number, or of one in each lane."""
+    """The real and imaginary part of a complex number, or of one in each lane."""
 
     re: Value
     im: Value
@@ -49,18 +49,18 @@ class Complex:
         return Complex(self.re, -self.im)
 
     def times_i(self, sign: int) -> Complex:
-        """The product with i, or with -i."""
+        """Return the product with i, or with -i."""
         return Complex(-self.im, self.re) if sign > 0 else Complex(self.im, -self.re)
 
     def scaled(self, factor: float) -> Complex:
         return self if factor == 1.0 else Complex(self.re * factor, self.im * factor)
 
     def plus(self, factor: Value, other: Complex) -> Complex:
-        """self + factor * other, for a real factor."""
+        """Return self + factor * other, for a real factor, by FMA."""
         return Complex(fma(factor, other.re, self.re), fma(factor, other.im, self.im))
 
     def reversed(self) -> Complex:
-        """The lanes the other way round."""
+        """Return the lanes in reverse order."""
         if not self.re.lanes:
             return self
         order = list(range(self.re.lanes))[::-1]
@@ -68,22 +68,22 @@ class Complex:
 
 
 class Array(Protocol):
-    """What a line of complex numbers is read from or written to."""
+    """A line of complex numbers in some layout, to load from or store to."""
 
     def load(self, at: Index, lanes: int) -> Complex:
-        """The `lanes` numbers from `at` on; for 0 lanes one number."""
+        """Load `lanes` contiguous numbers from `at` on; for 0 lanes one number."""
 
     def store(self, value: Complex, at: Index) -> None:
-        """Writes the numbers of all lanes from `at` on."""
+        """Store the numbers of all lanes from `at` on."""
 
 
 @dataclass(frozen=True)
 class Interleaved:
-    """Numbers in the order of the program's arrays, from number `base` of a buffer on.
+    """Interleaved layout (re, im, re, im ...), as in the program's arrays, from number `base` of a buffer on.
 
     Attributes:
-        part: the type that is computed in, which may be wider than that of the buffer.
-        scale: multiplies what is stored.
+        part: the compute type, which may be wider than that of the buffer.
+        scale: multiplies each number stored.
     """
 
     parts: Value
@@ -115,7 +115,7 @@ class Interleaved:
 
 @dataclass(frozen=True)
 class Planes:
-    """Real parts from `base` of a buffer on, imaginary parts `apart` elements later."""
+    """Planar layout: real parts from `base` of a buffer on, imaginary parts `apart` elements later."""
 
     buffer: Value
     base: Value
@@ -133,7 +133,7 @@ class Planes:
 
 @dataclass(frozen=True)
 class Reals:
-    """Real numbers: their imaginary parts are read as zero and not written."""
+    """Real layout: imaginary parts are loaded as zero and not stored."""
 
     buffer: Value
     base: Value
@@ -151,7 +151,7 @@ class Reals:
 
 @dataclass(frozen=True)
 class ConjugateProduct:
-    """An array that is written through a product with a table, of which it gets the conjugate."""
+    """Fuse a table product into the store: stores the conjugate of each number times the table's."""
 
     array: Array
     table: Planes
@@ -165,7 +165,7 @@ class ConjugateProduct:
 
 @dataclass(frozen=True)
 class Cells:
-    """One number for each lane at each place, from cell `base` of a buffer on."""
+    """Cell layout: one number for each lane at each place, from cell `base` of a buffer on."""
 
     buffer: Value
     base: Value
@@ -182,13 +182,13 @@ class Cells:
 
 
 def broadcast(array: Array, at: Index, lanes: int) -> Complex:
-    """One number in all lanes."""
+    """Load one number and broadcast it to all lanes."""
     value = array.load(at, 0)
     return Complex(splat(value.re, lanes), splat(value.im, lanes))
 
 
 def collected(values: Sequence[Complex]) -> Complex:
-    """Single numbers as lanes."""
+    """Build a vector from single numbers, one per lane."""
     made = zeros(values[0].re.type, len(values))
     for lane, value in enumerate(values):
         made = Complex(insert(value.re, made.re, lane), insert(value.im, made.im, lane))
@@ -196,20 +196,20 @@ def collected(values: Sequence[Complex]) -> Complex:
 
 
 def zeros(part: ir.Type, lanes: int) -> Complex:
-    """Zero in all lanes."""
+    """Return zero in all lanes."""
     zero = constant(0.0, vector_of(lanes, part))
     return Complex(zero, zero)
 
 
 def widened(value: Value, part: ir.Type) -> Value:
-    """The value, or each of its lanes, in the type that is computed in."""
+    """Extend the value, or each of its lanes, to the compute type."""
     if value.element == part:
         return value
     return Value(arith.extf(vector_of(value.lanes, part), value.ssa))
 
 
 def narrowed(value: Value, part: ir.Type) -> Value:
-    """The inverse of `widened`."""
+    """Truncate to the storage type: the inverse of `widened`."""
     if value.element == part:
         return value
     return Value(arith.truncf(vector_of(value.lanes, part), value.ssa))

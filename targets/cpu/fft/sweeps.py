@@ -1,6 +1,7 @@
-"""What is done to each number between transforms: chirps, and the factors between half spectra and real numbers.
+"""Elementwise sweeps between transforms: Bluestein's chirps, Rader's permutations, twiddles of real-input FFTs.
 
-A sweep goes over the indices of one line with a vector at a time, or over the cells of many lines, one index at a time.
+A sweep runs along the indices of one line with a vector at a time, or across the cells of many lines, one index at a
+time.
 """
 
 from __future__ import annotations
@@ -30,30 +31,30 @@ from stablexla.targets.cpu.fft.numbers import Array, Complex, broadcast, collect
 
 
 class Access(Protocol):
-    """How the numbers at some indices are reached."""
+    """How a sweep loads numbers and table entries: along one line or across lines."""
 
     def load(self, array: Array, k: Value) -> Complex:
-        """The numbers at k and after it."""
+        """Load the numbers from k on."""
 
     def mirrored(self, array: Array, k: Value) -> Complex:
-        """The numbers at k and before it, in this order."""
+        """Load the numbers from k downwards, in this order."""
 
     def root(self, table: Table, k: Value) -> Complex:
-        """The roots of a table at k and after it."""
+        """Load the roots of unity of a table from k on."""
 
     def same_root(self, table: Table, k: Value) -> Complex:
-        """The root of a table at k for all of them."""
+        """Broadcast the root of unity at k of a table."""
 
     def picked(self, array: Array, places: Value) -> Complex:
-        """The numbers at places, which are whole numbers as a table has them."""
+        """Gather the numbers at `places`, which are integers stored as a table's floats."""
 
     def zero(self) -> Complex:
-        """Zero."""
+        """Return zero in all lanes."""
 
 
 @dataclass(frozen=True)
 class AlongLine:
-    """`lanes` neighbours of one line; one number for 0 lanes."""
+    """Vectorize along a line: `lanes` contiguous numbers; one number for 0 lanes."""
 
     tables: Tables
     part: ir.Type
@@ -83,7 +84,7 @@ class AlongLine:
 
 @dataclass(frozen=True)
 class AcrossLines:
-    """One number of each of `lanes` lines."""
+    """Vectorize across lines: one number of each of `lanes` lines."""
 
     tables: Tables
     part: ir.Type
@@ -109,19 +110,19 @@ class AcrossLines:
 
 
 def _words(places: Value) -> list[Value]:
-    """Whole numbers, one or one in each lane, as indices."""
+    """Convert integers stored as floats, scalar or vector, to indices."""
     words = Value(arith.fptosi(vector_of(places.lanes, ir.IntegerType.get_signless(32)), places.ssa))
     each = [extract(words, lane) for lane in range(words.lanes)] if words.lanes else [words]
     return [cast_index(word, ir.IndexType.get()) for word in each]
 
 
 Step = Callable[[Access, Value], None]
-# Does a step for the indices from one on to another, which is not reached.
+# Applies a step to the indices of a half-open range.
 Each = Callable[[Index, Index, Step], None]
 
 
 def along(tables: Tables, part: ir.Type, lanes: int) -> Each:
-    """Sweeps along a line: whole vectors, then one by one."""
+    """Return a sweep along a line: whole vectors, then a scalar remainder."""
 
     def each(low: Index, high: Index, step: Step) -> None:
         first, last = index(low), index(high)
@@ -136,7 +137,7 @@ def along(tables: Tables, part: ir.Type, lanes: int) -> Each:
 
 
 def within(each: Each, start: Value, size: int) -> Each:
-    """The part of a sweep whose indices are in [start, start + size)."""
+    """Restrict a sweep to the indices in [start, start + size)."""
 
     def part(low: Index, high: Index, step: Step) -> None:
         each(maximum(start, low), maximum(minimum(start + size, high), maximum(start, low)), step)
@@ -145,7 +146,7 @@ def within(each: Each, start: Value, size: int) -> Each:
 
 
 def across(tables: Tables, part: ir.Type, lanes: int) -> Each:
-    """Sweeps over cells."""
+    """Return a sweep over cells, vectorized across lines."""
 
     def each(low: Index, high: Index, step: Step) -> None:
         with loop(low, high) as turn:
@@ -158,13 +159,13 @@ def across(tables: Tables, part: ir.Type, lanes: int) -> Each:
 
 
 def chirp(each: Each, plan: Bluestein, source: Array, target: Array) -> None:
-    """The line times the chirp, and zeros up to the length of the convolution."""
+    """Multiply the line by the chirp and pad with zeros to the length of the convolution (Bluestein)."""
     each(0, plan.n, lambda access, k: target.store(access.load(source, k) * access.root(plan.chirp, k), k))
     each(plan.n, plan.inner.n, lambda access, k: target.store(access.zero(), k))
 
 
 def convolve(each: Each, plan: Bluestein, source: Array, target: Array) -> None:
-    """The conjugate of the product with the chirp's spectrum."""
+    """Multiply by the chirp's spectrum and conjugate (Bluestein)."""
 
     def step(access: Access, k: Value) -> None:
         target.store((access.load(source, k) * access.root(plan.spectrum, k)).conjugate(), k)
@@ -173,7 +174,7 @@ def convolve(each: Each, plan: Bluestein, source: Array, target: Array) -> None:
 
 
 def unchirp(each: Each, plan: Bluestein, source: Array, target: Array) -> None:
-    """The conjugate times the chirp."""
+    """Multiply the conjugate by the chirp (Bluestein)."""
 
     def step(access: Access, k: Value) -> None:
         target.store(access.load(source, k).conjugate() * access.root(plan.chirp, k), k)
@@ -182,7 +183,7 @@ def unchirp(each: Each, plan: Bluestein, source: Array, target: Array) -> None:
 
 
 def reorder(each: Each, plan: Rader, source: Array, target: Array) -> None:
-    """All numbers of the line but the first, in the order in which they are convolved."""
+    """Permute all numbers of the line but the first into the order of Rader's convolution."""
 
     def step(access: Access, k: Value) -> None:
         target.store(access.picked(source, access.root(plan.places, k).re), k)
@@ -191,7 +192,7 @@ def reorder(each: Each, plan: Rader, source: Array, target: Array) -> None:
 
 
 def add_first(plan: Rader, source: Array, product: Array, target: Array, one: Access) -> None:
-    """Puts the first number of the line into each sum, and the sum of all numbers into the result.
+    """Add the line's first number to each sum, and store the sum of all numbers as the first result (Rader).
 
     `product` holds the conjugates of a spectrum's products, whose first number was multiplied by -1 / (n - 1).
     """
@@ -202,7 +203,7 @@ def add_first(plan: Rader, source: Array, product: Array, target: Array, one: Ac
 
 
 def reorder_back(each: Each, plan: Rader, source: Array, target: Array) -> None:
-    """The conjugates, in the order of the result, whose first number is there already."""
+    """Permute the conjugates into the order of the result, whose first number is already stored (Rader)."""
 
     def step(access: Access, k: Value) -> None:
         target.store(access.picked(source, access.root(plan.places, k).im).conjugate(), k + 1)
@@ -210,11 +211,11 @@ def reorder_back(each: Each, plan: Rader, source: Array, target: Array) -> None:
     each(0, plan.n - 1, step)
 
 
-# ---- real numbers ----------------------------------------------------------------------------------------------------
+# ---- real-input transforms -------------------------------------------------------------------------------------------
 
 
 def copy(each: Each, count: int, source: Array, target: Array) -> None:
-    """The first `count` numbers."""
+    """Copy the first `count` numbers."""
     each(0, count, lambda access, k: target.store(access.load(source, k), k))
 
 
@@ -227,7 +228,7 @@ def _unit(access: Access, plan: RealLine, k: Value) -> Complex:
 
 
 def join_halves(each: Each, plan: RealLine, source: Array, target: Array, one: Access) -> None:
-    """From the transform of neighbours taken as complex numbers to that of the real numbers.
+    """Compute a real-input half spectrum from the transform of adjacent pairs taken as complex numbers.
 
     `source` has room for one number more than that transform, which is set to the first.
     """
@@ -243,7 +244,7 @@ def join_halves(each: Each, plan: RealLine, source: Array, target: Array, one: A
 
 
 def part_halves(each: Each, plan: RealLine, source: Array, target: Array, one: Access) -> None:
-    """The inverse of `join_halves`, times 2; the first and the last number of `source` are taken to be real."""
+    """Invert `join_halves`, times 2; the first and the last number of `source` are taken to be real."""
     half = plan.n // 2
 
     def step(access: Access, k: Value) -> None:
@@ -256,7 +257,7 @@ def part_halves(each: Each, plan: RealLine, source: Array, target: Array, one: A
 
 
 def mirror(each: Each, plan: RealLine, source: Array, target: Array, one: Access) -> None:
-    """The whole spectrum of an odd number of real numbers; its first number is taken to be real."""
+    """Expand the half spectrum of an odd number of real numbers by symmetry; its first number is taken to be real."""
     n, kept = plan.n, plan.n // 2 + 1
     copy(each, kept, source, target)
     first = one.load(source, index(0)).re

@@ -1,4 +1,4 @@
-"""The work of a Fourier transform, cut into phases of independent units, and the memory that a unit has for itself."""
+"""Schedule a Fourier transform as phases of independent work items, with workspace on the stack or in the arena."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from stablexla.targets.codegen.views import as_parts
 from stablexla.targets.cpu.fft.columns import Tables
 from stablexla.targets.cpu.fft.numbers import Planes
 
-# A unit's own memory up to this size is on the stack of its thread; more of it is in the arena, for some units at once.
+# Workspace of a work item up to this size is on the thread's stack; larger ones share slabs of the arena.
 STACK_BYTES = 1 << 19
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A function that is being written: its buffers, as parts of numbers, and its tables."""
+    """The function being emitted: its buffers, as arrays of real and imaginary parts, and its twiddle tables."""
 
     source: Value
     result: Value
@@ -37,12 +37,12 @@ class Scene:
 
 @dataclass(frozen=True)
 class Phase:
-    """Units that do not depend on each other.
+    """Independent work items, run by one parallel-for.
 
     Attributes:
-        memory: how many parts each of a unit's own buffers has.
-        write: writes the code of a unit, given its buffers.
-        nanoseconds: about how long one takes.
+        memory: size in parts of each buffer of a work item's workspace.
+        write: emits the code of a work item, given its workspace.
+        nanoseconds: estimated time of one.
     """
 
     units: int
@@ -53,7 +53,7 @@ class Phase:
 
 @dataclass
 class Program:
-    """Phases one after another, and the buffers that go from one to another."""
+    """The phases of a transform in order, and the scratch buffers shared between them."""
 
     target: CpuTarget
     part: ir.Type
@@ -62,20 +62,20 @@ class Program:
 
     @property
     def lanes(self) -> int:
-        """Numbers in one vector."""
+        """Vector width: complex numbers whose real parts fill one vector."""
         return max(2, self.target.vector_bits // (8 * element_bytes(self.part)))
 
     def buffer(self, parts: int) -> int:
-        """A buffer of all phases. Returns its number."""
+        """Reserve a scratch buffer shared by all phases and return its number."""
         self.scratch.append(parts)
         return len(self.scratch) - 1
 
     def fits_stack(self, parts: int) -> bool:
-        """Whether a unit may have this much for itself, without a thought."""
+        """Return whether a workspace of this size fits the stack without a thought."""
         return parts * element_bytes(self.part) <= STACK_BYTES
 
     def emit(self, kernel: Kernel, plan: Transform) -> Emitted:
-        """Writes a function for each phase."""
+        """Emit a function for each phase."""
         groups = [self._groups(phase) for phase in self.phases]
         slab = max((g * sum(p.memory) for g, p in zip(groups, self.phases, strict=True) if g), default=0)
         scratch = tuple((str(self.part), n) for n in (*self.scratch, slab) if n)
@@ -88,12 +88,12 @@ class Program:
                 self._write(phase, group, arguments, plan)
             items = group or phase.units
             rows.append((name, items, grain_of(phase.nanoseconds * phase.units / items, items)))
-        # The first phase reads all of what a unit needs, or of everything, before anything of it is overwritten.
+        # The first phase loads all inputs of a work item, or of everything, before any of them is overwritten.
         in_place = ((0, 0),) if plan.kind in ("FFT", "IFFT") else ()
         return Emitted(rows[-1][1], rows[-1][2], scratch, in_place=in_place, phases=tuple(rows))
 
     def _groups(self, phase: Phase) -> int:
-        """Into how many groups the units are put, each with memory of the arena; 0 when the stack is enough."""
+        """Return the number of groups of work items, each with a slab of the arena; 0 when the stack is enough."""
         return 0 if self.fits_stack(sum(phase.memory)) else min(phase.units, 2 * self.target.num_threads)
 
     def _write(self, phase: Phase, groups: int, arguments: KernelArguments, plan: Transform) -> None:
@@ -125,7 +125,7 @@ class Program:
 
 
 def _part_of(buffer: Value, at: Value, size: int) -> Value:
-    """`size` elements of a buffer, from `at` on, as a buffer of its own."""
+    """Return `size` elements of a buffer, from `at` on, as a buffer of its own."""
     layout = ir.Attribute.parse("strided<[1], offset: ?>")
     shifted = ir.MemRefType.get([size], buffer.element, layout)
     made = ir.Operation.create(

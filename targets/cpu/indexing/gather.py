@@ -1,6 +1,6 @@
-"""Gathers of rows: slices whose elements lie side by side, copied in vectors, past the caches where the result is big.
+"""Gathers of contiguous rows, copied in vectors, with non-temporal stores where the result is large.
 
-Rows are asked for some rows ahead, as nothing but the indices could tell where they lie.
+Rows are prefetched some rows ahead, as only the indices tell their addresses.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from stablexla.targets.codegen.sweeps import duration, grain_of, sweep, unrolled
 from stablexla.targets.cpu.emitters import emitter
 
 LINE = 64
-# Shorter rows are no more than a few loads and stores, which LLVM finds in the general path's loops.
+# Shorter rows are a few loads and stores, which LLVM vectorizes in the general path's loops.
 LEAST_ROW = LINE // 2
-# How many rows ahead to ask for one, and how many of its lines; the processor fetches on from there.
+# Prefetch distance in rows, and the most cache lines of a row prefetched; the hardware prefetcher follows from there.
 AHEAD, MOST_LINES = 12, 8
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """The loops of a gather of rows.
+    """The loop nest of a gather of rows.
 
     Attributes:
-        vectors: loops over the index vectors; their turns are the work items.
+        vectors: loops over the index vectors; their iterations are the work items.
         slices: loops over a slice, the last one over a row.
-        starts: of each number of a vector how far it lies behind the first, the highest start (-1: it is known to lie
-            inside), and how many elements of the operand it counts.
+        starts: for each component of an index vector its offset from the first, the highest start (-1: it is known to
+            lie inside), and its stride in the operand.
         size: bytes of an element.
-        lines: how many lines of a row to ask for ahead.
+        lines: cache lines of a row to prefetch.
     """
 
     vectors: list[Axis]
@@ -66,7 +66,7 @@ class _Plan:
 
 @emitter("gather")
 def emit_gather(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes slices with at least half a cache line of neighbouring elements."""
+    """Emit gathers whose slices have at least half a cache line of contiguous elements."""
     plan = _plan(kernel, target)
     if plan is None:
         return None
@@ -132,7 +132,7 @@ def _place(at: Sequence[Value], steps: Sequence[int]) -> Value:
 
 
 def _first_element(plan: _Plan, indices: Value, vector: Value) -> Value:
-    """The operand's element at which the slice of a vector begins."""
+    """Return the operand's element at which the slice of an index vector begins."""
     found = index(0)
     for offset, highest, step in plan.starts:
         start = from_storage(load(indices, vector + offset).ssa, plan.index_type)
@@ -143,7 +143,7 @@ def _first_element(plan: _Plan, indices: Value, vector: Value) -> Value:
 
 
 def _copy(plan: _Plan, axes: Sequence[Axis], operand: Value, read: Value, result: Value, written: Value) -> None:
-    """The loops over a slice."""
+    """Emit the loop nest over a slice."""
     axis, *rest = axes
     if rest:
         with loop(0, axis.extent) as turn:

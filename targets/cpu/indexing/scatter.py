@@ -1,7 +1,8 @@
-"""Scatters: windows of updates combined into an array, each element with its updates in their order.
+"""Emit scatters: windows of updates combined into an array, each element with its updates in their order.
 
-A thread takes a range of the places at which windows may begin. It lists the updates that begin there, a block of them
-at a time and without a branch, and then combines these: so no element is shared, and the result is that of one thread.
+A thread owns a range of the places at which windows may begin. It lists the updates that begin there, a block of them
+at a time and branch-free, and then combines these: so no element is shared (no atomics), and the result is that of one
+thread.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ from stablexla.targets.codegen.sweeps import WORTHWHILE_NS, sweep, unrolled
 from stablexla.targets.cpu.emitters import emitter
 
 LINE = 64
-# Updates listed at a time: the list is 8 KiB, and stays in the nearest cache beside the rows.
+# Updates listed at a time: the list is 8 KiB, and stays in L1 beside the rows.
 BLOCK = 2048
-# From so many windows on, they are listed in vectors: 0.2 ns for each where one by one takes 1.3 (measured on Zen 3).
+# Threshold for vectorized listing: 0.2 ns for each window where one by one takes 1.3 (measured on Zen 3).
 MANY = 256
-# Windows whose place and updates are asked for ahead, at least, and how many lines of each.
+# Prefetch distance in windows, at least, and the most cache lines of a window's place and of its updates.
 LEAST_AHEAD, MOST_LINES = 2, 4
-# What looking at an index, and combining an element by itself, take; measured on Zen 3, operands in the caches.
+# Cost model: the time of testing an index, and of combining an element by itself; on Zen 3, operands in the caches.
 LOOK_NS, ELEMENT_NS = 0.5, 1.5
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A loop over a window: its turns, and how many elements one turn moves on in the operand and the updates."""
+    """A loop over a window: its trip count, and its strides in the operand and the updates, in elements."""
 
     extent: int
     operand_step: int
@@ -63,21 +64,21 @@ class Axis:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The loops of a scatter.
+    """The loop nest of a scatter.
 
     Attributes:
         count: how many windows there are.
         index_step, update_step: elements between the vectors of two windows, and between their updates.
-        operand_step: elements by which a window lies behind the one before besides; not 0 where windows are batched.
-        starts: of each number of a vector how far it lies behind the first, its limit, and the elements of the operand
-            that it counts.
+        operand_step: further stride between windows in the operand; not 0 where windows are batched.
+        starts: for each component of an index vector its offset from the first, its limit, and its stride in the
+            operand.
         unit, places: windows begin at multiples of `unit`, of which there are `places`.
         unique: no two windows begin at one place, so that threads share the windows instead of the places.
         window: its loops.
-        lanes: of vectors along the last of them; 0 goes element by element.
-        lines: how many lines of a window's place and of its updates to ask for ahead.
-        ahead: by how many windows.
-        stored: what each element becomes, in the function on tensors.
+        lanes: of vectors along the last of them; 0 is scalar.
+        lines: how many cache lines of a window's place and of its updates to prefetch.
+        ahead: the prefetch distance in windows.
+        stored: the new value of each element, in the function on tensors.
         updates: that function's updates.
     """
 
@@ -99,13 +100,13 @@ class _Plan:
 
     @property
     def across(self) -> bool:
-        """Whether the neighbours of a window's elements belong to other windows: then windows are the inner loop."""
+        """Whether windows are the inner loop: contiguous elements of the operand belong to different windows."""
         return bool(self.window) and self.window[-1].operand_step != 1
 
 
 @emitter("scatter")
 def emit_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes scatters into one array whose windows are inside or outside as a whole, at evenly spaced updates."""
+    """Emit scatters into one array whose windows are inside or outside as a whole, at evenly spaced updates."""
     plan = _plan(kernel, target)
     if plan is None:
         return None
@@ -161,7 +162,7 @@ def _is_far(type_: ir.Type, target: CpuTarget) -> bool:
 
 
 def _stored(kernel: Kernel) -> ir.Value | None:
-    """What each element of the one result becomes, if it is made by arithmetic from what is there and what is given."""
+    """Match the new value of each element of the one result, if it is arithmetic on the old value and the update."""
     inserts = [op for op in walk(kernel.func.operation) if op.name == "tensor.insert"]
     if len(kernel.results) != 1 or len(inserts) != 1:
         return None
@@ -181,7 +182,7 @@ def _is_arithmetic(value: ir.Value) -> bool:
 
 
 def _widest(value: ir.Value) -> int:
-    """Bits of the widest element computed with."""
+    """Return the width in bits of the widest element computed with."""
     maker = defining(value)
     inner = [] if maker is None or maker.name == "tensor.extract" else [_widest(v) for v in maker.operands]
     return max([8, bits_of(value.type), *inner])
@@ -189,7 +190,7 @@ def _widest(value: ir.Value) -> int:
 
 # --- listing --------------------------------------------------------------------------------------------------------
 
-# Vectors are listed by halves: for each set of lanes the table has their numbers, and 16 of them are one cache line.
+# Stream compaction by halves of a vector: a table maps each set of lanes to their numbers; 16 sets are a cache line.
 HALF = 4
 
 
@@ -200,8 +201,11 @@ class Listing:
         self._listed, self._low, self._size = listed, low, size
 
     def one_by_one(self, belongs: Callable[[Value, Value, Value], Value], lo: Value, hi: Value, found: Value) -> Value:
-        """Appends those of [lo, hi) to a list of `found`, and returns how many there are then. A window is written
-        behind the list in any case, and counted if it belongs there: branches would be mispredicted."""
+        """Append the matching windows of [lo, hi) to a list of `found`, and return its new length.
+
+        Branch-free, as branches would be mispredicted: a window is always stored behind the list, and counted on a
+        match.
+        """
         with loop(lo, hi, 1, [found]) as turn:
             (found,) = turn.args
             store(cast_index(turn.iv, self._listed.element), self._listed, found)
@@ -210,7 +214,10 @@ class Listing:
         return turn.results[0]
 
     def in_vectors(self, indices: Value, type_: ElementType, lo: Value, hi: Value) -> tuple[Value, Value]:
-        """Lists those of [lo, hi) whose one index is the place. Returns how many there are, and where it stopped."""
+        """List the matching windows of [lo, hi) by stream compaction, for windows of one index, which is the place.
+
+        Returns the length of the list, and where the vectors end.
+        """
         wide = ir.IntegerType.get_signless(max(32, type_.bits))
         low, size = (splat(cast_index(v, wide), 2 * HALF) for v in (self._low, self._size))
         table = _table_of_lanes()
@@ -229,7 +236,7 @@ class Listing:
 
 
 def _table_of_lanes() -> Value:
-    """For each set of HALF lanes their numbers, in bytes."""
+    """Build the compaction table: for each set of HALF lanes their numbers, in bytes."""
     byte = ir.IntegerType.get_signless(8)
     rows = [[lane for lane in range(HALF) if lanes >> lane & 1] for lanes in range(1 << HALF)]
     numbers = [n for row in rows for n in (*row, *[0] * (HALF - len(row)))]
@@ -241,25 +248,25 @@ def _table_of_lanes() -> Value:
 
 
 def _bits_of_lanes(lanes: Value) -> Value:
-    """The lanes of a mask as the bits of an i32."""
+    """Pack a mask into the bits of an i32 (movemask)."""
     packed = ir.IntegerType.get_signless(lanes.lanes)
     bits = vector.extract(vector.bitcast(ir.VectorType.get([1], packed), lanes.ssa), [], [0])
     return Value(arith.extui(ir.IntegerType.get_signless(32), bits))
 
 
 def _widened(numbers: Value, type_: ElementType, wide: ir.Type) -> Value:
-    """Integers in at least 32 bits."""
+    """Extend integers to at least 32 bits."""
     if bits_of(numbers.type) == bits_of(wide):
         return numbers
     extend = arith.extui if type_.is_unsigned else arith.extsi
     return Value(extend(ir.VectorType.get([numbers.lanes], wide), from_storage(numbers.ssa, type_)))
 
 
-# --- writing --------------------------------------------------------------------------------------------------------
+# --- loops ----------------------------------------------------------------------------------------------------------
 
 
 class _Writer:
-    """Writes the loops of a kernel."""
+    """Emit the loop nest of a kernel."""
 
     def __init__(self, plan: _Plan, arguments: KernelArguments) -> None:
         self._plan, self._arguments = plan, arguments
@@ -269,7 +276,7 @@ class _Writer:
         self._given = isinstance(arguments.inputs[2].type, ir.MemRefType)
 
     def write(self) -> None:
-        """Lists the windows of each block that belong to [lo, hi), and combines them."""
+        """Emit the block loop: list the windows of each block that belong to [lo, hi), and combine them."""
         plan, lo, hi = self._plan, Value(self._arguments.lo), Value(self._arguments.hi)
         first, last = (lo, hi) if plan.unique else (index(0), index(plan.count))
         low, size = (index(0), index(plan.places)) if plan.unique else (lo, hi - lo)
@@ -284,15 +291,15 @@ class _Writer:
             found = listing.one_by_one(self._begins_within, at, end, found)
             self._combine_listed(listed, found)
 
-    # --- where windows begin ----------------------------------------------------------------------------------------
+    # --- start indices ----------------------------------------------------------------------------------------------
 
     def _start(self, vector: Value, offset: int) -> Value:
-        """A number of a vector, as an index; what lies outside is no small positive one."""
+        """Load a component of an index vector; one that lies outside is no small positive number."""
         stored = load(self._indices, vector + offset)
         return Value(as_index(from_storage(stored.ssa, self._plan.index_type), self._plan.index_type))
 
     def _place(self, window: Value) -> Value:
-        """The place at which a window begins, in units."""
+        """Return the place at which a window begins, in units."""
         vector = window * self._plan.index_step
         parts = [self._start(vector, offset) * (step // self._plan.unit) for offset, _, step in self._plan.starts]
         if self._plan.operand_step:
@@ -300,7 +307,7 @@ class _Writer:
         return sum(parts[1:], parts[0])
 
     def _begins_within(self, window: Value, low: Value, size: Value) -> Value:
-        """Whether it begins at one of the places [low, low + size), and inside of the operand."""
+        """Return whether a window begins at one of the places [low, low + size), and inside of the operand."""
         inside = _below(self._place(window) - low, size)
         if len(self._plan.starts) > 1 or self._plan.operand_step:
             vector = window * self._plan.index_step
@@ -319,7 +326,7 @@ class _Writer:
             self._each(listed, count, index(0), index(0))
 
     def _each(self, listed: Value, count: Value, at: Value, given: Value) -> None:
-        """All listed windows: their elements at a place in the window, or all of them."""
+        """Combine all listed windows: their elements at one place in the window, or all of them."""
 
         def window_of(turn: Value) -> Value:
             return cast_index(load(listed, turn), index(0).type)
@@ -337,7 +344,7 @@ class _Writer:
                 self._over_window(outer, at, given, lambda at, given: self._row(row, at, given))
 
     def _ask_for(self, window: Value) -> None:
-        """The first lines of a window's place and of its updates."""
+        """Prefetch the first cache lines of a window's place and of its updates."""
         places, updates = self._plan.lines
         there = self._place(window) * self._plan.unit if places else index(0)
         for line in range(places):
@@ -356,7 +363,7 @@ class _Writer:
             self._over_window(rest, there, here, turn)
 
     def _row(self, axis: Axis, at: Value, given: Value) -> None:
-        """The last loop of a window; what is left of whole vectors in halves, quarters ... of one."""
+        """Emit the last loop of a window; the remainder of whole vectors in halves, quarters ... of one."""
         lanes = self._plan.lanes
         whole = axis.extent // lanes * lanes if lanes else axis.extent
 
@@ -372,12 +379,12 @@ class _Writer:
                 whole += lanes
 
     def _combine(self, at: Value, given: Value, lanes: int) -> None:
-        """So many elements: the value of what is there and what is given."""
+        """Combine the updates into `lanes` elements."""
         made: dict[ir.Value, Value] = {}
         store(self._value(self._plan.stored, at, given, lanes, made), self._result, at)
 
     def _value(self, value: ir.Value, at: Value, given: Value, lanes: int, made: dict[ir.Value, Value]) -> Value:
-        """A value of the function on tensors, for these elements."""
+        """Evaluate a value of the function on tensors for these elements, once."""
         if value not in made:
             made[value] = splat(self._make(value, at, given, lanes, made), lanes)
         return made[value]
@@ -396,5 +403,5 @@ class _Writer:
 
 
 def _below(number: Value, limit: Value) -> Value:
-    """0 <= number < limit."""
+    """Return 0 <= number < limit, by one unsigned comparison."""
     return Value(arith.cmpi(arith.CmpIPredicate.ult, number.ssa, limit.ssa))

@@ -1,7 +1,7 @@
-"""Cholesky factors and triangular systems of many small matrices: one matrix in each lane of vectors.
+"""Batched Cholesky factorization and triangular solve of small matrices, vectorized with one matrix in each lane.
 
-The elements of as many matrices as there are lanes are brought side by side first. Sums are taken for a few rows or
-right-hand sides at once, so that they do not wait for each other.
+The elements of as many matrices as there are lanes are interleaved first by in-register transposes. Dot products of a
+few rows or right-hand sides are accumulated at once, to hide the latency of the FMAs.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from stablexla.targets.codegen.sizes import element_bytes
 from stablexla.targets.codegen.sweeps import grain_of
 from stablexla.targets.codegen.views import as_parts
 
-# Matrices up to this size are taken in lanes, if the memory of a thread has room for them.
+# The largest matrix vectorized across the batch, if a thread's stack has room.
 LARGEST = 64
 ROOM = 1 << 18
-# Sums taken at once.
+# Independent accumulators in flight.
 ABREAST = 4
 
 Number = tuple[Value, ...]
@@ -47,7 +47,7 @@ Number = tuple[Value, ...]
 
 @dataclass(frozen=True)
 class Field:
-    """Arithmetic on numbers in lanes: a vector of real numbers, or one of real and one of imaginary parts."""
+    """Arithmetic on real or complex numbers in lanes: one vector of real parts, or one each of both parts."""
 
     part: ir.Type
     lanes: int
@@ -67,7 +67,7 @@ class Field:
         return (constant(real, self.type), constant(0.0, self.type))[: self.parts]
 
     def subtract_product(self, s: Number, x: Number, y: Number) -> Number:
-        """s - x * y."""
+        """Return s - x * y, by FMA."""
         if self.parts == 1:
             return (fma(-x[0], y[0], s[0]),)
         re = fma(x[1], y[1], fma(-x[0], y[0], s[0]))
@@ -77,7 +77,7 @@ class Field:
         return x if self.parts == 1 else (x[0], -x[1])
 
     def divide(self, x: Number, y: Number) -> Number:
-        """x / y; |y|^2 is scaled by a power of two that keeps it from leaving the range of the type."""
+        """Divide x / y; |y|^2 is scaled by a power of two that keeps it from leaving the range of the type."""
         if self.parts == 1:
             return (x[0] / y[0],)
         larger = Value(math.absf(y[0].ssa)), Value(math.absf(y[1].ssa))
@@ -92,7 +92,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Side:
-    """Matrices in lanes: element number k of all of them at k."""
+    """Interleaved matrices, one per lane: element number k of all of them at k."""
 
     field: Field
     buffer: Value
@@ -109,7 +109,7 @@ class Side:
             store(part, self.buffer, place + i * width)
 
     def gather(self, parts: Value, starts: Sequence[Value], count: int) -> None:
-        """Brings in `count` elements of each lane's matrix, which begin at `starts` of an array's parts."""
+        """Load and interleave `count` elements of each lane's matrix, which begin at `starts` of an array's parts."""
         lanes, kinds = self.field.lanes, self.field.parts
         whole = count * kinds // lanes * lanes
         with loop(0, whole, lanes) as turn:
@@ -123,7 +123,7 @@ class Side:
             store(row, self.buffer, turn.iv * lanes)
 
     def scatter(self, parts: Value, starts: Sequence[Value], count: int) -> None:
-        """The inverse of `gather`."""
+        """De-interleave and store: the inverse of `gather`."""
         lanes, kinds = self.field.lanes, self.field.parts
         whole = count * kinds // lanes * lanes
         with loop(0, whole, lanes) as turn:
@@ -137,7 +137,7 @@ class Side:
 
 
 def several(low: Index, high: Index, write: Callable[[Value, int], None]) -> None:
-    """`write(i, count)` for i from low to high, ABREAST of them at once and the rest one by one."""
+    """Emit `write(i, count)` for i from low to high, unrolled by ABREAST, with a remainder loop one by one."""
     first, last = index(low), index(high)
     middle = first + (last - first) // ABREAST * ABREAST
     with loop(first, middle, ABREAST) as turn:
@@ -149,7 +149,7 @@ def several(low: Index, high: Index, write: Callable[[Value, int], None]) -> Non
 def sums(
     low: Index, high: Index, starts: Sequence[Number], step: Callable[[Value, list[Number]], list[Number]]
 ) -> list[Number]:
-    """Numbers that a loop carries."""
+    """Emit a loop that carries accumulators, real or complex."""
     kinds = len(starts[0])
     with loop(low, high, 1, [part for number in starts for part in number]) as turn:
         carried = [tuple(turn.args[i : i + kinds]) for i in range(0, len(turn.args), kinds)]
@@ -167,7 +167,7 @@ def _fits(field: Field, batch: int, n: int, elements: int) -> bool:
 
 
 def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """As many factors at once as there are lanes."""
+    """Emit Cholesky factorizations vectorized across the batch, one matrix per lane."""
     batch, n, _ = kernel.results[0].type.shape
     with kernel.func.context:
         field = Field.of(kernel.results[0].type.element_type, target)
@@ -187,14 +187,14 @@ def emit_cholesky_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 
 def _starts(block: Value, field: Field, batch: int, size: int) -> list[Value]:
-    """Where the matrix of each lane begins; the last one stands in all lanes that are left over."""
+    """Return the offset of each lane's matrix; the surplus lanes of the last block repeat the last matrix."""
     places = [minimum(block * field.lanes + lane, batch - 1) for lane in range(field.lanes)]
     return [place * (size * field.parts) for place in places]
 
 
 @dataclass(frozen=True)
 class _Factor:
-    """With x_ij for l_ij or u_ji: x_ij = (a_ij - sum over k < j of x_ik * conj(x_jk)) / x_jj, in the place of a_ij."""
+    """In-place Cholesky: x_ij = (a_ij - sum over k < j of x_ik * conj(x_jk)) / x_jj, with x_ij for l_ij or u_ji."""
 
     field: Field
     side: Side
@@ -225,7 +225,7 @@ class _Factor:
             self.side.put(tuple(part / diagonal for part in rest), self.at(i + row, j))
 
     def _rests(self, i: Value, j: Value, count: int) -> list[Number]:
-        """Of `count` rows from i on, the elements of column j without what the columns before make of them."""
+        """Return a_ij minus the dot product with the columns before j, for `count` rows from i on."""
 
         def step(k: Value, totals: list[Number]) -> list[Number]:
             y = self.field.conjugate(self.side.get(self.at(j, k)))
@@ -239,7 +239,7 @@ class _Factor:
 
 
 def emit_solve_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """As many systems at once as there are lanes."""
+    """Emit triangular solves vectorized across the batch, one system per lane."""
     batch, rows, columns = kernel.results[0].type.shape
     n, size = kernel.inputs[0].type.shape[-1], rows * columns
     with kernel.func.context:
@@ -262,7 +262,7 @@ def emit_solve_in_lanes(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 
 class _System:
-    """x_i = (b_i - sum over k of m_ik * x_k) / m_ii, as in the kernel's body, over the elements of b."""
+    """Forward or backward substitution: x_i = (b_i - sum over k of m_ik * x_k) / m_ii, in place of b."""
 
     def __init__(self, field: Field, matrix: Side, right: Side, n: int, others: int, config: dict[str, object]) -> None:
         self.field, self.given, self.right, self.n, self.others = field, matrix, right, n, others

@@ -1,7 +1,7 @@
-"""The emitters of cholesky and triangular_solve: many small matrices in the lanes of vectors, larger ones by LAPACK.
+"""Emit cholesky and triangular_solve: batches of small matrices vectorized one per lane, larger ones by LAPACK.
 
-LAPACK takes columns where arrays here have rows: it sees each matrix transposed, so triangles and sides are exchanged
-instead of moving elements. One small matrix is left to the general path.
+LAPACK is column-major and arrays here are row-major: it sees each matrix transposed, so triangles and sides are
+exchanged instead of moving elements. One small matrix is left to the general path.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from stablexla.targets.host.fortran import (
 )
 from stablexla.targets.host.lapack import LETTERS
 
-# Multiplications that LAPACK does in a nanosecond, roughly, and what one call of it costs.
+# Cost model: LAPACK's multiplications per nanosecond, roughly, and the overhead of one call.
 RATE, CALL_NS = 4.0, 500.0
-# Problems of fewer multiplications are done before LAPACK is called.
+# Threshold in multiplications below which a call of LAPACK does not pay.
 WORTH_A_CALL = 2000
 
 
 @emitter("cholesky")
 def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """One item is one matrix, or as many as there are lanes."""
+    """Emit Cholesky factorizations; a work item is one matrix, or as many as there are lanes."""
     batch, n, _ = kernel.results[0].type.shape
     work = n * n * n / 3
     if not batch * n:
@@ -60,7 +60,7 @@ def emit_cholesky(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 @emitter("triangular_solve")
 def emit_triangular_solve(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """One item is one system with all its right-hand sides, or as many as there are lanes."""
+    """Emit triangular solves; a work item is one system with all its right-hand sides, or one system per lane."""
     batch, rows, columns = kernel.results[0].type.shape
     n, config = kernel.inputs[0].type.shape[-1], kernel.config
     work = n * rows * columns / 2
@@ -93,7 +93,7 @@ def _letter_of(kernel: Kernel) -> str:
 
 
 def _solve_in_result(arguments: KernelArguments, item: Value, n: int, size: int) -> tuple[ir.Value, ir.Value]:
-    """Copies the right-hand sides to where the solutions go. Returns the addresses of the matrix and of these."""
+    """Copy the right-hand sides into the result, to be solved in place; return the addresses of matrix and result."""
     a, b, made = (Value(v) for v in (*arguments.inputs, *arguments.results))
     first = item * size
     with loop(first, first + size) as turn:
@@ -106,13 +106,13 @@ def _solve_in_result(arguments: KernelArguments, item: Value, n: int, size: int)
 
 @dataclass(frozen=True)
 class _Triangle:
-    """One triangle of matrices of size n, the diagonal with it."""
+    """One triangle of matrices of size n, including the diagonal."""
 
     n: int
     lower: bool
 
     def copy(self, given: Value, made: Value, first: Value) -> None:
-        """Copies the triangle and puts zeros into the rest."""
+        """Copy the triangle and zero the rest."""
         with loop(0, self.n) as rows:
             row = first + rows.iv * self.n
             inside, outside = (
@@ -125,7 +125,7 @@ class _Triangle:
             self._fill(made, *outside, 0.0)
 
     def check(self, made: Value, first: Value) -> None:
-        """Makes a matrix NaN whose diagonal has become anything but positive: it was not positive definite."""
+        """Fill a matrix with NaN if its diagonal is not positive: it was not positive definite."""
         true = constant(1, ir.IntegerType.get_signless(1))
         with loop(0, self.n, 1, [true]) as turn:
             value = load_from(made, first + turn.iv * (self.n + 1))
@@ -148,7 +148,7 @@ def _real_part(value: Value) -> Value:
 
 
 def _constant(number: float, element: ir.Type) -> Value:
-    """A number, with the imaginary part 0 if it is complex."""
+    """Return a number, with the imaginary part 0 if it is complex."""
     if not isinstance(element, ir.ComplexType):
         return constant(number, element)
     parts = [constant(x, element.element_type).ssa for x in (number, 0.0)]

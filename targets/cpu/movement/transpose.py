@@ -1,7 +1,7 @@
-"""The emitter of transposes: kernels that only move elements to other places, perhaps through an elementwise body.
+"""Emit transposes: kernels that only permute dimensions, perhaps through an elementwise body.
 
-Dimensions that stay neighbours become one. Then either whole lines move, or squares are transposed in registers and
-collected in a buffer until a result's lines are complete.
+Dimensions that stay adjacent collapse into one. Then either whole contiguous lines are copied, or square tiles are
+transposed in registers and collected in a buffer until a result's lines are complete.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.views import as_words
 from stablexla.targets.cpu.emitters import emitter
 
-# A block: how many of the operand's lines, bytes of each, and bytes in all when it is thinner than that.
+# A cache block: how many of the operand's lines, bytes of each, and bytes in all when it is thinner than that.
 BLOCK_LINES = 128
 BLOCK_BYTES = 256
 THIN_BYTES = 16 << 10
-# Lines up to this size that follow one another are moved whole, half as many of them, so that reading is one stream.
-# 32 times 3136 lines of 192 elements of 32 bits took 5.3 ms instead of 8.6, 8 times 3136 of 128 took 0.63 for 1.13.
+# Lines up to this size that follow one another are moved whole, half as many of them, so that loads are one stream. 32
+# times 3136 lines of 192 elements of 32 bits took 5.3 ms instead of 8.6, 8 times 3136 of 128 took 0.63 for 1.13.
 WHOLE_BYTES = 1 << 10
-# Bytes moved by one item, and what is worth another thread (about 20 microseconds).
+# Bytes moved by one work item, and the grain: bytes worth another thread (about 20 microseconds).
 ITEM_BYTES = 32 << 10
 GRAIN_BYTES = 256 << 10
-# Lines at multiples of so many bytes lie in one set of the nearest cache: 32 KiB of 8 ways, as most have had for long.
+# Lines at multiples of so many bytes conflict in one set of L1: 32 KiB of 8 ways, as most have had for long.
 WAY_BYTES = 4 << 10
 # A result's lines begin at multiples of this many bytes when its buffer does.
 LINE = 64
@@ -57,7 +57,7 @@ LINE = 64
 
 @dataclass(frozen=True)
 class Axis:
-    """A loop: its extent, and how far, in elements, a turn moves in the operand and in the result."""
+    """A loop: its trip count, and its strides in the operand and in the result, in elements."""
 
     extent: int
     source: int
@@ -66,7 +66,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Move:
-    """What a kernel does: elements of input `number` go along `axes` (in the result's order) through `body`."""
+    """A permutation: elements of input `number` go along `axes` (in the result's order) through `body`."""
 
     number: int
     axes: tuple[Axis, ...]
@@ -83,7 +83,7 @@ class Move:
 
 @emitter("transpose")
 def emit_transpose(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Permutations of dimensions of one array; None for anything else."""
+    """Emit permutations of dimensions of one array; return None for anything else."""
     with kernel.func.context, ir.Location.unknown():
         move = match_move(kernel)
         if move is None:
@@ -95,11 +95,11 @@ def emit_transpose(kernel: Kernel, target: CpuTarget) -> Emitted | None:
         return _emit_squares(kernel, move, target)
 
 
-# --- what the kernel does ------------------------------------------------------------------------------------
+# --- matching ------------------------------------------------------------------------------------------------
 
 
 def match_move(kernel: Kernel) -> Move | None:
-    """The permutation that `kernel` is, or None."""
+    """Match `kernel` as a permutation, or return None."""
     ops = [op for op in kernel.ops if op.name not in ("arith.constant", "tensor.empty")]
     if len(ops) != 1 or list(ops[0].results) != kernel.results or len(kernel.results) != 1:
         return None
@@ -115,7 +115,7 @@ def match_move(kernel: Kernel) -> Move | None:
 
 
 def _source_strides(op: ir.Operation, position: int, shape: list[int]) -> list[int] | None:
-    """How far a step along each dimension of the result moves in the operand."""
+    """Return the operand's stride along each dimension of the result."""
     own = _row_major(shape)
     if op.name == "linalg.transpose":
         return [own[d] for d in ir.DenseI64ArrayAttr(op.attributes["permutation"])]
@@ -131,7 +131,7 @@ def _source_strides(op: ir.Operation, position: int, shape: list[int]) -> list[i
 
 
 def _is_elementwise(op: ir.Operation) -> bool:
-    """All loops parallel, the result in order and only written, a body that vectors take."""
+    """Return whether all loops are parallel, the result is in order and only written, and the body can be cloned."""
     out = ir.AffineMapAttr(list(op.attributes["indexing_maps"])[-1]).value
     block = op.regions[0].blocks[0]
     written = not any(True for _ in list(block.arguments)[-1].uses)
@@ -145,7 +145,7 @@ def _row_major(shape: list[int]) -> list[int]:
 
 
 def _merged(shape: list[int], strides: list[int]) -> tuple[Axis, ...]:
-    """The loops of more than one turn, neighbours joined that are neighbours in both arrays."""
+    """Return the loops of trip count above 1, collapsing those that are adjacent in both arrays."""
     axes: list[Axis] = []
     for extent, source, target in zip(shape, strides, _row_major(shape), strict=True):
         if extent == 1:
@@ -161,10 +161,10 @@ def _merged(shape: list[int], strides: list[int]) -> tuple[Axis, ...]:
 
 
 class _Mover:
-    """Loads, the body, and stores, inside the function being written."""
+    """Loads, the body, and stores, inside the function being emitted."""
 
     def __init__(self, kernel: Kernel, move: Move, arguments: KernelArguments, nontemporal: bool) -> None:
-        # Complex numbers that only move do so as words.
+        # Complex numbers without a body are copied as integers.
         self.source, self.result = (
             (Value if move.body else as_words)(buffer)
             for buffer in (arguments.inputs[move.number], arguments.results[0])
@@ -174,19 +174,19 @@ class _Mover:
         self.nontemporal = nontemporal
 
     def compute(self, value: Value) -> Value:
-        """The body on what was loaded."""
+        """Apply the body to a loaded value."""
         if self._move.body is None:
             return value
         operands = list(self._move.operation.operands)[:-1]
         given = [value if isinstance(v.type, ir.RankedTensorType) else self._scalar(v) for v in operands]
-        given.append(constant(0, self.result.element))  # the result's old element, never read
+        given.append(constant(0, self.result.element))  # the result's old element, never used
         return clone_body(self._move.body, given, value.lanes)[0]
 
     def _scalar(self, value: ir.Value) -> Value:
         return self._inputs[value] if value in self._inputs else outside_constant(value)
 
     def put(self, value: Value, at: Index, count: int) -> None:
-        """Stores `count` lanes of a finished value in the result."""
+        """Store `count` lanes of a finished value in the result."""
         if self.nontemporal and count == value.lanes:
             store(value, self.result, at, nontemporal=True)
         else:
@@ -201,18 +201,18 @@ def _emit_nothing(kernel: Kernel, target: CpuTarget) -> Emitted:
 
 
 def _lanes(kernel: Kernel, move: Move, target: CpuTarget) -> int:
-    """Lanes of the vectors used, so that a square of them fits the registers; 0 for elements without vectors."""
+    """Return the vector width at which a square tile fits the registers; 0 for elements without vectors."""
     types = [kernel.inputs[move.number].type.element_type, kernel.results[0].type.element_type]
     scalar_body = move.body is not None and not can_clone(move.body)
     bits = max(bits_of(t) for t in types)
     if scalar_body or bits > 64 or (move.body and any(isinstance(t, ir.ComplexType) for t in types)):
         return 0
-    # Squares of narrow elements take half a register: they need many rows.
+    # Tiles of narrow elements take half a register: they need many rows.
     return {8: 16, 16: 8}.get(bits, max(1, target.vector_bits // bits))
 
 
 def _goes_past_caches(kernel: Kernel, line: int, lanes: int, target: CpuTarget) -> bool:
-    """Whether the result is large, and its lines of `line` elements begin where nontemporal stores may."""
+    """Return whether non-temporal stores pay and are aligned: a large result, with lines of `line` elements."""
     type_ = kernel.results[0].type
     width = bits_of(type_.element_type) // 8
     large = math.prod(type_.shape) * width >= target.nontemporal_bytes
@@ -220,10 +220,10 @@ def _goes_past_caches(kernel: Kernel, line: int, lanes: int, target: CpuTarget) 
 
 
 def _emit_lines(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
-    """Whole lines move: an item is a block of the innermost loop over lines."""
+    """Emit copies of whole lines; a work item is a block of the innermost loop over lines."""
     lanes = _lanes(kernel, move, target)
     *outer, line = move.axes
-    if not outer:  # everything stays where it is: blocks of one long line
+    if not outer:  # the identity permutation: blocks of one long line
         return _emit_copy(kernel, move, lanes, target)
     *rest, last = outer
     width = bits_of(kernel.results[0].type.element_type) // 8
@@ -250,14 +250,14 @@ def _emit_copy(kernel: Kernel, move: Move, lanes: int, target: CpuTarget) -> Emi
     with emitting(function, target):
         mover = _Mover(kernel, move, arguments, False)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
-            # The last block ends with the array and repeats a part of the one before.
+            # The last block ends with the array and overlaps the one before.
             at = minimum(item.iv * block, size - block)
             _copy_line(mover, at, at, block, lanes)
     return Emitted(math.ceil(size / block), _grain(block * width))
 
 
 def _start(axes: list[Axis], places: list[Value]) -> tuple[Value, Value]:
-    """Where a place of the outer loops begins in the operand and in the result."""
+    """Return the offsets in the operand and in the result of one iteration of the outer loops."""
     source, target = index(0), index(0)
     for axis, place in zip(axes, places, strict=True):
         source, target = place * axis.source + source, place * axis.target + target
@@ -265,7 +265,7 @@ def _start(axes: list[Axis], places: list[Value]) -> tuple[Value, Value]:
 
 
 def _copy_line(mover: _Mover, source: Value, to: Value, count: int, lanes: int) -> None:
-    """Neighbours to neighbours; the last vector repeats a part of the one before, if there is one."""
+    """Copy a contiguous line; the last vector overlaps the one before, if there is one."""
     step = max(1, lanes)
     if count < step:
         mover.put(mover.compute(load_lanes(mover.source, source, lanes, count)), to, count)
@@ -281,11 +281,11 @@ def _grain(bytes_of_item: int) -> int:
     return max(1, GRAIN_BYTES // max(1, bytes_of_item))
 
 
-# --- squares -------------------------------------------------------------------------------------------------
+# --- square tiles --------------------------------------------------------------------------------------------
 
 
 def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
-    """Lines of the operand become columns of the result: an item is a block of both."""
+    """Emit tiled transposes: lines of the operand become columns of the result; a work item is a block of both."""
     lanes = _lanes(kernel, move, target)
     *others, across = move.axes
     along = next(axis for axis in others if axis.source == 1)
@@ -297,8 +297,8 @@ def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
         rows, columns = _block(across.extent, max(lanes, BLOCK_LINES // 2), lanes), along.extent
     buffered = large and min(rows, columns) > lanes > 0
     line = LINE // width
-    # Blocks of the operand's lines begin with cache lines, wherever its buffer does: 5.6 ms instead of 6.1 for
-    # 4096x4096 elements of 32 bits that lie as numpy's large arrays do, 16 bytes off.
+    # Blocks of the operand's lines are aligned to cache lines, wherever its buffer begins: 5.6 ms instead of 6.1 for
+    # 4096x4096 elements of 32 bits in a buffer like numpy's large arrays, 16 bytes off.
     fitted = buffered and columns % line == 0 and all(a.source % line == 0 for a in move.axes if a is not along)
     spare = line - 1 if fitted and columns < along.extent else 0
     extents = [*(a.extent for a in outer), math.ceil((along.extent + spare) / columns), math.ceil(across.extent / rows)]
@@ -309,7 +309,7 @@ def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
             *places, j, i = split_index(item.iv, extents)
             source, to = _start(outer, places)
-            # The last block ends with the array and repeats a part of the one before.
+            # The last block ends with the array and overlaps the one before.
             row, column = minimum(i * rows, across.extent - rows), j * columns
             if spare:
                 column = maximum(column - (address(mover.source) // width) % line, 0)
@@ -318,7 +318,7 @@ def _emit_squares(kernel: Kernel, move: Move, target: CpuTarget) -> Emitted:
 
 
 def _block_shape(rows: int, columns: int, lanes: int, width: int, large: bool) -> tuple[int, int]:
-    """Lines of the operand and elements of each that an item moves."""
+    """Return the cache block: lines of the operand and elements of each that a work item moves."""
     tall, wide = BLOCK_LINES if large else BLOCK_LINES // 2, BLOCK_BYTES // width
     thin = min(rows, columns)
     if thin <= max(1, lanes):
@@ -327,7 +327,7 @@ def _block_shape(rows: int, columns: int, lanes: int, width: int, large: bool) -
 
 
 def _block(extent: int, most: int, lanes: int) -> int:
-    """The size of equal blocks, whole vectors if there is more than one of them."""
+    """Return the size of equal blocks, whole vectors if there is more than one of them."""
     if extent <= most:
         return extent
     step = max(1, lanes)
@@ -335,7 +335,7 @@ def _block(extent: int, most: int, lanes: int) -> int:
 
 
 class _Squares:
-    """Moves a block of (rows, columns): lines of the operand, and elements of each."""
+    """Transpose a cache block of (rows, columns): lines of the operand, and elements of each."""
 
     def __init__(
         self, mover: _Mover, along: Axis, across: Axis, block: tuple[int, int], lanes: int, buffered: bool
@@ -343,8 +343,8 @@ class _Squares:
         self.mover, self.along, self.across = mover, along, across
         self.rows, self.columns = block
         self.lanes, self.buffered = lanes, buffered
-        # The result's lines are shorter than a vector and follow one another: what a store writes too much,
-        # the next one repairs.
+        # The result's lines are shorter than a vector and contiguous: the surplus lanes of a store are overwritten by
+        # the next one.
         self.overlapping = self.rows < lanes and along.target == self.rows
         if self.buffered:
             self.stride = math.ceil(self.rows / lanes) * lanes
@@ -369,11 +369,11 @@ class _Squares:
                 self._write_line(line.iv * self.stride, line.iv * self.along.target + to)
 
     def _abreast(self) -> int:
-        """How many squares are moved before those below them.
+        """Return how many tiles are moved before those below them: all of the same cache lines on set conflicts.
 
-        Where the operand's lines have such a distance that they drive each other out of the nearest cache, all of the
-        same cache lines: for 4096x4096 elements of 32 bits that took 5.86 ms instead of 6.37. Half as large elements
-        were slower for it, and so were lines of other distances.
+        Where the operand's lines have such a stride that they evict each other from L1, all tiles of the same cache
+        lines: for 4096x4096 elements of 32 bits that took 5.86 ms instead of 6.37. Half as large elements were slower
+        for it, and so were lines of other strides.
         """
         width = bits_of(self.mover.source.type) // 8
         together = width >= 4 and self.across.source * width % WAY_BYTES == 0
@@ -381,7 +381,7 @@ class _Squares:
         return whole // self.lanes if self.buffered and together and self.columns % whole == 0 else 1
 
     def _square(self, source: Value, to: Value, row: Value, column: Value, first: bool) -> None:
-        """Loads as many lines as there are lanes, turns them, and stores columns."""
+        """Load as many lines as there are lanes, transpose them in registers, and store columns."""
         lanes = self.lanes
         rows, columns = min(lanes, self.rows), min(lanes, self.columns)
         zero = constant(0, ir.VectorType.get([lanes], self.mover.source.element))
@@ -389,7 +389,7 @@ class _Squares:
         lines = [load_lanes(self.mover.source, at, lanes, columns) for at in places]
         turned = transpose_registers([*lines, *[zero] * (lanes - rows)])[:columns]
         if self.buffered:
-            # The parts read of each line are too short for the hardware to see the next ones coming.
+            # The parts loaded of each line are too short for the hardware prefetcher.
             for at in places if first and bits_of(self.mover.source.type) > 8 else ():
                 prefetch(self.mover.source, at + lanes * self.across.source)
             for c, value in enumerate(turned):
@@ -413,5 +413,5 @@ class _Squares:
 
 
 def _clamped(at: Value, extent: int, lanes: int) -> Value:
-    """The last square ends with the block and repeats a part of the one before."""
+    """Return the start of a tile, clamped so that the last one ends with the block and overlaps the one before."""
     return minimum(at, extent - lanes) if extent > lanes and extent % lanes else at

@@ -1,8 +1,8 @@
-"""Kernels that only reduce: sums and the like over any loops, with elementwise operations before and after.
+"""Emit reduction-only kernels: sums and the like over any loops, with an elementwise prologue and epilogue.
 
-Two things are done here that the general row kernels do not do. Reductions over outer loops add several rows at a time
-to totals in the first-level cache, and big reductions with few results are cut into blocks of a fixed size, so that
-threads can share them and the result is the same for any number of threads.
+Two things are done here that the general row kernels do not do. Reductions over outer loops (column reductions) add
+several rows at a time to accumulators in L1, and big reductions with few results are split into blocks of a fixed size
+(partial sums), so that threads can share them and the result is the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from stablexla.targets.codegen.sweeps import (
 )
 from stablexla.targets.cpu.emitters import emitter
 
-# Elements of a block of a long row that is shared by threads.
+# Elements in a block of a long row that is shared by threads.
 LONG_BLOCK = 32768
-# A reduction with fewer work items than this is cut up if each of its parts is at least PART elements.
+# A reduction with fewer work items than this is split if each of its parts is at least PART elements.
 FEW_ITEMS, PART, MOST_PARTS = 16, 65536, 64
-# Totals of a panel of columns stay in the first-level cache.
+# Accumulators of a panel of columns stay in L1.
 PANEL_BYTES = 16 << 10
 
 
 @emitter("row", "reduce", "general", priority=10)
 def emit_reduction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes kernels of a single pass whose totals can be joined."""
+    """Emit kernels of a single pass whose accumulators can be combined."""
     nest = analyse(kernel)
     chain = chain_of(nest) if nest is not None else None
     if nest is None or chain is None or len(chain.passes) != 1 or chain.passes[0].stores or 0 in nest.extents:
@@ -74,7 +74,7 @@ def emit_reduction(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 
 class _Reduction:
-    """What both kinds share."""
+    """State shared by row reductions (_Long) and column reductions (_Deep)."""
 
     def __init__(self, chain: Chain, foldings: Sequence[Folding], lanes: int, target: CpuTarget) -> None:
         self.chain, self.foldings, self.lanes, self.target = chain, foldings, lanes, target
@@ -84,23 +84,23 @@ class _Reduction:
 
     @property
     def refs(self) -> list[Ref]:
-        """What is evaluated at each place."""
+        """The values evaluated in each iteration."""
         return self.chain.passes[0].refs
 
     def bytes(self) -> int:
-        """Bytes read for one element."""
+        """Return the bytes loaded for one element."""
         return sum(bits_of(node.element) // 8 for node in self.chain.nest.loads if node.strides[self.inner])
 
     def scratch(self, elements: int) -> tuple[tuple[str, int], ...]:
-        """Buffers for that many totals."""
+        """Return scratch buffers for that many partial results."""
         return tuple((str(t), elements) for t in self.types)
 
     def join(self, a: Totals, b: Totals) -> Totals:
-        """The totals of all reductions of two parts."""
+        """Combine the accumulators of two parts, of all reductions."""
         return flat([f.join(x, y) for f, x, y in zip(self.foldings, self.split(a), self.split(b), strict=True)])
 
     def split(self, totals: Totals) -> list[Totals]:
-        """The totals of each reduction."""
+        """Split the accumulators by reduction."""
         out, first = [], 0
         for folding in self.foldings:
             out.append(totals[first : first + len(folding.types)])
@@ -108,7 +108,7 @@ class _Reduction:
         return out
 
     def finish(self, scope: Scope, totals: Totals) -> None:
-        """Writes the results that come of the totals at `scope`."""
+        """Emit the epilogue: store the results computed from the accumulators at `scope`."""
         for folding, part in zip(self.foldings, self.split(totals), strict=True):
             scope.put(folding.fold, folding.finish(scope, part))
         values = [scope.value(place.ref) for place in self.chain.row_stores]
@@ -119,11 +119,11 @@ class _Reduction:
 Span = tuple[Value, Value]
 
 
-# --- few long rows ------------------------------------------------------------------------------------------------
+# --- row reductions: few long rows --------------------------------------------------------------------------------
 
 
 class _Long(_Reduction):
-    """Rows along the innermost loop that are cut into blocks, or into the turns of an outer reduced loop."""
+    """Row reductions along the innermost loop, split into blocks or iterations of an outer reduced loop."""
 
     def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
         foldings = [f.streaming() if isinstance(f, OneByOne) else f for f in chain.passes[0].foldings]
@@ -132,7 +132,7 @@ class _Long(_Reduction):
         rows = chain.rows
         extents = tuple(self.extents[d] for d in rows)
         self.rows = Items(rows, extents)
-        # A part is a block of the only reduced loop, or some turns of the outermost one.
+        # A part is a block of the only reduced loop, or some iterations of the outermost one.
         outermost = self.extents[self.columns[0]]
         self.part_turns = -(-LONG_BLOCK * outermost // chain.length)
         self.parts = -(-outermost // self.part_turns)
@@ -140,11 +140,11 @@ class _Long(_Reduction):
 
     @property
     def pays(self) -> bool:
-        """Whether cutting rows up brings anything."""
+        """Whether the cost model favors splitting rows."""
         return self.rows.count < FEW_ITEMS and self.chain.length >= 2 * LONG_BLOCK and self.parts > 1
 
     def part(self, row: Scope, part: Value) -> Totals:
-        """The totals of one part of a row."""
+        """Return the partial sums of one part of a row."""
         vectors = min(LONG_BLOCK, self.extents[self.inner]) // self.lanes
         unroll = unrolled(self.chain.cost, vectors)
         sets = [flat([f.start(row, self.lanes, u * self.lanes) for f in self.foldings]) for u in range(unroll)]
@@ -200,7 +200,7 @@ def _emit_long(kernel: Kernel, plan: _Long) -> Emitted | None:
 
 
 def _joined_parts(plan: _Long | _Deep, arguments: KernelArguments, first: Value, stride: int, lanes: int) -> Totals:
-    """The totals of all parts of a row, in order; their places are `stride` apart."""
+    """Combine the partial sums of a row, in order; their places are `stride` apart."""
     buffers = [Value(b) for b in arguments.scratch]
     totals = [load(b, first, lanes) for b in buffers]
     with loop(1, plan.parts, 1, totals) as turn:
@@ -216,24 +216,24 @@ def _two_phases(
     return Emitted(items, grain, scratch, phases=phases)
 
 
-# --- many rows, added up ------------------------------------------------------------------------------------------
+# --- column reductions: many rows, added up -----------------------------------------------------------------------
 
 
 @dataclass
 class _Place:
-    """Where the totals of a panel lie: buffers, and the place of column `column` in them is base + column - origin."""
+    """The location of a panel's accumulators: buffers, in which column `column` lies at base + column - origin."""
 
     buffers: list[Value]
     base: Value
     origin: Value
 
     def at(self, column: Value) -> Value:
-        """The place of a column's totals."""
+        """Return the place of a column's accumulators."""
         return column - self.origin + self.base
 
 
 class _Deep(_Reduction):
-    """The reduced loops lie outside the innermost one: rows are added up, several at a time."""
+    """Column reductions: the reduced loops lie outside the innermost one, and rows are added up, several at a time."""
 
     def __init__(self, chain: Chain, foldings: Sequence[OneByOne], lanes: int, target: CpuTarget) -> None:
         super().__init__(chain, foldings, lanes, target)
@@ -252,7 +252,7 @@ class _Deep(_Reduction):
         self.items = Items(self.outer.dims, (*self.outer.extents, panels), self.parts)
 
     def _cut(self) -> tuple[int, int]:
-        """How many parts the outermost reduced loop is cut into, and its turns in each."""
+        """Return the number of parts that the outermost reduced loop is split into, and the trip count of each."""
         depth = self.extents[self.columns[0]]
         if self.outer.count >= FEW_ITEMS:
             return 1, depth
@@ -265,17 +265,17 @@ class _Deep(_Reduction):
 
     @property
     def shallow(self) -> bool:
-        """Whether all rows can be added at once."""
+        """Whether all rows can be added in one iteration."""
         return len(self.columns) == 1 and self.extents[self.columns[0]] <= self.abreast
 
     @property
     def in_registers(self) -> bool:
-        """Whether the totals of all columns fit in half of the registers."""
+        """Whether the accumulators of all columns fit in half of the registers."""
         vectors = self.padded // max(1, self.lanes) * len(self.types)
         return vectors <= self.target.num_vector_registers // 2
 
     def panel_part(self, panel: Value) -> Part | None:
-        """The columns of a panel."""
+        """Return the columns of a panel."""
         panels = self.outer.blocks
         if panels == 1:
             return None
@@ -283,7 +283,7 @@ class _Deep(_Reduction):
         return Part(start, start + self.panel, panel.eq(panels - 1))
 
     def columns_do(self, step: Callable[[Value, int | None], None], part: Part | None) -> None:
-        """Does `step(column, count)` for all vectors of a panel."""
+        """Emit the loop `step(column, count)` over all vectors of a panel."""
 
         def one(at: Value, count: int | None, _: Totals) -> Totals:
             step(at, count)
@@ -292,29 +292,29 @@ class _Deep(_Reduction):
         sweep(self.extents[self.inner], self.lanes, one, [[]], part)
 
     def at_column(self, scope: Scope, at: Value, count: int | None) -> Scope:
-        """The place of a vector of columns."""
+        """Return the scope of a vector of columns."""
         return scope.inside({self.inner: at}, lane=self.inner, lanes=self.lanes, count=count)
 
-    # --- adding up ----------------------------------------------------------------------------------------
+    # --- accumulation -------------------------------------------------------------------------------------
 
     def prepare(self, scope: Scope) -> None:
-        """Makes what is the same for all rows and columns."""
+        """Hoist the values that are invariant over rows and columns."""
         scope.prepare(self.refs, self.chain.columns | {self.inner}, self.lanes)
 
     def rows_at(self, scope: Scope, first: Value, count: int) -> list[Scope]:
-        """The places of rows side by side, with their addresses made."""
+        """Return the scopes of adjacent rows, with their addresses computed."""
         rows = [scope.inside({self.columns[-1]: first + i}) for i in range(count)]
         for row in rows:
             row.prepare(self.refs, frozenset((self.inner,)), self.lanes)
         return rows
 
     def sum_of_rows(self, rows: Sequence[Scope], at: Value, count: int | None) -> Totals:
-        """The total of a vector of columns over some rows."""
+        """Reduce a vector of columns over some rows."""
         sets = [flat([f.values(self.at_column(row, at, count), self.lanes) for f in self.totals]) for row in rows]
         return joined(sets, self.join)
 
     def add_up(self, scope: Scope, place: _Place, part: Part | None, span: Span) -> None:
-        """Adds the rows of `span` of the outermost reduced loop to totals that begin as those of nothing."""
+        """Accumulate the rows of `span` of the outermost reduced loop, from the identity."""
         self.prepare(scope)
         starts = flat([f.start(scope, self.lanes) for f in self.totals])
 
@@ -329,7 +329,7 @@ class _Deep(_Reduction):
         panel.finish()
 
     def _add_blocks(self, scope: Scope, dims: Sequence[int], panel: _Panel, span: Span) -> None:
-        """Adds rows in blocks short enough for running sums, whose totals go to the panel's."""
+        """Accumulate rows in blocks short enough for running sums, whose partial sums are added to the panel's."""
         additions = -(-prod(self.extents[d] for d in dims[1:]) // self.abreast) if len(dims) > 1 else 1
         length = LONGEST // additions if len(dims) > 1 else LONGEST * self.abreast
         turns_here = self.rows_of_part if dims[0] == self.columns[0] else self.extents[dims[0]]
@@ -373,7 +373,7 @@ class _Deep(_Reduction):
         self.columns_do(step, part)
 
     def finish_panel(self, scope: Scope, place: _Place, part: Part | None) -> None:
-        """Writes the results of a panel."""
+        """Store the results of a panel."""
         scope.prepare([s.ref for s in self.chain.row_stores], frozenset((self.inner,)), self.lanes)
         for s in self.chain.row_stores:
             scope.address(s)
@@ -384,10 +384,10 @@ class _Deep(_Reduction):
 
         self.columns_do(step, part)
 
-    # --- the ways of doing it -------------------------------------------------------------------------------
+    # --- strategies -----------------------------------------------------------------------------------------
 
     def write_shallow(self, scope: Scope, part: Part | None) -> None:
-        """Few rows: their sum is finished at once."""
+        """Emit the case of few rows: one iteration sums and finishes them."""
         self.prepare(scope)
         rows = self.rows_at(scope, index(0), self.extents[self.columns[0]])
 
@@ -397,12 +397,12 @@ class _Deep(_Reduction):
         self.columns_do(step, part)
 
     def vectors(self) -> list[tuple[Value, int | None]]:
-        """First column and number of lanes of each vector of columns."""
+        """Return the first column and the number of lanes of each vector of columns."""
         width, step = self.extents[self.inner], max(1, self.lanes)
         return [(index(at), None if at + step <= width else width - at) for at in range(0, width, step)]
 
     def totals_in_registers(self, scope: Scope, span: Span) -> list[Totals]:
-        """The totals of each vector of columns over the rows of `span`."""
+        """Accumulate each vector of columns over the rows of `span`, in registers."""
         self.prepare(scope)
         starts = flat([f.start(scope, self.lanes) for f in self.totals])
         return self._walk(scope, self.columns, [starts] * len(self.vectors()), span)
@@ -429,13 +429,13 @@ class _Deep(_Reduction):
         return sets
 
     def write_in_registers(self, scope: Scope) -> None:
-        """Few columns: the totals stay in registers."""
+        """Emit the case of few columns: the accumulators stay in registers."""
         sets = self.totals_in_registers(scope, (index(0), index(self.extents[self.columns[0]])))
         for (at, count), totals in zip(self.vectors(), sets, strict=True):
             self.finish(self.at_column(scope, at, count), totals)
 
     def write_part(self, scope: Scope, place: _Place, part: Part | None, span: Span) -> None:
-        """The totals of some rows, to where `place` tells."""
+        """Store the partial sums of some rows to `place`."""
         if not self.in_registers:
             self.add_up(scope, place, part, span)
             return
@@ -445,7 +445,7 @@ class _Deep(_Reduction):
                 store(total, buffer, place.at(at))
 
     def write_panel(self, scope: Scope, part: Part | None) -> None:
-        """Many columns: the totals of a panel lie in memory of the thread."""
+        """Emit the case of many columns: a panel's accumulators lie on the thread's stack."""
         origin = part.start if part is not None else index(0)
         buffers = [alloca(min(self.panel, self.padded), t) for t in self.types]
         place = _Place(buffers, index(0), origin)
@@ -454,7 +454,7 @@ class _Deep(_Reduction):
 
 
 class _Panel:
-    """Totals of a panel: where they lie, and of long sums what whole blocks of rows came to."""
+    """A panel's accumulators, and for long sums the compensated sums of whole blocks of rows."""
 
     def __init__(self, plan: _Deep, place: _Place, part: Part | None) -> None:
         self.plan, self.place, self.part = plan, place, part
@@ -468,11 +468,11 @@ class _Panel:
                     self.sums[buffer] = StoredSums.make(min(plan.panel, plan.padded), buffer.element)
 
     def clear(self) -> None:
-        """Begins with sums of nothing."""
+        """Initialize the sums to the identity."""
         self._each(lambda sums, _, at, lanes: sums.clear(at - self.origin, lanes))
 
     def take(self) -> None:
-        """Adds the totals of a block of rows to those of the blocks before it."""
+        """Add the partial sums of a block of rows to those of the blocks before it."""
 
         def one(sums: StoredSums, buffer: Value, at: Value, lanes: int) -> None:
             sums.add(load(buffer, self.place.at(at), lanes), at - self.origin)
@@ -481,7 +481,7 @@ class _Panel:
         self._each(one)
 
     def finish(self) -> None:
-        """Puts the totals of all blocks to where they are looked for."""
+        """Store the sums of all blocks back to the accumulators."""
         self._each(lambda sums, b, at, lanes: store(sums.result(at - self.origin, lanes), b, self.place.at(at)))
 
     def _each(self, do: Callable[[StoredSums, Value, Value, int], None]) -> None:
@@ -511,7 +511,7 @@ def _emit_deep(kernel: Kernel, plan: _Deep, target: CpuTarget) -> Emitted:
 
 
 def _emit_deep_parts(kernel: Kernel, plan: _Deep, time: float) -> Emitted:
-    """First the totals of each part, then those of all parts together."""
+    """Emit two phases: the partial sums of each part, then their combination."""
     scratch = plan.scratch(prod(plan.outer.extents) * plan.parts * plan.padded)
     names = (kernel.impl_name + "_parts", kernel.impl_name)
     function, arguments = kernel.declare(scratch, names[0])

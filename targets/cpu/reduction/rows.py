@@ -1,7 +1,7 @@
-"""Kernels with reductions that hand their results on to elementwise operations: softmax, normalisation, argmax.
+"""Emit row passes: reductions whose results feed elementwise operations, as in softmax, normalization, argmax.
 
-The loops that are reduced over are walked once for each link of the chain, row after row, so that a row stays in the
-cache between the passes. Vectors lie along the reduced loop when that is the innermost one, else across rows.
+The reduced loops run once for each pass of the chain, row after row, so that a row stays in the cache between the
+passes. Vectors lie along the reduced loop when that is the innermost one, else across rows.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from stablexla.targets.codegen.scope import Scope, lanes_for
 from stablexla.targets.codegen.sweeps import Items, Totals, duration, flat, grain_of, joined, sweep, turns, unrolled
 from stablexla.targets.cpu.emitters import emitter
 
-# Most bytes of a thread's memory for what later passes find again.
+# Most bytes of a thread's stack for values that later passes reload.
 SCRATCH_BYTES = 256 << 10
-# Of arrays of at least this size the next row is fetched ahead.
+# Arrays of at least this size have their next row prefetched.
 STREAM_BYTES = 1 << 20
 # Rows of up to this many vectors stay in registers.
 SHORT_ROW = 4
@@ -44,7 +44,7 @@ SHORT_ROW = 4
 
 @emitter("row", "reduce", "general")
 def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes kernels whose reductions are all over the same loops."""
+    """Emit kernels whose reductions are all over the same loops."""
     nest = analyse(kernel)
     chain = chain_of(nest) if nest is not None else None
     if nest is None or chain is None:
@@ -52,7 +52,7 @@ def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     lanes = lanes_for(nest, target)
     along = chain.inner in chain.columns
     if along and _are_16_bit(chain) and chain.nest.extents[chain.inner] % (2 * lanes) == 0:
-        # Whole registers of results may be stored past the caches, and two chains of roundings lie beside each other.
+        # Whole registers of results allow non-temporal stores, and two dependency chains of roundings overlap.
         lanes *= 2
     writer: AlongRows | _AcrossRows
     writer = AlongRows(chain, lanes, target) if along else _AcrossRows(chain, lanes, target)
@@ -65,14 +65,14 @@ def emit_rows(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 
 def _are_16_bit(chain: Chain) -> bool:
-    """Whether rows of 16-bit numbers become such rows."""
+    """Return whether rows of 16-bit numbers become such rows."""
     stores = [s for p in chain.passes for s in p.stores]
     places: list[Load | Store] = [*chain.nest.loads, *stores]
     return bool(stores) and all(bits_of(p.element) == 16 for p in places if p.strides[chain.inner])
 
 
 class _Rows:
-    """What the two ways of lying vectors share: what is done at one place of a pass."""
+    """State shared by both vectorizations, along and across rows: one step of a pass."""
 
     def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
         self.chain, self.lanes, self.target = chain, lanes, target
@@ -86,7 +86,7 @@ class _Rows:
         return aligned and self.lanes * size == register and prod(extents) * size >= self.target.nontemporal_bytes
 
     def _allocate(self, elements: int) -> None:
-        """Makes room for `elements` of each value that is kept; recomputes them all if that is too much."""
+        """Allocate `elements` of each value that is kept; rematerialize them all if that is too much."""
         kept = [(node, number) for p in self.chain.passes for node in p.saved for number in range(len(node.types))]
         if sum(bits_of(node.types[number]) // 8 * elements for node, number in kept) > SCRATCH_BYTES:
             keep_nothing(self.chain)
@@ -95,7 +95,7 @@ class _Rows:
             self._scratch[node, number] = alloca(elements, node.types[number])
 
     def _step(self, now: Pass, here: Scope, place: Index, totals: Totals) -> Totals:
-        """One vector of a pass; `place` is where the values kept for this vector lie."""
+        """Emit one vector of a pass; `place` is the index of the values kept for this vector."""
         for node in now.reused:
             lanes = self.lanes if here.lane in node.deps else 0
             here.put(node, [load(self._scratch[node, i], place, lanes) for i in range(len(node.types))])
@@ -115,7 +115,7 @@ class _Rows:
         return flat([f.start(scope, lanes, offset) for f in now.foldings])
 
     def _parts(self, now: Pass, totals: Totals) -> list[tuple[Folding, Totals]]:
-        """The totals of each reduction."""
+        """Split the accumulators by reduction."""
         out, first = [], 0
         for folding in now.foldings:
             out.append((folding, totals[first : first + len(folding.types)]))
@@ -135,7 +135,7 @@ class _Rows:
             scope.address(s)
 
     def _store_rows(self, scope: Scope) -> None:
-        # All are computed before the first is written: it may lie over what another one is computed from.
+        # All are computed before the first is stored: it may alias what another one is computed from.
         values = [scope.value(s.ref) for s in self.chain.row_stores]
         for s, value in zip(self.chain.row_stores, values, strict=True):
             scope.store(s, value)
@@ -145,13 +145,13 @@ class _Rows:
 
 
 class AlongRows(_Rows):
-    """The innermost loop is reduced: lanes are summed up at its end.
+    """Vectorize along rows: the innermost loop is reduced, and lanes are reduced horizontally at its end.
 
     Args:
-        chain: what is computed.
+        chain: the passes.
         lanes: lanes of a vector.
         target: the machine.
-        cached: rows come from a cache and stay there: nothing is fetched ahead or stored past the caches.
+        cached: rows are and stay in a cache: no prefetch, no non-temporal stores.
     """
 
     def __init__(self, chain: Chain, lanes: int, target: CpuTarget, *, cached: bool = False) -> None:
@@ -165,7 +165,7 @@ class AlongRows(_Rows):
         extent = chain.nest.extents[chain.inner]
         self._vectors = -(-extent // lanes) if lanes else extent
         self._short = not in_order and len(self._columns) == 1 and 0 < self._vectors <= SHORT_ROW
-        # Rows that are kept begin at whole vectors, so that tails need no masks there.
+        # Rows that are kept begin at whole vectors, so that remainders need no masks there.
         self._padded = self._vectors * max(1, lanes)
         self._busiest = None if cached else self._pass_to_prefetch_in()
         if cached:
@@ -175,7 +175,7 @@ class AlongRows(_Rows):
                 now.foldings = [f.streaming() if isinstance(f, OneByOne) else f for f in now.foldings]
 
     def _pass_to_prefetch_in(self) -> Pass | None:
-        """The pass that computes most and finds its operands in the cache: there the next row is fetched."""
+        """Return the pass that computes most and finds its operands in cache: there the next row is prefetched."""
         size = self.chain.length * prod(n for d, n in enumerate(self.chain.nest.extents) if d in self.chain.rows)
         if self._short or not self.lanes or len(self.chain.passes) < 2 or size * 4 < STREAM_BYTES:
             return None
@@ -191,7 +191,7 @@ class AlongRows(_Rows):
         return super()._step(now, here, place, totals)
 
     def duration(self) -> float:
-        """Nanoseconds for one row."""
+        """Return the estimated nanoseconds for one row."""
         chain = self.chain
         moved = [node.element for node in chain.nest.loads if node.strides[chain.inner]]
         moved += [s.element for p in chain.passes for s in p.stores if s.strides[chain.inner]]
@@ -199,7 +199,7 @@ class AlongRows(_Rows):
         return duration(chain.cost, chain.length, size * chain.length, self.target) + 10
 
     def write(self, arguments: KernelArguments) -> None:
-        """All items."""
+        """Emit all work items."""
         self.reserve()
         top = Scope(arguments)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
@@ -207,7 +207,7 @@ class AlongRows(_Rows):
             self.row(top.inside(at))
 
     def reserve(self) -> None:
-        """Makes room for what later passes over a row find again; before the first row."""
+        """Allocate the values that later passes over a row reload; to be called before the first row."""
         if self._short:
             keep_nothing(self.chain)
         else:
@@ -215,7 +215,7 @@ class AlongRows(_Rows):
             self._allocate(outer * self._padded)
 
     def row(self, row: Scope) -> None:
-        """One row, at whose place the scope stands."""
+        """Emit all passes over the row of the scope."""
         vectors = self._vectors_of(row) if self._short else None
         for now in self.chain.passes:
             self._prepare(row, now, self.chain.columns)
@@ -231,7 +231,7 @@ class AlongRows(_Rows):
         self._store_rows(row)
 
     def _vectors_of(self, row: Scope) -> list[tuple[Scope, Index]]:
-        """The places of a short row; what is computed there stays in registers from pass to pass."""
+        """Return the vectors of a short row, whose values stay in registers from pass to pass."""
         inner, width = self.chain.inner, max(1, self.lanes)
         extent = self.chain.nest.extents[inner]
         out: list[tuple[Scope, Index]] = []
@@ -245,7 +245,7 @@ class AlongRows(_Rows):
         return [self._starts(now, row, self.lanes, u * self.lanes) for u in range(unroll)]
 
     def _walk(self, now: Pass, scope: Scope, dims: Sequence[int], sets: list[Totals], place: Index) -> list[Totals]:
-        """The loops `dims` of a pass; `place` counts the elements of the row before them."""
+        """Emit the loops `dims` of a pass; `place` counts the elements of the row before them."""
         extent = self.chain.nest.extents[dims[0]]
         if len(dims) == 1:
 
@@ -268,7 +268,7 @@ class AlongRows(_Rows):
 
 
 class _AcrossRows(_Rows):
-    """The innermost loop is over rows: each lane is a row of its own, and keeps its order."""
+    """Vectorize across rows: the innermost loop is over rows, and each lane reduces a row of its own, in order."""
 
     def __init__(self, chain: Chain, lanes: int, target: CpuTarget) -> None:
         super().__init__(chain, lanes, target)
@@ -277,20 +277,20 @@ class _AcrossRows(_Rows):
         self._abreast = unrolled(max(p.cost for p in chain.passes), whole)
         self._panels = whole // self._abreast
         rest = range(self._panels * self._abreast * width, extent, width)
-        # First index and number of lanes of each vector behind the last whole panel.
+        # First index and number of lanes of each remainder vector after the last whole panel.
         self._rest = [(at, extent - at if extent - at < width else None) for at in rest]
         outer = [d for d in chain.rows if d != chain.inner]
         blocks = self._panels + bool(self._rest)
         self.items = Items(tuple(outer), tuple(chain.nest.extents[d] for d in outer), blocks)
 
     def duration(self) -> float:
-        """Nanoseconds for one panel."""
+        """Return the estimated nanoseconds for one panel."""
         chain, elements = self.chain, self.chain.length * self._abreast * max(1, self.lanes)
         size = sum(bits_of(node.element) // 8 for node in chain.nest.loads)
         return duration(chain.cost, elements, size * elements, self.target) + 10
 
     def write(self, arguments: KernelArguments) -> None:
-        """All items."""
+        """Emit all work items."""
         self._allocate(self.chain.length * max(self._abreast, len(self._rest)) * max(1, self.lanes))
         top, inner, width = Scope(arguments), self.chain.inner, max(1, self.lanes)
         with loop(Value(arguments.lo), Value(arguments.hi)) as item:
@@ -327,7 +327,7 @@ class _AcrossRows(_Rows):
     def _walk(
         self, now: Pass, rows: Sequence[Scope], dims: Sequence[int], sets: list[Totals], place: Value
     ) -> list[Totals]:
-        """The loops `dims` of a pass, for vectors side by side; `place` counts the elements before them."""
+        """Emit the loops `dims` of a pass, for adjacent vectors; `place` counts the elements before them."""
         if not dims:
             width = max(1, self.lanes)
             first = place * (len(rows) * width)

@@ -1,7 +1,7 @@
-"""Kernels of running scans with any computation of elements, over several arrays at once and from either end.
+"""Scans with any combiner, over several arrays at once and from either end.
 
-Nothing is known to leave an element as it is, so the first vector of a line has nothing before it. Otherwise they are
-written as in `window_scan.py`, and their elements stay in their order.
+The combiner has no known identity, so the first vector of a line has no predecessor. Otherwise they are emitted as in
+`window_scan.py`, and the order of the elements is kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stablexla.targets.cpu.scan.work import Plan, combination_of
 
 @emitter("scan")
 def emit_general_scan(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes scans whose computation vectors can do; its kernel's function must carry the totals as they are stored."""
+    """Emit scans whose combiner can be vectorized; the kernel's function must carry the accumulators as stored."""
     combination = combination_of(kernel) if "returned" in kernel.config else None
     if combination is None:
         return None

@@ -1,8 +1,8 @@
-"""Kernels of running scans with one known computation, over any dimension of an array and from either end of it.
+"""Emit prefix scans (cumsum and the like) with one known combiner, along any dimension and from either end of it.
 
-Along neighbouring elements a vector is scanned in its lanes, and what came before is added to all of them. Along any
-other dimension vectors lie across it. Long scans are cut into blocks of a fixed size: first the totals of all blocks
-are found, then what comes before each block, and then each block is scanned.
+Along contiguous elements a vector is scanned in its lanes, and the prefix before it is added to all of them. Along any
+other dimension vectors lie across it. Long scans are split into blocks of a fixed size, in three phases: the totals of
+all blocks, the exclusive scan of these, and then the scan of each block.
 """
 
 from __future__ import annotations
@@ -44,21 +44,22 @@ from stablexla.targets.codegen.sums.stored import StoredSums
 from stablexla.targets.codegen.sweeps import Items, Part, duration, grain_of, sweep
 from stablexla.targets.cpu.emitters import emitter
 
-# Elements of a block of a long scan, and the least number of other scans beside it that make blocks needless.
+# Elements in a block of a long scan, and the number of independent scans from which on blocks are needless.
 BLOCK, MANY = 8192, 8
-# Registers of a square that is transposed: LLVM takes minutes over 64 of 64 bytes, and a fifth of a second over 32.
+# Registers of a square transposed in registers: LLVM takes minutes over 64 of 64 bytes, and a fifth of a second over
+# 32.
 MOST_TURNED = 32
-# Rows of at most this many vectors are carried in registers; longer ones are cut into panels of so many elements.
+# Rows of at most this many vectors are carried in registers; longer ones are tiled into panels of so many elements.
 MOST_CARRIED, PANEL = 8, 1024
 # Streams at least this long are prefetched.
 STREAM_BYTES = 1 << 20
-# The result may lie where the operand did: each place is read before it is written, and never after.
+# The result may alias the operand: each element is loaded before it is overwritten, and never after.
 IN_PLACE = ((0, 0),)
 
 
 @emitter("scan", priority=10)
 def emit_scan(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes scans of integers and of floats of 32 and 64 bits by one operation."""
+    """Emit scans of integers and of floats of 32 and 64 bits by one operation."""
     plan = _plan(kernel, target)
     if plan is None:
         return None
@@ -69,7 +70,7 @@ def emit_scan(kernel: Kernel, target: CpuTarget) -> Emitted | None:
     return _emit_panels(kernel, plan, target)
 
 
-# --- what is computed ---------------------------------------------------------------------------------------------
+# --- the schedule -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,9 @@ class _Plan:
     """A scan of `outer` times `extent` rows of `inner` elements.
 
     Attributes:
-        name: the computation.
-        stored: the element type in memory; sums of narrow floats are made in `element`.
-        identity: what changes nothing in it.
+        name: the combiner.
+        stored: the storage type; sums of narrow floats are accumulated in `element`.
+        identity: of the combiner.
         starts: whether there is an initial value, which is the kernel's second input.
         positive_zeros: whether zeros are added to the results.
     """
@@ -105,11 +106,11 @@ class _Plan:
 
     @property
     def is_long(self) -> bool:
-        """Whether these are sums that are too long for one running sum."""
+        """Whether these are sums that are too long for one running sum without compensation."""
         return self.name == "add" and is_float(self.element) and self.extent > LONGEST
 
     def read(self, source: Value, at: Value, count: int | None = None) -> Value:
-        """A vector of elements, of which the first `count` are read."""
+        """Load a vector of elements, of which the first `count` are active."""
         if self.stored == self.element:
             return load_lanes(source, at, self.lanes, self.lanes if count is None else count, self.identity)
         value = load_lanes(source, at, self.lanes, self.lanes if count is None else count)
@@ -119,7 +120,7 @@ class _Plan:
     def write(
         self, value: Value, result: Value, at: Value, count: int | None = None, nontemporal: bool = False
     ) -> None:
-        """Writes a vector of results, or the first `count` of its lanes."""
+        """Store a vector of results, or the first `count` of its lanes."""
         value = self.finished(value)
         if self.stored != self.element:
             value = Value(arith.truncf(vector_of(self.lanes, self.stored), value.ssa))
@@ -129,7 +130,7 @@ class _Plan:
             store_lanes(value, result, at, count)
 
     def carry(self, pair: Sequence[Value], more: Value) -> tuple[Value, Value]:
-        """A total with something more in it, and what it is off by where that is kept."""
+        """Add to a loop-carried total, and to its rounding error where that is kept."""
         total, error = pair
         if not self.is_long:
             return self.join(total, more), error
@@ -137,23 +138,23 @@ class _Plan:
         return Value(made), error + Value(off)
 
     def exact(self, total: Value, error: Value) -> Value:
-        """A total that is carried."""
+        """Return the value of a loop-carried total, compensated if it is long."""
         return Value(compensated(total.ssa, error.ssa)) if self.is_long else total
 
     def join(self, a: Value, b: Value) -> Value:
-        """The computation of two scalars or vectors."""
+        """Combine two scalars or vectors."""
         return join(self.name, a, b, unsigned=self.unsigned)
 
     def nothing(self, lanes: int) -> Value:
-        """The identity, in all lanes."""
+        """Return the identity, in all lanes."""
         return constant(self.identity, vector_of(lanes, self.element))
 
     def finished(self, total: Value) -> Value:
-        """What is written of a total."""
+        """Return a total as it is stored."""
         return total + constant(0.0, total.type) if self.positive_zeros else total
 
     def begin(self, arguments: KernelArguments, lanes: int) -> Value:
-        """What a scan starts from, in all lanes."""
+        """Return the initial value of a scan, in all lanes."""
         if not self.starts:
             return self.nothing(lanes)
         start = Value(arguments.inputs[1])
@@ -182,11 +183,11 @@ def _plan(kernel: Kernel, target: CpuTarget) -> _Plan | None:
     )
 
 
-# --- along neighbouring elements ----------------------------------------------------------------------------------
+# --- along contiguous elements ------------------------------------------------------------------------------------
 
 
 class _Lines:
-    """Scans along lines of neighbouring elements. What is carried is one number, in all lanes."""
+    """Scans along contiguous lines. The loop-carried prefix is one number, broadcast to all lanes."""
 
     carried = 1
 
@@ -199,14 +200,14 @@ class _Lines:
         self.ahead = plan.target.prefetch_bytes // size if plan.extent * size >= STREAM_BYTES else 0
 
     def place(self, line: Value, at: Value, count: int | None) -> Value:
-        """Where the vector lies that comes at `at` in the order of the scan."""
+        """Return the index of the vector that comes at `at` in the order of the scan."""
         first = line * self.plan.extent
         if not self.plan.backwards:
             return first + at
         return first + (index(self.plan.extent) - at - (self.plan.lanes if count is None else count))
 
     def total(self, arguments: KernelArguments, line: Value, part: Part) -> list[Value]:
-        """What all elements of a block come to."""
+        """Reduce the elements of a block."""
         plan, source = self.plan, Value(arguments.inputs[0])
 
         def step(at: Value, count: int | None, totals: list[Value]) -> list[Value]:
@@ -220,7 +221,7 @@ class _Lines:
         return [_across(plan, first)]
 
     def scan(self, arguments: KernelArguments, line: Value, part: Part | None, before: Sequence[Value]) -> None:
-        """Scans a block; `before` is what all blocks before it come to."""
+        """Scan a block; `before` is the exclusive prefix: the total of all blocks before it."""
         plan = self.plan
         source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
         last = [0 if plan.backwards else plan.lanes - 1] * plan.lanes
@@ -247,7 +248,7 @@ class _Lines:
         sweep(plan.extent, plan.lanes, step, [turn.results], rest)
 
     def _scan_group(self, source: Value, result: Value, line: Value, at: Value, totals: Sequence[Value]) -> list[Value]:
-        """Scans as many vectors as there are lanes, turned so that each lane goes through neighbours."""
+        """Scan as many vectors as there are lanes, transposed so that each lane scans contiguous elements."""
         plan, lanes = self.plan, self.plan.lanes
         places = [self.place(line, at + number * lanes, None) for number in range(lanes)]
         if self.ahead:
@@ -270,7 +271,7 @@ class _Lines:
         return [*plan.carry(totals, shuffle(scanned, scanned, [lanes - 1] * lanes))]
 
     def _in_lanes(self, value: Value) -> Value:
-        """The scan of the lanes of one vector, by steps of 1, 2, 4 ..."""
+        """Scan the lanes of one vector by log-step shuffles (Hillis-Steele), at distances 1, 2, 4 ..."""
         plan, lanes, by = self.plan, self.plan.lanes, 1
         while by < lanes:
             if plan.backwards:
@@ -283,7 +284,7 @@ class _Lines:
 
 
 def _across(plan: _Plan, value: Value) -> Value:
-    """What the lanes of a vector come to."""
+    """Reduce the lanes of a vector horizontally."""
     lanes = value.lanes
     while lanes > 1:
         lanes //= 2
@@ -303,7 +304,7 @@ class _Rows:
         self.cost = 4
 
     def total(self, arguments: KernelArguments, line: Value, part: Part) -> list[Value]:
-        """What all rows of a block come to, in vectors along a row."""
+        """Reduce the rows of a block, in vectors along a row."""
 
         def turn(row: Value, totals: list[Value]) -> list[Value]:
             return [self.plan.join(t, v) for t, v in zip(totals, self._read(arguments, line, row), strict=True)]
@@ -312,14 +313,14 @@ class _Rows:
         return self._over(part, start, turn)
 
     def scan(self, arguments: KernelArguments, line: Value, part: Part | None, before: Sequence[Value]) -> None:
-        """Scans a block of rows."""
+        """Scan a block of rows, after the prefix `before`."""
         result, plan = Value(arguments.results[0]), self.plan
         low, high = (index(0), index(plan.extent)) if part is None else (part.start, part.stop)
         totals = [splat(v, plan.lanes) for v in before]
         if not plan.is_long:
             self._over(Part(low, high, index(0)), totals, lambda row, t: self._write(arguments, result, line, row, t))
             return
-        # Each block of rows is scanned from nothing, and what was before it is added to all of it.
+        # Each block of rows is scanned from the identity, and the prefix before it is added to all of it.
         nothing = [plan.nothing(plan.lanes)] * self.carried
         with loop(low, minimum(high, plan.extent), LONGEST, [*totals, *nothing]) as block:
             pairs = list(zip(block.args[: self.carried], block.args[self.carried :], strict=True))
@@ -341,7 +342,7 @@ class _Rows:
         totals: list[Value],
         base: Sequence[Value] = (),
     ) -> list[Value]:
-        """Adds a row to the totals and writes them, after what was before them."""
+        """Add a row to the running totals and store them, combined with the prefix before them."""
         plan = self.plan
         totals = [plan.join(t, v) for t, v in zip(totals, self._read(arguments, line, row), strict=True)]
         for number, value in enumerate(totals):
@@ -360,7 +361,7 @@ class _Rows:
         return rows.results
 
     def _place(self, line: Value, row: Value, number: int) -> tuple[Value, int]:
-        """Where a vector of a row lies, and how many of its lanes are the row's."""
+        """Return the index of a vector of a row, and how many of its lanes are the row's."""
         plan = self.plan
         if plan.backwards:
             row = index(plan.extent - 1) - row
@@ -374,7 +375,7 @@ class _Rows:
 
 
 def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
-    """A scan for each item; or, where there are few and long ones, blocks of them."""
+    """Emit one scan per work item; or, where there are few and long ones, one block of a scan."""
     plan = scans.plan
     rows_of_block = max(1, BLOCK // plan.inner)
     time = duration(scans.cost, plan.extent * plan.inner, 2 * plan.bytes // plan.outer, target)
@@ -413,7 +414,7 @@ def _emit(kernel: Kernel, scans: _Lines | _Rows, target: CpuTarget) -> Emitted:
 
 
 def _scan_totals(plan: _Plan, arguments: KernelArguments, first: Value, blocks: int, width: int, lanes: int) -> None:
-    """Puts what comes before each block of a line in place of the block's total."""
+    """Replace the block totals of a line by their exclusive scan."""
     buffer = Value(arguments.scratch[0])
     for offset in range(0, width, max(1, lanes)):
         with loop(0, blocks, 1, [plan.begin(arguments, lanes), plan.nothing(lanes)]) as block:
@@ -424,7 +425,7 @@ def _scan_totals(plan: _Plan, arguments: KernelArguments, first: Value, blocks: 
 
 
 def _emit_panels(kernel: Kernel, plan: _Plan, target: CpuTarget) -> Emitted:
-    """Scans over long rows: each row of a panel is made of the one before it, which is in the cache still."""
+    """Emit scans over long rows: each row of a panel is computed from the one before it, which is still in cache."""
     wanted = PANEL if plan.outer >= MANY else max(MOST_CARRIED * plan.lanes, min(PANEL, plan.inner // 4))
     width = wanted // (4 * plan.lanes) * 4 * plan.lanes
     panels = -(-plan.inner // width)
@@ -469,7 +470,7 @@ def _write_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Par
 
 
 def _write_long_panel(plan: _Plan, arguments: KernelArguments, line: Value, part: Part | None, width: int) -> None:
-    """Sums in blocks of rows: each is scanned from nothing, and what was before it is added to all of it."""
+    """Emit sums in blocks of rows: each is scanned from the identity, then the prefix before it is added."""
     source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
     sums, room = StoredSums.make(width, plan.element), alloca(width, plan.element)
     origin = part.start if part is not None else index(0)

@@ -1,4 +1,4 @@
-"""Scans with any computation along neighbouring elements: in the lanes of a vector, or in groups of vectors, turned."""
+"""Scans with any combiner along contiguous elements: in the lanes of a vector, or in groups of transposed vectors."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ from stablexla.targets.codegen.sweeps import duration, grain_of
 from stablexla.targets.cpu.scan.known import BLOCK, MANY
 from stablexla.targets.cpu.scan.work import Plan, Values, Writer, emit_blocks
 
-# (where a group begins, totals before it) -> its own totals.
+# (start of a group, accumulators before it) -> accumulators of the group.
 _Turn = Callable[[Value, Values], Values]
 
 
 class _Lines:
-    """Scans along lines of neighbouring elements; the totals are carried in all lanes."""
+    """Scans along contiguous lines; the accumulators are broadcast to all lanes."""
 
     def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
         self.plan, self.writer = plan, Writer(plan, arguments)
-        # LLVM must not see that lanes without a neighbour are not needed: it leaves in them what happens to be there,
-        # and arithmetic on denormal numbers takes a hundred cycles.
+        # LLVM must not see that lanes without a predecessor are dead: it leaves in them whatever is there, and
+        # arithmetic on denormal numbers takes a hundred cycles.
         self._zero = opaque(constant(0, ir.IntegerType.get_signless(32)))
 
     def place(self, line: Value, at: Value, count: int) -> Value:
-        """Where the vector lies that comes at `at` in the order of the scan."""
+        """Return the index of the vector that comes at `at` in the order of the scan."""
         first = line * self.plan.extent
         return first + (index(self.plan.extent - count) - at if self.plan.backwards else at)
 
     def scan(self, line: Value, start: Value, stop: Value, last: Value | None, before: Values, first: Value) -> None:
-        """Scans a part of a line.
+        """Scan a part of a line.
 
         Args:
             last: whether it is the line's last part; None if it is the only one.
-            before: what everything before it comes to.
-            first: whether there is nothing before it.
+            before: the total of everything before it.
+            first: whether no element precedes it.
         """
         plan, lanes = self.plan, self.plan.lanes
         whole = plan.extent // lanes * lanes
@@ -80,7 +80,7 @@ class _Lines:
                 self._step(line, index(whole), plan.extent - whole, vectors.results, None)
 
     def _step(self, line: Value, at: Value, count: int, before: Values, first: Value | None) -> Values:
-        """Scans one vector; `first` says whether there is nothing before it, None that there is something."""
+        """Scan one vector; `first` says whether no element precedes it, None that one does."""
         lanes, place = self.plan.lanes, self.place(line, at, count)
         scanned = self._in_lanes(self.writer.read(place, count), count, self.plan.backwards)
         end = 0 if self.plan.backwards else count - 1
@@ -95,12 +95,13 @@ class _Lines:
         return totals
 
     def _groups(self, start: Value, stop: Value, totals: Values, body: _Turn) -> tuple[Value, Values]:
-        """Does `body` for whole groups of as many vectors as there are lanes; where they end, and the totals there.
+        """Emit `body` for whole groups of as many vectors as there are lanes; return their end, and the total there.
 
-        It is given what comes before a group, and returns what the group comes to.
+        `body` gets the total before a group, and returns the group's total.
 
-        A group is turned in registers, so that each lane goes through neighbours one after the other. What comes before
-        a lane is found once for the group: two combinations for each vector, where scanning it by itself takes five.
+        A group is transposed in registers, so that each lane scans contiguous elements one after the other. The
+        exclusive prefix of the lanes is found once for the group: two combinations for each vector, where scanning it
+        by itself takes five.
         """
         group = self.plan.lanes * self.plan.lanes
         if self.plan.extent < 2 * group:
@@ -124,7 +125,7 @@ class _Lines:
         return [shuffle(v, v, [lanes - 1] * lanes) for v in ends]
 
     def _along(self, line: Value, at: Value) -> list[Values]:
-        """The scans of the neighbours in each lane of a turned group."""
+        """Scan the contiguous elements in each lane of a transposed group."""
         lanes = self.plan.lanes
         rows = [self.writer.read(self.place(line, at + number * lanes, lanes), lanes) for number in range(lanes)]
         turned = self._turned(rows, range(len(self.plan.elements)))
@@ -135,10 +136,10 @@ class _Lines:
         return made
 
     def _turned(self, rows: list[Values], numbers: Iterable[int]) -> list[Values]:
-        """Vectors of neighbours as vectors of what comes first in each, second ...; or back again.
+        """Transpose a group in registers: vector i holds element i of each row; its own inverse.
 
         Args:
-            numbers: the arrays that it is wanted of.
+            numbers: the arrays to transpose.
         """
         made = [list(values) for values in rows]
         for number in numbers:
@@ -147,7 +148,7 @@ class _Lines:
         return made
 
     def _in_lanes(self, values: Values, count: int, backwards: bool) -> Values:
-        """The scan of the lanes of one vector, by steps of 1, 2, 4 ..."""
+        """Scan the lanes of one vector by log-step shuffles (Hillis-Steele), at distances 1, 2, 4 ..."""
         lanes, by = self.plan.lanes, 1
         while by < count:
             moved = [i + by if backwards else i - by for i in range(lanes)]
@@ -159,7 +160,7 @@ class _Lines:
         return values
 
     def _has_neighbour(self, bits: int, by: int, count: int, backwards: bool) -> Value:
-        """In which lanes, of elements of so many bits, there is one that comes `by` earlier."""
+        """Return the mask of lanes, of elements of so many bits, that have a predecessor at distance `by`."""
         type_ = ir.IntegerType.get_signless(bits)
         zero = Value(arith.trunci(type_, self._zero.ssa) if bits < 32 else self._zero.ssa)
         zero = Value(arith.extui(type_, zero.ssa)) if bits > 32 else zero
@@ -167,7 +168,7 @@ class _Lines:
         return lane.lt(count - by) if backwards else lane.ge(by)
 
     def total(self, line: Value, start: Value, stop: Value) -> Values:
-        """What the elements of whole vectors come to, as scalars."""
+        """Reduce the elements of whole vectors to scalars."""
         lanes = self.plan.lanes
 
         def of_vector(at: Value) -> Values:
@@ -184,7 +185,7 @@ class _Lines:
         return vectors.results
 
     def _across(self, values: Values, backwards: bool) -> Values:
-        """What the lanes of a vector come to. Of those that are next to each other the first one keeps both."""
+        """Reduce a vector horizontally, keeping the order: of adjacent lanes the first one holds both."""
         lanes, by = self.plan.lanes, 1
         while by < lanes:
             low = [(i + by) % lanes if backwards else i for i in range(lanes)]
@@ -196,7 +197,7 @@ class _Lines:
 
 
 def emit_lines(plan: Plan) -> Emitted:
-    """A line for each item; or, where there are few and long ones, blocks of them."""
+    """Emit scans with a line per work item; or, where there are few and long ones, with blocks of them."""
     time = duration(plan.cost * 6, plan.extent, plan.bytes // plan.outer, plan.target)
     if plan.outer >= MANY or plan.extent < 2 * BLOCK:
         function, arguments = plan.kernel.declare()

@@ -1,7 +1,7 @@
-"""Scans down a panel of rows: vectors lie along a row, and totals lie in buffers that stay in the nearest cache.
+"""Scans down a panel of rows: vectors lie along a row, and accumulators lie in buffers that stay in L1.
 
-Rows are taken in blocks of blocks, see `cascade.py`: a block's totals begin anew, and what comes before the block is
-combined with each of its rows.
+Rows are scanned in blocks of blocks, see `cascade.py`: a block's accumulators restart, and the total before the block
+is combined with each of its rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Values = list[Value]
 
 @dataclass(frozen=True)
 class Totals:
-    """A panel's totals: a buffer for each array, with the panel's first element at `at`."""
+    """A panel's accumulators: a buffer for each array, with the panel's first element at `at`."""
 
     buffers: Values
     at: Value
@@ -29,15 +29,15 @@ class Totals:
 
 @dataclass(frozen=True)
 class PanelScan:
-    """The panel of an array's rows, and what is done there.
+    """A scan down one panel of an array's rows.
 
     Attributes:
         inner: elements of a row.
         part: the panel; None if it is the whole row.
         width: elements of a panel, at most.
-        combine: (what came before, values) -> both.
-        read: (row, column, lanes that count) -> values.
-        write: (totals, row, column, lanes that count) -> None.
+        combine: (prefix, values) -> both combined.
+        read: (row, column, active lanes) -> values.
+        write: (totals, row, column, active lanes) -> None.
     """
 
     inner: int
@@ -50,11 +50,11 @@ class PanelScan:
     write: Callable[[Values, Value, Value, int], None]
 
     def room(self) -> Totals:
-        """Totals on the stack."""
+        """Allocate accumulators on the stack."""
         return Totals([alloca(self.width, element) for element in self.elements], index(0))
 
     def each(self, step: Callable[[Value, int], None]) -> None:
-        """Does something at each vector of the panel, which is given its column and how many lanes count."""
+        """Emit a step at each vector of the panel, given its column and its number of active lanes."""
 
         def one(column: Value, count: int | None, _: Values) -> Values:
             step(column, count or self.lanes)
@@ -63,12 +63,12 @@ class PanelScan:
         sweep(self.inner, self.lanes, one, [[]] * 4, self.part)
 
     def scan(self, start: Value, stop: Value, turns: int, before: Totals, exists: Value, own: Totals) -> None:
-        """Scans rows [start, stop).
+        """Scan rows [start, stop).
 
         Args:
             turns: their number, at most.
-            before: what comes before them, if something `exists` there.
-            own: where to put what they come to.
+            before: the total before them, if something `exists` there.
+            own: where to store their total.
         """
         self._blocks(levels_of(turns), start, stop, before, exists, own)
 
@@ -95,7 +95,7 @@ class PanelScan:
         self.each(step)
 
     def _merge(self, to: Totals, a: Totals, b: Totals, has_a: Value, has_b: Value) -> None:
-        """What totals come to, of which one may stand for nothing; of both nothing, anything."""
+        """Combine two accumulators, either of which may be absent; of two absent ones the result is arbitrary."""
 
         def step(column: Value, count: int) -> None:
             left, right = self._load(a, column, count), self._load(b, column, count)
@@ -108,7 +108,7 @@ class PanelScan:
         return [load_lanes(b, self._place(totals, column), self.lanes, count) for b in totals.buffers]
 
     def keep(self, values: Values, totals: Totals, column: Value, count: int) -> None:
-        """Puts values into totals."""
+        """Store values into accumulators."""
         for value, buffer in zip(values, totals.buffers, strict=True):
             store_lanes(value, buffer, self._place(totals, column), count)
 

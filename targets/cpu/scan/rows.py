@@ -1,4 +1,4 @@
-"""Scans with any computation along dimensions whose elements are not neighbours: vectors lie across them."""
+"""Scans with any combiner along strided dimensions: vectors lie across them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from stablexla.targets.cpu.scan.known import BLOCK, MANY
 from stablexla.targets.cpu.scan.panels import PanelScan, Totals
 from stablexla.targets.cpu.scan.work import Plan, Writer, emit_blocks
 
-# Elements of a row whose totals are kept in the nearest cache, of all arrays together.
+# L1 budget for the accumulators of a panel, of all arrays together.
 PANEL_BYTES = 8 << 10
 
 
 @dataclass(frozen=True)
 class _Panels:
-    """How rows are cut: panels of `width` elements, `count` of them."""
+    """The tiling of rows into panels: `count` panels of `width` elements."""
 
     width: int
     count: int
 
     @staticmethod
     def of(plan: Plan) -> _Panels:
-        """Panels whose totals stay in the nearest cache, and several of them where there are few rows side by side."""
+        """Choose panels whose accumulators stay in L1, and several of them where there are few rows side by side."""
         step = 4 * plan.lanes
         most = PANEL_BYTES * 8 // sum(map(bits_of, plan.elements))
         if plan.outer < MANY:
@@ -35,14 +35,14 @@ class _Panels:
         return _Panels(width, -(-plan.inner // width)) if width < plan.inner else _Panels(plan.inner, 1)
 
     def part(self, panel: Value) -> Part | None:
-        """One of them as a piece of the row."""
+        """Return one panel as a part of the row."""
         if self.count == 1:
             return None
         return Part(panel * self.width, panel * self.width + self.width, panel.eq(self.count - 1))
 
 
 def _panel(plan: Plan, arguments: KernelArguments, line: Value, panels: _Panels, panel: Value) -> PanelScan:
-    """A panel of a line's rows."""
+    """Return the scan of one panel of a line's rows."""
     writer = Writer(plan, arguments)
 
     def place(row: Value, column: Value) -> Value:
@@ -66,7 +66,7 @@ def _truth(value: bool) -> Value:
 
 
 def emit_rows(plan: Plan) -> Emitted:
-    """A panel for each item; or, where there are few and long ones, blocks of their rows."""
+    """Emit scans with a panel per work item; or, where there are few and long ones, with blocks of their rows."""
     panels = _Panels.of(plan)
     items = Items((0,), (plan.outer,), panels.count)
     rows = max(1, BLOCK // panels.width)

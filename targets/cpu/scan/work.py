@@ -1,4 +1,4 @@
-"""What scans with any computation have in common: the computation, elements in memory, and blocks of long lines."""
+"""The common parts of scans with any combiner: the combiner, loads and stores, and blocks of long lines."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ Values = list[Value]
 
 @dataclass(frozen=True)
 class Combination:
-    """The computation of two elements, out of the body of the innermost loop.
+    """The combiner of two elements, taken from the body of the innermost loop.
 
     Attributes:
-        before, values: what stands there for the elements of each array.
-        results: what they combine to.
-        operations: those that make it.
+        before, values: the SSA values that stand there for the elements of each array.
+        results: their combination.
+        operations: the operations that compute it.
     """
 
     before: list[ir.Value]
@@ -51,7 +51,7 @@ class Combination:
 
 
 def combination_of(kernel: Kernel) -> Combination | None:
-    """Reads the loop that carries the totals; None if anything in it is not expected there."""
+    """Match the loop that carries the accumulators; None if anything in it is unexpected."""
     loops = [op for op in walk(kernel.func.operation) if op.name == "scf.for"]
     body = loops[-1].regions[0].blocks[0] if loops else None
     count = len([v for v in kernel.inputs if isinstance(v.type, ir.RankedTensorType)])
@@ -64,14 +64,14 @@ def combination_of(kernel: Kernel) -> Combination | None:
     operations = _makers(results, {*before, *(v for v in arrays if v is not None), *kernel.inputs})
     if operations is None:
         return None
-    # An array that is never combined from its own elements is not read either: any value stands for it.
+    # An array whose own elements have no use in the combiner is not loaded either: any value stands for it.
     return Combination(
         before, [v if v is not None else b for v, b in zip(arrays, before, strict=True)], results, operations
     )
 
 
 def _makers(results: Sequence[ir.Value], given: set[ir.Value]) -> list[ir.Operation] | None:
-    """The operations that make `results` out of what is given, in order; None if vectors cannot do one of them."""
+    """Return the operations that compute `results` from `given`, in order; None if one of them cannot be vectorized."""
     found: dict[ir.Value, ir.Operation] = {}
     waiting = [(value, False) for value in results]
     while waiting:
@@ -98,7 +98,7 @@ def _fits_lanes(type_: ir.Type) -> bool:
 
 @dataclass(frozen=True)
 class Plan:
-    """A scan of `outer` times `extent` rows of `inner` elements, of several arrays.
+    """The schedule of a scan of `outer` times `extent` rows of `inner` elements, of several arrays.
 
     Attributes:
         returned: numbers of the arrays whose scans are results.
@@ -119,7 +119,7 @@ class Plan:
 
     @staticmethod
     def of(kernel: Kernel, combination: Combination, target: CpuTarget) -> Plan:
-        """The plan of a kernel."""
+        """Return the schedule of a kernel."""
         config = kernel.config
         outer, extent, inner = config["extents"]
         elements = tuple(v.type for v in combination.before)
@@ -138,22 +138,22 @@ class Plan:
 
     @property
     def cost(self) -> int:
-        """Instructions of one combination."""
+        """Instructions of one combination, for the cost model."""
         return 1 + len(self.combination.operations)
 
     @property
     def widths(self) -> set[int]:
-        """Bits of the arrays' elements."""
+        """Widths of the arrays' elements, in bits."""
         return {bits_of(element) for element in self.elements}
 
     @property
     def in_place(self) -> tuple[tuple[int, int], ...]:
-        """A result may lie where its array did: each place is read before it is written, and never after."""
+        """Pairs (result, input) that may share a buffer: an element is loaded before it is overwritten, never after."""
         return tuple(enumerate(self.returned))
 
 
 class Writer:
-    """What is written inside one function."""
+    """Emits the combiner, the loads and the stores inside one function."""
 
     def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
         self.plan = plan
@@ -162,7 +162,7 @@ class Writer:
         self._uniforms = dict(zip(plan.kernel.inputs, map(Value, arguments.inputs), strict=True))
 
     def combine(self, before: Values, values: Values) -> Values:
-        """Elements, or vectors of them, after what came before."""
+        """Inline the combiner on elements, or vectors of them, and the prefix before them."""
         combination, lanes = self.plan.combination, values[0].lanes
         made: dict[ir.Value, Value] = dict(zip(combination.values, values, strict=True))
         made.update(zip(combination.before, before, strict=True))
@@ -180,11 +180,11 @@ class Writer:
         return [look_up(v) for v in combination.results]
 
     def read(self, at: Value, count: int) -> Values:
-        """The elements at a place."""
+        """Load the elements at a place."""
         return [load_lanes(array, at, self.plan.lanes, count) for array in self.arrays]
 
     def write(self, totals: Values, at: Value, count: int) -> None:
-        """Writes those totals that are results."""
+        """Store those accumulators that are results."""
         for number, result in zip(self.plan.returned, self.results, strict=True):
             value = totals[number]
             if self.plan.positive_zeros and is_float(value.type):
@@ -199,13 +199,13 @@ def _plus_zero(value: Value) -> Value:
     return Value(arith.truncf(value.type, (wide + constant(0.0, wide.type)).ssa))
 
 
-# (arguments, line, block, where the totals of the block lie) -> None, and the same with whether it is the last one.
+# (arguments, line, block, place of the block's total) -> None, and the same with whether it is the last block.
 Total = Callable[[KernelArguments, Value, Value, Value], None]
 Scan = Callable[[KernelArguments, Value, Value, Value, Value], None]
 
 
 def emit_blocks(plan: Plan, blocks: int, lines: int, width: int, time: float, total: Total, scan: Scan) -> Emitted:
-    """The totals of all blocks but the last, then what comes before each block, and then the blocks.
+    """Emit a three-phase parallel scan: totals of all blocks but the last, their exclusive scan, then the blocks.
 
     Args:
         width: elements of the total of a block.
@@ -235,7 +235,7 @@ def emit_blocks(plan: Plan, blocks: int, lines: int, width: int, time: float, to
 
 
 def _combine_totals(plan: Plan, arguments: KernelArguments, first: Value, blocks: int, width: int) -> None:
-    """Puts what comes before each block of a line, but for the first, in place of the block's total."""
+    """Replace the blocks' totals by their exclusive scan: the total before each block of a line but the first."""
     writer, buffers = Writer(plan, arguments), [Value(buffer) for buffer in arguments.scratch]
     with loop(0, width) as column:
         start = first + column.iv

@@ -1,7 +1,7 @@
-"""The keys by which numbers are sorted: signed integers in vectors, made of elements and turned back into them.
+"""Sort keys: an order-preserving map of elements to signed integers in vectors, and its inverse.
 
-Where zeros and NaNs are alike, f64 are their own keys: few processors take the smaller of two integers of 64 bits in
-one instruction, and all do of two floats.
+Where zeros and NaNs are alike, f64 are their own keys: few processors have a minimum of 64-bit integers as one
+instruction, and all have one of floats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stablexla.targets.codegen.emission import Value, bitcast, bits_of, constant
 
 @dataclass(frozen=True)
 class Keys:
-    """A plain order of one array's elements, whose keys are integers of the same width.
+    """A total order of one array's elements, whose keys are integers of the same width.
 
     Attributes:
         element: type of the elements.
@@ -26,7 +26,7 @@ class Keys:
         descending: the largest element comes first.
         zeros_alike, nans_alike: whether -0 and 0, and all NaNs, have one key. Of those only one form comes back from
             its key.
-        infinity: the bits of the float.
+        infinity: the bit pattern of the float.
         native: whether the elements are their own keys, but for NaN, whose key is that of infinity, and for their sign.
     """
 
@@ -40,7 +40,7 @@ class Keys:
 
     @classmethod
     def of(cls, element: ir.Type, config: dict[str, Any]) -> Keys:
-        """From a kernel's element type and configuration."""
+        """Return the keys of a kernel's element type and configuration."""
         flags = {name: bool(config[name]) for name in ("unsigned", "descending", "zeros_alike", "nans_alike")}
         native = isinstance(element, ir.F64Type) and flags["zeros_alike"] and flags["nans_alike"]
         return cls(element, infinity=int(config["infinity"]), native=native, **flags)
@@ -51,46 +51,46 @@ class Keys:
 
     @property
     def word(self) -> ir.Type:
-        """Integers of the width of the elements."""
+        """The integer type of the elements' width."""
         return ir.IntegerType.get_signless(self.bits)
 
     @property
     def type(self) -> ir.Type:
-        """Of the keys."""
+        """The type of the keys."""
         return self.element if self.native else self.word
 
     @property
     def magnitude(self) -> int:
-        """All bits but the sign."""
+        """Mask of all bits but the sign."""
         return (1 << (self.bits - 1)) - 1
 
     @property
     def highest(self) -> int | float:
-        """A key that none comes after."""
+        """The last key: none comes after it."""
         return inf if self.native else self.magnitude
 
     @property
     def sign(self) -> int:
-        """The bit of the sign, as an integer with a sign."""
+        """The sign bit, as a signed integer."""
         return -(1 << (self.bits - 1))
 
     @property
     def integers(self) -> Keys:
-        """The same order by integers."""
+        """The same order with integer keys."""
         return replace(self, native=False)
 
     @property
     def has_alike(self) -> bool:
-        """Whether elements of one key may differ."""
+        """Whether different elements may have one key."""
         return self.zeros_alike or self.nans_alike
 
     @property
     def nan(self) -> int:
-        """The bits of the NaN that comes back from NaNs' key."""
+        """The bit pattern of the NaN that comes back from NaNs' key."""
         return self.infinity | (self.infinity & -self.infinity) >> 1
 
     def canonical(self, bits: Value) -> Value:
-        """The bits that stand for all that have their key."""
+        """Return the canonical bit pattern of all elements with the same key."""
         type_ = bits.type
         if self.zeros_alike:
             zero = constant(0, type_)
@@ -102,52 +102,52 @@ class Keys:
         return bits
 
     def of_bits(self, bits: Value) -> Value:
-        """The key of an element whose bits are canonical."""
+        """Return the key of an element whose bit pattern is canonical."""
         if self.native:
             return bitcast(bits ^ self.sign if self.descending else bits, self.element)
         key = self._ordered(bits)
         return key ^ -1 if self.descending else key
 
     def to_bits(self, key: Value) -> Value:
-        """The bits of the element that has a key."""
+        """Return the bit pattern of the element that has a key."""
         if self.native:
             bits = bitcast(key, self.word)
             return bits ^ self.sign if self.descending else bits
         return self._ordered(key ^ -1 if self.descending else key)
 
     def _ordered(self, bits: Value) -> Value:
-        """Its own inverse."""
+        """Map bit patterns to ordered integers; its own inverse."""
         if is_float(self.element):
             return bits ^ ((bits >> (self.bits - 1)) & self.magnitude)
         return bits ^ self.sign if self.unsigned else bits
 
     def comparable(self, key: Value) -> Value:
-        """A signed integer in the order of the keys."""
+        """Return a signed integer in the order of the keys."""
         return self._ordered(bitcast(key, self.word)) if self.native else key
 
     def as_bits(self, value: Value) -> Value:
-        """An element, or a vector of them, as integers."""
+        """Bitcast an element, or a vector of them, to integers."""
         return bitcast(value, self.word) if is_float(self.element) else value
 
     def as_elements(self, bits: Value) -> Value:
-        """The inverse of `as_bits`."""
+        """Bitcast integers back to elements: the inverse of `as_bits`."""
         return bitcast(bits, self.element) if is_float(self.element) else bits
 
 
 def smaller(a: Value, b: Value) -> Value:
-    """The smaller of two keys in each lane; of two that no comparison tells apart, the one that `larger` leaves."""
+    """Return the smaller of two keys in each lane; of two that compare equal, the one that `larger` leaves."""
     if is_float(a.type):
         return select(a.lt(b), a, b)
     return Value(arith.minsi(a.ssa, b.ssa))
 
 
 def larger(a: Value, b: Value) -> Value:
-    """The larger of two keys in each lane."""
+    """Return the larger of two keys in each lane."""
     if is_float(a.type):
         return select(a.lt(b), b, a)
     return Value(arith.maxsi(a.ssa, b.ssa))
 
 
 def highest_of(keys: Keys, lanes: int) -> Value:
-    """The last key of all in each lane."""
+    """Return the last key in each lane."""
     return constant(keys.highest, vector_of(lanes, keys.type))

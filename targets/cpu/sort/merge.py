@@ -1,7 +1,7 @@
-"""Merging sorted runs of keys a few vectors at a time: a bitonic network puts twice as many in order.
+"""Vectorized merging of sorted runs of keys: a bitonic merge network on a few vectors at a time.
 
-The smaller half is done with; the larger one stays in registers and meets the next vectors of the run whose next key is
-smaller. A run's last vectors are filled up with the highest key, which comes after everything.
+The smaller half is stored; the larger one stays in registers and is merged with the next vectors of the run whose next
+key is smaller. A run's last vectors are padded with the highest key, which comes after everything.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from stablexla.targets.codegen.emission import (
 from stablexla.targets.cpu.shared import Shared
 from stablexla.targets.cpu.sort.keys import Keys, highest_of, larger, smaller
 
-# Vectors of a run that are taken at once: a turn waits for the one before it, and takes hardly longer for two (a
-# million f64: 10.7 to 9.1 ms).
+# Vectors of a run per iteration: an iteration depends on the one before it, and takes hardly longer for two (a million
+# f64: 10.7 to 9.1 ms).
 ABREAST = 2
 
 
 @dataclass(frozen=True)
 class Merging:
-    """Merges two runs of a buffer to another place of it, by a function for all buffers of such keys.
+    """Merge two runs of a buffer into another place of it, by a shared function for all buffers of such keys.
 
-    It may read one vector beyond the end of a run.
+    It may load one vector beyond the end of a run.
     """
 
     shared: Shared
@@ -50,7 +50,7 @@ class Merging:
     def call(
         self, buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], to: Value, count: Value
     ) -> None:
-        """The first `count` keys, whole turns, of two runs, each [first, end) and the left one not empty."""
+        """Merge the first `count` keys, whole iterations, of two runs, each [first, end) and the left one not empty."""
 
         def write(buffers: list[Value], numbers: list[Value]) -> None:
             _Merge(self.keys, self.lanes, buffers[0], *numbers[:4]).write(*numbers[4:])
@@ -61,6 +61,8 @@ class Merging:
 
 @dataclass(frozen=True)
 class _Merge:
+    """The bitonic merge of two runs of a buffer, being emitted."""
+
     keys: Keys
     lanes: int
     buffer: Value
@@ -70,7 +72,10 @@ class _Merge:
     right_end: Value
 
     def write(self, to: Value, count: Value) -> None:
-        """Two halves at once, since a turn waits for the one before it; they share a turn if their number is odd."""
+        """Emit two halves interleaved, to hide latency, since an iteration depends on the one before it.
+
+        They share an iteration if their number is odd.
+        """
         step = ABREAST * self.lanes
         half = (count // step + 1) // 2 * step
         before = count - half
@@ -91,10 +96,10 @@ class _Merge:
             turn.yields(*yielded)
 
     def _next(self, state: list[Value]) -> tuple[list[Value], list[Value]]:
-        """The next vectors of the run whose head is smaller; the state are where the runs go on, and their heads.
+        """Load the next vectors of the run whose head is smaller; the state are the runs' positions and heads.
 
-        Which one it is nobody can foresee. What depends on it is computed with a mask that LLVM cannot see through: it
-        makes branches of selects. The heads that may come next are read before it is known.
+        The choice is unpredictable, so it is branch-free: a mask that LLVM cannot see through, as it makes branches of
+        selects. The heads that may come next are loaded before it is known.
         """
         i, j, left, right = state
         from_left = left.le(right)
@@ -109,14 +114,14 @@ class _Merge:
         return [i + moved, j + (width - moved), *heads], found
 
     def _filled(self, at: Value, end: Value) -> Value:
-        """A vector of a run; highest keys behind its end."""
+        """Load a vector of a run, padded with the highest key behind its end."""
         found = load(self.buffer, minimum(at, end), self.lanes)
         inside = splat(cast_index(maximum(end - at, 0), self.keys.word), self.lanes)
         lane = cast_index(steps(self.lanes), vector_of(self.lanes, self.keys.word))
         return select(lane.lt(inside), found, highest_of(self.keys, self.lanes))
 
     def _heads(self, i: Value, j: Value) -> list[Value]:
-        """The keys at places of the runs, as integers; the highest one behind their ends."""
+        """Load the runs' keys at i and j, as integers; the highest one behind their ends."""
         highest, found = constant(self.keys.magnitude, self.keys.word), []
         for at, end in ((i, self.left_end), (j, self.right_end)):
             key = self.keys.comparable(load(self.buffer, minimum(at, end)))
@@ -124,7 +129,7 @@ class _Merge:
         return found
 
     def _ordered(self, keys: list[Value]) -> list[Value]:
-        """Vectors that are bitonic one after the other, in order."""
+        """Sort vectors that are bitonic one after the other."""
         apart = len(keys) // 2
         while apart:
             for low in (v for v in range(len(keys)) if not v & apart):
@@ -134,7 +139,7 @@ class _Merge:
         return [self._ordered_lanes(v) for v in keys]
 
     def _ordered_lanes(self, keys: Value) -> Value:
-        """A bitonic vector in order."""
+        """Sort the lanes of a bitonic vector."""
         apart, lanes = self.lanes // 2, range(self.lanes)
         while apart:
             other = shuffle(keys, keys, [lane ^ apart for lane in lanes])
@@ -145,7 +150,7 @@ class _Merge:
 
 
 def _mask(condition: Value) -> Value:
-    """All bits of an index, or none."""
+    """Return an index of all ones where the condition holds, else zero."""
     i64 = ir.IntegerType.get_signless(64)
     return cast_index(opaque(Value(arith.extsi(i64, condition.ssa))), index(0).type)
 
@@ -155,7 +160,10 @@ def _either(mask: Value, yes: Value, no: Value) -> Value:
 
 
 def cut(keys: Keys, buffer: Value, left: tuple[Value, Value], right: tuple[Value, Value], before: Value) -> Value:
-    """How many keys of the left run are among the first `before` of both; of equal keys the left one comes first."""
+    """Find the merge path's split by binary search: how many keys of the left run are among the first `before` of both.
+
+    Of equal keys the left one comes first.
+    """
     of_left, of_right = left[1] - left[0], right[1] - right[0]
     least = maximum(before - of_right, 0)
     most = minimum(before, of_left)

@@ -1,6 +1,6 @@
-"""Sorting columns of keys, one in each lane of vectors: a bitonic network, eight cells at a time in registers.
+"""Bitonic sorting network on columns of keys, one column per lane: eight cells at a time in registers.
 
-Every comparison puts the larger key at the higher place, so that cells beyond the end that hold the highest key stay
+Every comparator puts the larger key at the higher place, so that cells beyond the end that hold the highest key stay
 where they are and are left out.
 """
 
@@ -16,11 +16,11 @@ from stablexla.targets.cpu.shared import Shared
 from stablexla.targets.cpu.sort.keys import larger, smaller
 
 GROUP = 8
-# Up to so many cells the loops of the network have so few turns that LLVM leaves nothing of them.
+# Up to so many cells the loops of the network have so small trip counts that LLVM unrolls them fully.
 FEW = 32
-# About how long two cells take to be brought in order.
+# Cost model: time of one comparator.
 CELL_NS = 0.4
-# The fewest comparisons that sort eight: 19, in six steps.
+# The optimal sorting network of eight: 19 comparators, in six steps.
 EIGHT = (
     ((0, 2), (1, 3), (4, 6), (5, 7)),
     ((0, 4), (1, 5), (2, 6), (3, 7)),
@@ -32,20 +32,20 @@ EIGHT = (
 
 
 def cells_for(count: int) -> int:
-    """How many cells a column of `count` keys takes."""
+    """Return how many cells a column of `count` keys is padded to: a power of two."""
     return max(GROUP, 1 << (count - 1).bit_length())
 
 
 def network_ns(count: int, bits: int) -> float:
-    """About how long cells take to be sorted; a comparison of 64 bits is three instructions."""
+    """Estimate the time of sorting cells; a comparator of 64 bits is three instructions."""
     depth = cells_for(count).bit_length() - 1
     return count * depth * (depth + 1) / 4 * CELL_NS * bits / 32
 
 
 def sort_columns(shared: Shared, cells: Value, lanes: int, count: int) -> None:
-    """Sorts the first `count` cells of a buffer; those up to `cells_for(count)` must hold the highest key.
+    """Sort the first `count` cells of a buffer; those up to `cells_for(count)` must hold the highest key.
 
-    A few cells are sorted where they are, more of them by a function for columns of all lengths.
+    A few cells are sorted inline, more of them by a shared function for columns of all lengths.
     """
     last = cells_for(count).bit_length() - 1
     if count <= FEW:
@@ -59,7 +59,7 @@ def sort_columns(shared: Shared, cells: Value, lanes: int, count: int) -> None:
 
 
 class _Network:
-    """The network for `count` cells, filled up to the power of two that is `last`."""
+    """The network for `count` cells, padded to the power of two of exponent `last`."""
 
     def __init__(self, cells: Value, lanes: int, count: Value, last: Value) -> None:
         self.cells, self.lanes, self.count, self.last = cells, lanes, count, last
@@ -76,10 +76,10 @@ class _Network:
             self._merge(turn.iv)
 
     def _merge(self, level: Value) -> None:
-        """Sorted runs of 2^(level - 1) cells become runs of 2^level: `level` halvings, three of them at a time.
+        """Merge runs of 2^(level - 1) cells into runs of 2^level: `level` half-cleaners, three of them per pass.
 
-        Where what is left after the first three is no multiple of three, the next three begin with some that were done:
-        a halving that is done again changes nothing.
+        Where the half-cleaners after the first three are no multiple of three, the next pass repeats some: a
+        half-cleaner done again changes nothing.
         """
         self._flip(index(1) << level)
         passes = (level - 1) // 3
@@ -87,7 +87,7 @@ class _Network:
             self._halve(index(1) << ((passes - 1 - turn.iv) * 3))
 
     def _flip(self, size: Value) -> None:
-        """The first three halvings: the first compares a run with the next one read backwards."""
+        """Emit the first three half-cleaners: the first compares a run with the next one reversed."""
         quarter = size // GROUP
         with loop(0, _blocks(self.count, size)) as blocks, loop(0, quarter) as turn:
             first = blocks.iv * size + turn.iv
@@ -101,7 +101,7 @@ class _Network:
             self._store(keys, places)
 
     def _halve(self, stride: Value) -> None:
-        """Compares cells `stride` * 4, * 2 and * 1 apart."""
+        """Emit three half-cleaners: comparators at distances of `stride` * 4, * 2 and * 1."""
         with loop(0, _blocks(self.count, stride * GROUP)) as blocks, loop(0, stride) as turn:
             first = blocks.iv * (stride * GROUP) + turn.iv
             places = [first + stride * t for t in range(GROUP)]
@@ -127,12 +127,12 @@ def _order(keys: list[Value], low: int, high: int) -> None:
 
 
 def _blocks(count: Value, size: Value) -> Value:
-    """Blocks of a power of two that `count` begins."""
+    """Return the number of blocks of a power of two that cover `count`."""
     return Value(arith.ceildivui(count.ssa, size.ssa))
 
 
 def fill(cells: Value, lanes: int, low: int, high: int, key: int | float) -> None:
-    """Puts a key into the cells from one on to another."""
+    """Store a key into the cells [low, high)."""
     if low < high:
         type_ = ir.VectorType.get([lanes], cells.element)
         with loop(low, high) as turn:

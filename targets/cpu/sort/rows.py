@@ -1,4 +1,4 @@
-"""What sorted rows have in common: how elements become keys and keys elements, and what keys do not show."""
+"""The common parts of row sorts: loading elements as keys, storing keys as elements, and what keys do not show."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stablexla.targets.cpu.sort.keys import Keys, highest_of
 
 @dataclass(frozen=True)
 class Rows:
-    """What is sorted."""
+    """The rows of one array to be sorted."""
 
     keys: Keys
     lanes: int
@@ -37,11 +37,11 @@ class Rows:
 
     @property
     def in_place(self) -> tuple[tuple[int, int], ...]:
-        """Elements of one key are read again when everything is done."""
+        """Pairs (result, input) that may share a buffer; none where alike elements are reloaded after the sort."""
         return () if self.keys.has_alike else ((0, 0),)
 
     def load(self, source: Value, at: Value, count: int) -> tuple[Value, Value]:
-        """The keys of some neighbours, and what bits of these their keys do not show; highest keys after `count`."""
+        """Load contiguous elements as keys, with the bits that keys lose; lanes from `count` on get the highest key."""
         keys = self.keys
         bits = keys.as_bits(load_lanes(source, at, self.lanes, count))
         canonical = keys.canonical(bits)
@@ -52,18 +52,18 @@ class Rows:
         return made, bits ^ canonical
 
     def store(self, key: Value, result: Value, at: Value, count: int) -> None:
-        """The elements of keys."""
+        """Store keys as elements."""
         store_lanes(self.keys.as_elements(self.keys.to_bits(key)), result, at, count)
 
     def nothing(self) -> Value:
-        """Vectors without bits."""
+        """Return a vector without bits set."""
         return constant(0, vector_of(self.lanes, self.keys.word))
 
     def along(self, count: int, step: Callable[[Value, int, Value], Value]) -> Value:
-        """`step(at, how many, carried)` for vectors of a row; the last one may take some elements again.
+        """Emit `step(at, count, carried)` for the vectors of a row; the last one may overlap the one before.
 
         Returns:
-            What is carried, which begins with `nothing`.
+            The loop-carried value, which begins with `nothing`.
         """
         if count < self.lanes:
             return step(index(0), count, self.nothing())
@@ -79,13 +79,13 @@ def _where(inside: Sequence[bool], yes: Value, no: Value) -> Value:
 
 
 def any_bit(bits: Value) -> Value:
-    """Whether a vector has bits."""
+    """Return whether a vector has any bit set."""
     return reduce(bits, vector.CombiningKind.OR).ne(0)
 
 
 @dataclass(frozen=True)
 class Mending:
-    """A row in order, but for the elements that are alike: of zeros and NaNs there is one form only.
+    """Restore zeros and NaNs in a sorted row, whose keys kept one form of each only.
 
     The keys are integers: NaNs have one of their own.
     """

@@ -1,7 +1,7 @@
-"""The emitter of sorts of one array by a plain order of its elements.
+"""Emit key sorts: one array by a total order of its elements.
 
-Short rows are sorted side by side, one in each lane (`sort_network`). A longer row is cut into columns that are,
-and its sorted columns are merged (`sort_tiles`).
+Short rows are sorted one per lane by a bitonic network (`sort_network`). A longer row is cut into columns that are
+sorted likewise, and its sorted columns are merged (`sort_tiles`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from stablexla.targets.cpu.sort.network import cells_for, fill, network_ns, sort
 from stablexla.targets.cpu.sort.rows import Mending, Rows, any_bit
 from stablexla.targets.cpu.sort.tiles import Plan, emit_phases, emit_tiles
 
-# Rows up to this length are sorted in lanes; above, the network's n log^2 n costs more than merging.
+# Threshold: rows up to this length are sorted in lanes; above, the network's n log^2 n costs more than merging.
 LONGEST_COLUMN = 2048
 
 
 @emitter("sort_keys")
 def emit_sort(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Rows of keys of 32 or 64 bits."""
+    """Emit sorts of rows of 32- or 64-bit keys."""
     config = kernel.config
     rows, length = int(config["rows"]), int(config["length"])
     with kernel.func.context:
@@ -47,7 +47,7 @@ def emit_sort(kernel: Kernel, target: CpuTarget) -> Emitted | None:
 
 
 def _emit_columns(kernel: Kernel, target: CpuTarget, given: Rows) -> Emitted:
-    """One item is as many rows as there are lanes."""
+    """Emit the sort of short rows; a work item is as many rows as there are lanes."""
     lanes, length = given.lanes, given.length
     size = cells_for(length)
     function, arguments = kernel.declare()

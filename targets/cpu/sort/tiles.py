@@ -1,6 +1,6 @@
-"""Sorting long rows: columns sorted in lanes are merged, in tiles that stay in a cache first.
+"""Merge sort of long rows: columns sorted in lanes are merged, first in tiles that stay in a cache.
 
-Then what comes out is made tile by tile, level by level, each tile by itself.
+Then the output is computed tile by tile, level by level, each tile independently along the merge path.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from stablexla.targets.cpu.sort.network import network_ns, sort_columns
 from stablexla.targets.cpu.sort.rows import Mending, Rows, any_bit
 from stablexla.targets.llvm.rolled import keep_rolled
 
-# Columns that a row is cut into: at most of this length, and so that not more than an eighth is filling.
+# Columns that a row is cut into: at most of this length, and so that at most an eighth is padding.
 COLUMN, FILLING = 512, 8
-# Tiles are halved, so that threads have about the same to do, until there are so many or they have so few keys.
+# Tiles are halved for load balance, until there are so many or they have so few keys.
 SHARES, SMALLEST_TILE = 8, 4096
-# About how long a vector's turn in a merge takes.
+# Cost model: time of a vector's iteration in a merge.
 MERGE_NS = 5.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How rows are cut.
+    """The tiling of rows.
 
     Attributes:
         column: keys of a sorted column, a power of two.
@@ -64,7 +64,7 @@ class Plan:
             column //= 2
         block = column * given.lanes
         blocks = -(-given.length // block)
-        # Two of them are worked in at a time, and lie in the cache that a core has for itself.
+        # Two tiles are in use at a time, and fit a core's L2.
         most = max(1, target.l2_bytes // 4 // (block * given.keys.bits // 8))
         tile = min(1 << (blocks - 1).bit_length(), 1 << most.bit_length() - 1)
         while tile > 1 and given.rows * -(-blocks // tile) < SHARES and tile * block >= 2 * SMALLEST_TILE:
@@ -78,12 +78,12 @@ class Plan:
 
     @property
     def padded(self) -> int:
-        """Keys of a row with its filling."""
+        """Keys of a row with its padding."""
         return self.blocks * self.block
 
     @property
     def tiles(self) -> int:
-        """Tiles of a row, the last one perhaps not whole."""
+        """Tiles of a row, the last one perhaps partial."""
         return -(-self.blocks // self.tile)
 
     @property
@@ -92,7 +92,7 @@ class Plan:
 
     @property
     def levels(self) -> int:
-        """How often columns are merged two by two to be a tile."""
+        """How many levels of pairwise merging turn columns into a tile."""
         return (self.tile * self.given.lanes).bit_length() - 1
 
 
@@ -101,7 +101,7 @@ Row = tuple[str, int, int]
 
 
 class _Writer:
-    """Parts of the code, on a buffer with room for the keys twice: level by level they go from one half to the other.
+    """Emits parts of the sort, on a ping-pong buffer: levels alternate between its two halves.
 
     Attributes:
         other: where the second half begins.
@@ -115,7 +115,7 @@ class _Writer:
         self.notes = buffer
 
     def keys(self, first: Value, low: Value, count: Value, to: Value) -> Value:
-        """Makes keys of `count` elements of a row from `low` on, filled up behind the row's end.
+        """Load `count` elements of a row from `low` on as keys, padded behind the row's end.
 
         Returns:
             The bits that keys do not show.
@@ -141,7 +141,7 @@ class _Writer:
         return differing | splat(turn.results[0], lanes)
 
     def columns(self, at: Value) -> None:
-        """Sorts each column of a block."""
+        """Sort each column of a block, transposed to lanes."""
         lanes, column = self.given.lanes, self.plan.column
         places = [at + lane * column for lane in range(lanes)]
         with loop(0, column, lanes) as turn:
@@ -155,7 +155,7 @@ class _Writer:
                 store(row, self.buffer, place + turn.iv)
 
     def tile(self, at: Value, count: Value) -> None:
-        """Sorts the keys of a tile; they end in the other half when the plan's levels are odd."""
+        """Sort the keys of a tile; they end in the other half when the plan's levels are odd."""
         with loop(0, count, self.plan.block) as turn:
             self.columns(at + turn.iv)
         there = index(self.other)
@@ -169,7 +169,7 @@ class _Writer:
             level.yields(to, here)
 
     def finish(self, at: Value, first: Value, low: Value, count: Value) -> None:
-        """Writes `count` elements of a row, from `low` on, whose keys are in order."""
+        """Store `count` sorted elements of a row, from `low` on."""
         lanes, length = self.given.lanes, self.given.length
         end = minimum(low + count, length)
         whole = minimum(end, length // lanes * lanes)
@@ -189,7 +189,7 @@ def _tile_ns(plan: Plan) -> float:
 
 
 def emit_tiles(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
-    """Rows of one tile: one item is a row."""
+    """Emit the sort of rows of one tile; a work item is a row."""
     given = plan.given
     size = 2 * plan.padded + given.lanes
     merging = Merging(Shared(kernel, target), given.keys, given.lanes)
@@ -209,7 +209,7 @@ def emit_tiles(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
 
 
 def emit_phases(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
-    """Rows of several tiles: see `_Phases`."""
+    """Emit the sort of rows of several tiles: see `_Phases`."""
     given = plan.given
     phases = _Phases(kernel, target, plan)
     rows = [
@@ -224,10 +224,10 @@ def emit_phases(kernel: Kernel, target: CpuTarget, plan: Plan) -> Emitted:
 
 
 class _Phases:
-    """A function for the tiles, one for a level of merging, and one that makes elements of keys.
+    """Functions of the multi-tile sort: one sorts the tiles, one merges a level, one converts keys to elements.
 
-    The merging function is called again for each level. Which one it is stands in memory, behind a note for each tile
-    whether it has elements that their keys do not show.
+    The merging function is called again for each level. The level's number is kept in memory, behind a flag for each
+    tile whether it has elements that their keys do not show.
     """
 
     def __init__(self, kernel: Kernel, target: CpuTarget, plan: Plan) -> None:
@@ -239,7 +239,7 @@ class _Phases:
         self.merging = Merging(Shared(kernel, target), plan.given.keys, plan.given.lanes)
 
     def write(self, name: str, piece: Callable[[_Writer, Value, Value, Value], None], nanoseconds: float) -> Row:
-        """A phase whose items are the tiles: `piece(writer, row, low, count)`, in keys of a row."""
+        """Emit a phase whose work items are the tiles: `piece(writer, row, low, count)`, in keys of a row."""
         plan = self.plan
         name = "_".join([self.kernel.impl_name, *([name] if name else [])])
         function, arguments = self.kernel.declare(self.scratch, name)
@@ -253,7 +253,7 @@ class _Phases:
         return name, self.tiles, grain_of(nanoseconds, self.tiles)
 
     def sort(self, writer: _Writer, row: Value, low: Value, count: Value) -> None:
-        """A tile by itself."""
+        """Sort one tile."""
         at = row * self.plan.padded + low
         differing = writer.keys(row * self.plan.given.length, low, count, at)
         writer.tile(at, count)
@@ -264,7 +264,7 @@ class _Phases:
             store(constant(0, self.keys.word), writer.notes, self.tiles)
 
     def levels(self) -> list[Row]:
-        """The phases of merging, and between them those that count them."""
+        """Emit the merging phases, and between them those that increment the level."""
         plan = self.plan
         merge = self.write("level", self.merge, plan.keys_of_tile / plan.given.lanes * MERGE_NS)
         name = f"{self.kernel.impl_name}_next"
@@ -275,7 +275,7 @@ class _Phases:
         return [merge, (name, 1, 1)] * (plan.tiles - 1).bit_length()
 
     def merge(self, writer: _Writer, row: Value, low: Value, count: Value) -> None:
-        """A tile of what two runs become."""
+        """Merge one tile of the output of two runs, found by its merge path."""
         plan = self.plan
         level = cast_index(load(writer.notes, self.tiles), index(0).type)
         width, begin = index(plan.keys_of_tile) << level, row * plan.padded
@@ -289,12 +289,12 @@ class _Phases:
         writer.merging.call(writer.buffer, *rest, there + low, count)
 
     def finish(self, writer: _Writer, row: Value, low: Value, count: Value) -> None:
-        """The elements of a tile of keys in order."""
+        """Store the elements of a sorted tile of keys."""
         half = (self.plan.levels + (self.plan.tiles - 1).bit_length()) % 2 * self.total
         writer.finish(row * self.plan.padded + low + half, row * self.plan.given.length, low, count)
 
     def mend(self) -> Row:
-        """Rows of which a tile has such elements."""
+        """Emit the phase that restores zeros and NaNs in the flagged rows."""
         given, tiles = self.plan.given, self.plan.tiles
         name = f"{self.kernel.impl_name}_mend"
         function, arguments = self.kernel.declare(self.scratch, name)

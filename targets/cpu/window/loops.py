@@ -1,6 +1,6 @@
-"""Kernels of windows over the outer dimensions of arrays, with vectors along the last one: pooling, and its gradient.
+"""Emit windows over the outer dimensions, vectorized along the last one: pooling (reduce_window), and its gradient.
 
-A window that reaches over an edge is cut there, so nothing is padded in memory.
+A window that reaches over an edge is clipped there, so nothing is padded in memory.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.codegen.sweeps import Items, duration, grain_of
 from stablexla.targets.cpu.emitters import emitter
 
-# Vectors that are computed side by side: totals of pooling, and elements of which the selected one is looked for.
+# Vectors unrolled side by side: accumulators of pooling, and selected elements of select_and_scatter.
 MOST_TOTALS, MOST_SELECTED = 8, 4
 # Floats of so many bits are compared in 32.
 SHORT_BITS = 16
-# What is done at an element of a window: (where it lies, what is carried) -> what is carried on.
+# The body at an element of a window: (index of the element, loop-carried values) -> loop-carried values.
 Turn = Callable[[Value, list[Value]], list[Value]]
 
 
@@ -68,8 +68,11 @@ class _Windows:
         return prod(axis.size for axis in self.axes)
 
     def blocks(self, most: int) -> tuple[int, int, list[tuple[int, int]]]:
-        """How many whole blocks of at most `most` vectors a line has, their length, and (offset, lanes) of the vectors
-        that are left."""
+        """Split a line into blocks of vectors and a remainder.
+
+        Return the number of whole blocks of at most `most` vectors, their length, and (offset, lanes) of the remainder
+        vectors.
+        """
         whole = self.width // self.lanes
         vectors = max(1, min(most, whole))
         count = whole // vectors
@@ -77,11 +80,11 @@ class _Windows:
         return count, vectors * self.lanes, [(at, min(self.lanes, self.width - at)) for at in left]
 
     def position(self, places: Sequence[Value]) -> Value:
-        """Where a window's element of the smaller array lies."""
+        """Return the index of a window's element in the smaller array."""
         return _sum(p * axis.position_step for p, axis in zip(places, self.outer, strict=True))
 
     def first(self, places: Sequence[Value]) -> Value:
-        """Where the first element of a window lies that is in the array."""
+        """Return the index of the first element of a window that is inside the array."""
         return _sum(r[0] * axis.step for r, axis in zip(self._ranges(places), self.outer, strict=True))
 
     def _ranges(self, places: Sequence[Value]) -> list[tuple[Value, Value]]:
@@ -96,7 +99,7 @@ class _Windows:
         return ranges
 
     def each(self, places: Sequence[Value], carried: list[Value], turn: Turn) -> list[Value]:
-        """Does `turn(at, carried)` for each element of a window that is in the array, in their order."""
+        """Emit loops of `turn(at, carried)` over the elements of a window inside the array, in their order."""
         ranges = self._ranges(places)
 
         def walk(number: int, at: Value, carried: list[Value]) -> list[Value]:
@@ -112,7 +115,7 @@ class _Windows:
         return walk(0, index(0), carried)
 
     def all_from(self, number: int, places: list[Value], body: Callable[[list[Value]], None]) -> None:
-        """Does `body` for each window; the places along the first `number` axes are given."""
+        """Emit loops of `body` over the windows; the places along the first `number` axes are given."""
         if number == len(self.outer):
             body(places)
             return
@@ -125,7 +128,7 @@ def _sum(terms: Iterable[Value]) -> Value:
 
 
 def _windows(kernel: Kernel, target: CpuTarget, compute: ir.Type) -> _Windows | None:
-    """The windows of a kernel; None if vectors along its last axis bring nothing."""
+    """Return the windows of a kernel; None if vectorizing along its last axis does not pay."""
     axes = tuple(Axis(*numbers) for numbers in kernel.config["axes"])
     lanes = target.vector_bits // bits_of(compute)
     if len(axes) < 2 or not axes[-1].alone or axes[-1].extent < 2:
@@ -140,7 +143,7 @@ def _windows(kernel: Kernel, target: CpuTarget, compute: ir.Type) -> _Windows | 
 
 @emitter("pool")
 def emit_pool(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes reductions of windows by one operation: of integers, floats of 32 and 64 bits, extremes of those of 16."""
+    """Emit window reductions by one operation: integers, floats of 32 and 64 bits, extremes of those of 16."""
     name, unsigned = kernel.config["computation"], kernel.config["unsigned"]
     element = kernel.inputs[0].type.element_type
     with kernel.func.context:
@@ -197,12 +200,12 @@ def _widened(value: Value) -> Value:
     return Value(arith.extf(vector_of(value.lanes, ir.F32Type.get()), value.ssa))
 
 
-# --- its gradient -------------------------------------------------------------------------------------------------
+# --- gradient of pooling --------------------------------------------------------------------------------------------
 
 
 @emitter("select_and_scatter")
 def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None:
-    """Takes selections by one comparison, combined by one operation, where each window has an element."""
+    """Emit selections by one comparison, combined by one operation, where no window lies outside the array."""
     config, element = kernel.config, kernel.inputs[0].type.element_type
     windows = _windows(kernel, target, element)
     known = config["select"] and identity(config["scatter"], element, unsigned=config["unsigned"]) is not None
@@ -210,7 +213,7 @@ def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None
         return None
     if prod(kernel.inputs[0].type.shape) >= 1 << 31:
         return None
-    # Windows may share elements, except along an outer axis of single ones, and along the last.
+    # Windows may overlap, except along an outer axis of single elements, and along the last.
     alone = [axis.positions for axis in windows.outer[:1] if axis.alone]
     whole, length, left = windows.blocks(MOST_SELECTED)
     items = Items(tuple(range(len(alone))), tuple(alone), whole + bool(left))
@@ -236,7 +239,7 @@ def emit_select_and_scatter(kernel: Kernel, target: CpuTarget) -> Emitted | None
 
 @dataclass(frozen=True)
 class _Selecting:
-    """Finds the selected elements of windows side by side, and combines the source into their places."""
+    """Find the selected elements of adjacent windows, and combine the source into their places."""
 
     windows: _Windows
     arguments: KernelArguments
@@ -245,7 +248,7 @@ class _Selecting:
     unsigned: bool
 
     def write(self, given: list[Value], first: Value, vectors: Sequence[tuple[int, int]]) -> None:
-        """All windows of some vectors."""
+        """Emit all windows of some vectors."""
         self.windows.all_from(len(given), given, lambda places: self._window(places, first, vectors))
 
     def _window(self, places: list[Value], first: Value, vectors: Sequence[tuple[int, int]]) -> None:
@@ -265,7 +268,7 @@ class _Selecting:
         self.windows.each(places, [], turn)
 
     def _chosen(self, places: list[Value], first: Value, vectors: Sequence[tuple[int, int]]) -> list[Value]:
-        """The place of the selected element, in each lane. Its comparison with itself changes nothing."""
+        """Return the index of the selected element, in each lane. Its comparison with itself changes nothing."""
         source = Value(self.arguments.inputs[0])
         count, start = len(vectors), self.windows.first(places)
 
