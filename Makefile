@@ -11,7 +11,7 @@ OLDEST := .venv-oldest
 BIN := $(CURDIR)/$(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := stablexla dialects lowering targets
-NATIVE := $(wildcard targets/runtime/*.cpp targets/runtime/*.h)
+NATIVE := $(wildcard targets/runtime/cpp/*/*.cpp targets/runtime/cpp/*/*.h)
 
 .PHONY: help run test test-oldest slice lint types docs release clean FORCE
 
@@ -43,12 +43,8 @@ lint: $(VENV)/installed.test
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
 
-# mypy reads the layers where an ordinary install puts them: inside the package.
 types: $(VENV)/installed.test
-	rm -rf build/typing/stablexla
-	mkdir -p build/typing/stablexla
-	ln -s $(addprefix $(CURDIR)/,$(wildcard stablexla/*) dialects lowering targets) build/typing/stablexla/
-	cd build/typing && $(BIN)/mypy --config-file $(CURDIR)/pyproject.toml -p stablexla
+	$(BIN)/mypy -p stablexla
 
 # Every page is read anew: the reference changes with the code, which Sphinx does not follow.
 docs: $(VENV)/installed.docs
@@ -66,7 +62,7 @@ $(VENV)/constraints.txt: third_party/pins.toml third_party/constraints.py
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python third_party/constraints.py $(LINE) > $@
 
-# An install in place has to be renewed when a module comes or goes, so the list of them is kept.
+# Python finds new files in place by itself; when a module becomes a folder, or goes, the install is renewed.
 build/modules.txt: FORCE
 	@mkdir -p build
 	@find $(PACKAGES) -name '*.py' | LC_ALL=C sort > $@.new

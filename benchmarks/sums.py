@@ -34,8 +34,9 @@ measured, the operands would not fit.
 """
 _GPU_TEXT = f"""{GPU_HEADING}
 
-Made by `python -m benchmarks.sums --target {{target}}`, in the same units; `tests/targets/gpu/reduction/test_long_sums.py` holds each
-kind of kernel. `emulated` are the kernels' additions, in their order, on the CPU.
+Made by `python -m benchmarks.sums --target {{target}}`, in the same units;
+`tests/targets/gpu/reduction/test_long_sums.py` holds each kind of kernel. `emulated` are the kernels'
+additions, in their order, on the CPU.
 """
 
 

@@ -3,10 +3,10 @@
     python -m tests.stage_texts write build/before.json          # before a change that must not change any code
     python -m tests.stage_texts compare build/before.json        # after it: names the programs and stages that differ
 
-Programs are those of the benchmarks, the examples in the operations' docstrings, and the modules of `tests/filecheck`. Targets
-are CPUs with vectors of 256 bits, with AVX-512 and with AMX, `sm_80` and `sm_90a`, and the general paths of both. Texts depend
-on the builds of MLIR and on the caches of the machine, so hashes of two machines are not comparable and none are kept in the
-repository.
+Programs are those of the benchmarks, the examples in the operations' docstrings, and the modules of `tests/filecheck`.
+Targets are CPUs with vectors of 256 bits, with AVX-512 and with AMX, `sm_80` and `sm_90a`, and the general paths of
+both. Texts depend on the builds of MLIR and on the caches of the machine, so hashes of two machines are not comparable
+and none are kept in the repository.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CPUS = {
 """Options of `stablexla-emit-kernels` by the name of the target."""
 GPUS = ("gpu:sm_80", "gpu:sm_90a")
 SMALL_ONLY = ("cpu sse", "cpu general", "gpu general")
-"""Targets for which only small programs are compiled: their texts are long, and there is little in them of each kernel."""
+"""Targets for which the benchmarks are left out."""
 Hashes = dict[str, dict[str, str]]
 
 

@@ -20,6 +20,7 @@ from mlir.dialects import arith, math
 import stablexla as sx
 from stablexla.targets.pipeline.passes import PASSES
 from stablexla.targets.pipeline.pipelines import Element
+from stablexla.targets.pipeline.steps import PREPARE
 
 PROGRAM = """
 module @chain {
@@ -65,7 +66,7 @@ class TestFunctions:
         assert SEEN == [["main"]]
 
     def test_stands_among_passes_and_takes_options(self) -> None:
-        pipeline = sx.pipeline().with_step("kernels", ["stablexla-prepare-groups,stablexla-group", "stablexla-outline"])
+        pipeline = sx.pipeline().with_step("kernels", [*PREPARE, "stablexla-group", "stablexla-outline"])
         pipeline = pipeline.inserting_pass(["cse", partial(note, at_least=2)], after="stablexla-outline")
         assert pipeline["kernels"].passes.endswith(f",cse,stablexla-python{{function={__name__}:note at-least=2}}")
         compiled(pipeline)
@@ -134,8 +135,8 @@ class TestFunctions:
 class TestChanging:
     def test_passes_are_inserted_replaced_and_removed_by_name(self) -> None:
         cpu = sx.pipeline()
-        assert cpu.inserting_pass("cse", before="stablexla-group")["kernels"].passes == (
-            "stablexla-prepare-groups,stablexla-find-attention,stablexla-turn-products,stablexla-hoist-products,cse,"
+        assert cpu.inserting_pass("cse", before="stablexla-group")["kernels"].passes.endswith(
+            "stablexla-repeat-cheap,stablexla-find-attention,stablexla-turn-products,stablexla-hoist-products,cse,"
             "stablexla-group,stablexla-outline"
         )
         assert cpu.without_pass("canonicalize")["tensor"].passes == "stablexla-lower-to-tensor,cse"

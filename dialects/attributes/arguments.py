@@ -1,7 +1,7 @@
 """The kinds of plain arguments that operations take, each checked and coerced in one place.
 
-An error names the parameter; `stablexla.builder.checking.Rules` adds the operation, its operands and the user's line. Operands,
-shapes and computations are checked there, as they need a builder.
+An error names the parameter; `stablexla.builder.checking.Rules` adds the operation, its operands and the user's line.
+Operands, shapes and computations are checked there, as they need a builder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rules that operands must keep, checked where an operation is built, with the StableHLO specification's numbers.
 
 `checking` opens the check of one operation; what it yields is called once for each rule and raises `ShapeError` with
-the operation, the rule, the operands' shapes, the user's line and a way out. Its methods take the arguments of each
-kind: operands here, plain values by `dialects/attributes/arguments.py`, whose errors get the operation on their way out.
+the operation, the rule, the operands' shapes, the user's line and a way out. Its methods take the arguments of
+each kind: operands here, plain values by `arguments.py`, whose errors get the operation on their way out.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from stablexla.inspection.comparing.comparison import Comparison
     from stablexla.inspection.explaining.explanation import Explanation
     from stablexla.inspection.profiling.profile import Profile
-    from stablexla.targets.grouping.summary import KernelSummary
+    from stablexla.targets.codegen.summary import KernelSummary
     from stablexla.targets.pipeline.driver import Watcher
     from stablexla.targets.pipeline.options import CompileOptions
 
@@ -240,7 +240,7 @@ class Executable(OnDevices):
     @property
     def kernels(self) -> tuple[KernelSummary, ...]:
         """The kernels that do the work, in the order in which they were made."""
-        from stablexla.targets.grouping.summary import KernelWatcher  # with all that a target needs
+        from stablexla.targets.codegen.summary import KernelWatcher  # with all that a target needs
 
         watcher = KernelWatcher()
         self._watch(watcher, "buffers")

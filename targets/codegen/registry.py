@@ -13,8 +13,8 @@ Emitter = TypeVar("Emitter", bound=Callable[..., Any])
 class Emitters(dict[str, list[Emitter]]):
     """The emitters of one target, by kind of kernel; those of the highest priority come first.
 
-    An emitter takes a kernel and the target, and returns `Emitted`, or None when it cannot take the kernel; it has then left
-    the module as it was.
+    An emitter takes a kernel and the target, and returns `Emitted`, or None when it cannot take the kernel; it has then
+    left the module as it was.
     """
 
     def __init__(self) -> None:
@@ -25,8 +25,8 @@ class Emitters(dict[str, list[Emitter]]):
         """A decorator that enters an emitter for kernels of `kinds`.
 
         Raises:
-            ValueError: another emitter of a kind has the same priority. Which of the two is asked first would depend on which
-                module is imported first.
+            ValueError: another emitter of a kind has the same priority. Which of them is asked first would depend on
+                the order of imports.
         """
 
         def enter(function: Emitter) -> Emitter:

@@ -12,12 +12,13 @@ from typing import Any
 
 import mlir.ir as ir
 import numpy as np
-from mlir.dialects import arith, func, ub
+from mlir.dialects import arith, func, memref, scf, ub
 
 from stablexla.dialects.element_types import BY_NAME
 from stablexla.dialects.erasing import erase
 from stablexla.dialects.tensor_types import TensorType
 from stablexla.lowering.support.operations import defining, is_tensor, main_of, walk
+from stablexla.lowering.support.storage import constant
 from stablexla.targets.buffers.assignment import root
 from stablexla.targets.codegen.calls import PACKED, Packing, Phase, call_of
 from stablexla.targets.codegen.sizes import bytes_of
@@ -149,12 +150,24 @@ def _write_main(works: Sequence[_Work], symbols: ir.SymbolTable) -> None:
     with ir.InsertionPoint(main.entry_block):
         for number, work in enumerate(works):
             phase = work.phase
+            _clear(arguments[len(works) + number])
             operands = [ub.poison(t) for t in taken[number]]  # the phase uses two buffers only
             operands[work.packing.input] = arguments[number]
             operands[work.place] = arguments[len(works) + number]
             operands[-2:] = [arith.ConstantOp(index, n).result for n in (0, phase.items)]
             func.CallOp([], phase.function, operands)
         func.ReturnOp([])
+
+
+def _clear(buffer: ir.Value) -> None:
+    """Zero a buffer: bytes that a phase leaves unwritten get into the module, and must not be what was in memory."""
+    index = ir.IndexType.get()
+    zero = constant(buffer.type.element_type, 0)
+    ends = (arith.ConstantOp(index, n).result for n in (0, buffer.type.shape[0], 1))
+    loop = scf.ForOp(*ends)
+    with ir.InsertionPoint(loop.body):
+        memref.store(zero, buffer, [loop.induction_variable])
+        scf.YieldOp([])
 
 
 def _inputs(function: str, symbols: ir.SymbolTable) -> list[ir.Type]:

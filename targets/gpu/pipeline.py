@@ -1,4 +1,4 @@
-"""The pipeline of NVIDIA GPUs, as a value: down to kernels as for the CPU, then gpu, nvvm and PTX; then `main` alone."""
+"""The pipeline of NVIDIA GPUs, as a value: to kernels as for the CPU, then gpu, nvvm and PTX; then `main` alone."""
 
 from __future__ import annotations
 

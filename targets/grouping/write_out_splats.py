@@ -1,4 +1,4 @@
-"""Splats that memory needs become loops: `tensor.splat` and splat constants as `linalg.generic` that stores a scalar."""
+"""Splats that memory needs become loops: `linalg.generic` that stores a scalar, for `tensor.splat` and constants."""
 
 from __future__ import annotations
 

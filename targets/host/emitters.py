@@ -14,5 +14,5 @@ HOST_EMITTERS: Emitters[HostEmitter] = Emitters()
 
 
 def host_emitter(*kinds: str, priority: int = 0) -> Callable[[HostEmitter], HostEmitter]:
-    """Registers an emitter for kernels that the host runs on every target: calls of C functions, of Python, of LAPACK."""
+    """Registers an emitter for kernels that the host runs on every target: C functions, Python, LAPACK."""
     return HOST_EMITTERS.register(*kinds, priority=priority)

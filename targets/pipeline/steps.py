@@ -28,7 +28,7 @@ _COMMON = ("pipeline", "stablehlo", "grouping", "buffers", "host", "llvm")
 
 @functools.cache
 def register_passes(*targets: str) -> None:
-    """Imports the folders that hold passes and emitters: what all targets share, and the given folders of `targets/`."""
+    """Imports the folders that hold passes and emitters: those that all targets share, and the given ones."""
     for folder in (*_COMMON, *targets):
         import_all(f"stablexla.targets.{folder}")
 

@@ -1,6 +1,7 @@
 """Calls of programs some of whose arrays have dynamic dimensions: machine code takes them in their bounds.
 
-The program's sizes are s32 scalars behind the parameters and behind the results, as `lowering/bounded/bounded.py` puts them.
+The program's sizes are s32 scalars behind the parameters and behind the results, as
+`lowering/bounded/bounded.py` puts them.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -66,10 +67,13 @@ def describe(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any], 
     description, sections = _described(function)
     if isinstance(function, CompiledFunction):
         return description, sections
-    from stablexla.targets.gpu.launch import code
-
-    description["gpu"], more = code.describe(function)
+    description["gpu"], more = _gpu_code().describe(function)
     return description, {**sections, **more}
+
+
+def _gpu_code() -> Any:
+    """What writes and reads kernels for GPUs; found by its name, as the runtime stands below all targets."""
+    return import_module("stablexla.targets.gpu.launch.code")
 
 
 def _described(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any], dict[str, Part]]:
@@ -114,17 +118,19 @@ def restore(
     code = LoadedCode(_cut(sections["code"], description["code"]))
     host = None if calls is None else _host(name, calls, description["num_devices"])
     if "gpu" in description:
-        from stablexla.targets.gpu.launch import code as gpu_code
-
-        return gpu_code.restore(code, description["gpu"], sections).function(
-            name,
-            parameters,
-            results,
-            arena_bytes=description["arena_bytes"],
-            constants=_constants(description["constants"], sections["constants"]),
-            aliases=dict(description["aliases"]),
-            host=host,
-            flush_denormals=description["flush_denormals"],
+        return (
+            _gpu_code()
+            .restore(code, description["gpu"], sections)
+            .function(
+                name,
+                parameters,
+                results,
+                arena_bytes=description["arena_bytes"],
+                constants=_constants(description["constants"], sections["constants"]),
+                aliases=dict(description["aliases"]),
+                host=host,
+                flush_denormals=description["flush_denormals"],
+            )
         )
     return CompiledFunction(
         name,

@@ -1,4 +1,4 @@
-"""The pass that writes dynamic dimensions out, before anything else sees them: `lowering/bounded/bounded.py` does the work."""
+"""The pass that writes dynamic dimensions out, before anything else sees them, by `lowering/bounded/`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Random programs through XLA:CPU's passes: stablexla runs what these leave, and the numbers stay the same.
 
-Oracles: stablexla on the program itself, and XLA:CPU, whose faults are not ours (stablexla/inspection/judging/known_faults.py).
+Oracles: stablexla on the program itself, and XLA:CPU, whose faults are not ours (`known_faults.py`).
 """
 
 from __future__ import annotations

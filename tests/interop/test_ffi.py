@@ -274,7 +274,7 @@ APPENDED = ("ErrorGetDetails", "Api")
 
 
 def test_the_layout_of_the_interface(tmp_path: Path) -> None:
-    """The declarations in targets/runtime/cpp/ffi/ffi_abi.h are those of jaxlib's header, or go on where an older one ends."""
+    """The declarations in ffi_abi.h are those of jaxlib's header, or go on where an older one ends."""
     header = (INCLUDE / "xla/ffi/api/c_api.h").read_text()
     minor = int(re.findall(r"XLA_FFI_API_MINOR (\d+)", header)[0])
     checks = []

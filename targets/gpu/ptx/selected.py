@@ -1,6 +1,7 @@
 """What LLVM has instructions for on NVIDIA's GPUs: at anything else its instruction selection ends the process.
 
-Found by trying each operation of LLVM's dialect on each type; `tests/targets/gpu/test_errors.py` has those that are refused.
+Found by trying each operation of LLVM's dialect on each type; `tests/targets/gpu/test_errors.py` has those that are
+refused.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ import stablexla as sx
 from stablexla.compiling.compiler import compile_watched
 from stablexla.dialects.builds.stablehlo_version import has_stablehlo
 from stablexla.ops.support.registry import REGISTRY
+from stablexla.targets.codegen.summary import KernelSummary, KernelWatcher
 from stablexla.targets.gpu.ptx.to_ptx import ptx_of
-from stablexla.targets.grouping.summary import KernelSummary, KernelWatcher
 from stablexla.targets.pipeline.dump import KnobWatcher
 from stablexla.targets.pipeline.pipelines import Element, Step
 from tests.targets.gpu.emulation import program

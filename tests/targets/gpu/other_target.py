@@ -1,4 +1,4 @@
-"""A pytest plugin that runs other tests' programs for another target: `pytest -p tests.targets.gpu.other_target tests/ops`.
+"""Runs other tests' programs for another target: `pytest -p tests.targets.gpu.other_target tests/ops`.
 
 The variable TEST_TARGET names it. With TEST_SIMULATED=1 it is a GPU, whose PTX runs on the simulated driver. With
 PTX_FOLDER the PTX of every program is written there, and nothing is run. With TEST_SAMPLE=3 only the first three cases

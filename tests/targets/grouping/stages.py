@@ -6,10 +6,11 @@ import mlir.ir as ir
 
 from stablexla.interop.load import load
 from stablexla.targets.cpu.pipeline import cpu_pipeline
+from stablexla.targets.pipeline import steps
 from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 from stablexla.targets.pipeline.pipelines import Step
 
-PREPARE, GROUP, EMIT = "stablexla-prepare-groups", "stablexla-group", "stablexla-emit-kernels"
+PREPARE, GROUP, EMIT = ",".join(steps.PREPARE), "stablexla-group", "stablexla-emit-kernels"
 
 
 def grouped(text: str) -> ir.Module:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.targets.pipeline.steps import PREPARE
 
-PLAIN = "stablexla-prepare-groups,stablexla-group,stablexla-outline"
-TURNED = "stablexla-prepare-groups,stablexla-turn-products,stablexla-group,stablexla-outline"
+PLAIN = ",".join([*PREPARE, "stablexla-group,stablexla-outline"])
+TURNED = ",".join([*PREPARE, "stablexla-turn-products,stablexla-group,stablexla-outline"])
 
 
 def compiled(text: sx.XlaComputation, passes: str) -> sx.Executable:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import stablexla as sx
+from stablexla.targets.pipeline.steps import PREPARE
 
 Function = Callable[..., Any]
 
@@ -176,7 +177,7 @@ def text_of(function: Function, arguments: list[np.ndarray]) -> str:
 @cache
 def unfused() -> sx.Pipeline:
     """The CPU's pipeline without the pass."""
-    return sx.pipeline("cpu").with_step("kernels", "stablexla-prepare-groups,stablexla-group,stablexla-outline")
+    return sx.pipeline("cpu").with_step("kernels", [*PREPARE, "stablexla-group", "stablexla-outline"])
 
 
 def kinds(executable: sx.Executable) -> list[str]:
