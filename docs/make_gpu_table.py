@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,17 +68,22 @@ def tables(kernels: Mapping[str, str]) -> str:
 
 def kinds_without() -> list[str]:
     """Kinds of kernels that only the general path writes."""
-    return sorted(set(ON_CPU) - set(EMITTERS) - HOST_EMITTERS)
+    return sorted(set(ON_CPU) - set(EMITTERS) - set(HOST_EMITTERS))
 
 
 def _files(kind: str) -> str:
-    names = dict.fromkeys(emitter.__module__.rpartition(".")[2] for emitter in EMITTERS[kind])
+    names = dict.fromkeys(map(_file_of, EMITTERS[kind]))
     return ", ".join(f"`{name}`" for name in names)
+
+
+def _file_of(emitter: Callable[..., object]) -> str:
+    """The file of an emitter in `targets/gpu/`, without its ending."""
+    return emitter.__module__.partition(".gpu.")[2].replace(".", "/")
 
 
 def _emitters() -> list[list[str]]:
     """What each of them takes, in its own words."""
-    found = {e.__module__.rpartition(".")[2]: e.__doc__ or "" for them in EMITTERS.values() for e in them}
+    found = {_file_of(e): e.__doc__ or "" for them in EMITTERS.values() for e in them}
     said = {name: text.split("\n\n")[0].split() for name, text in found.items()}
     return [[f"`{name}`", " ".join(words).removeprefix("Takes ").rstrip(".")] for name, words in sorted(said.items())]
 
