@@ -20,7 +20,7 @@ TYPED_FFI = "API_VERSION_TYPED_FFI"
 
 
 def register_custom_call(name: str, function_or_address: object, *, api_version: str = "API_VERSION_ORIGINAL") -> None:
-    """Gives `sx.custom_call` a function to call under `name`; one that was there before is replaced.
+    """Register a function for `sx.custom_call` under `name`, replacing a previous one.
 
     Programs keep the function that was registered when they were compiled.
 
@@ -62,7 +62,7 @@ def register_custom_call(name: str, function_or_address: object, *, api_version:
 
 
 def unregister_custom_call(name: str) -> None:
-    """Takes a function for custom calls away; programs that were compiled with it keep it.
+    """Unregister a function for custom calls; compiled programs keep it.
 
     Raises:
         KeyError: there is none under that name.
@@ -90,7 +90,7 @@ def _target(name: str, given: object, *, typed: bool) -> CustomCallTarget:
 
 
 def _address(given: object) -> int:
-    """The address of a C function; 0 when it is none."""
+    """Return the address of a C function, or 0."""
     if isinstance(given, _FunctionPointer):
         return ctypes.cast(given, ctypes.c_void_p).value or 0
     if type(given).__name__ == "PyCapsule":

@@ -1,4 +1,4 @@
-"""What `executable.compare` gives: a value that says whether two ways of running a program agree, and if not, where."""
+"""The result of `executable.compare`: whether two ways of running a program agree, and where they differ."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class Comparison:
         return html(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values, for JSON; of the smallest program its text and the types of its arguments."""
+        """Return everything as plain values, for JSON; of the smallest program its text and argument types."""
         made = _plain(self)
         assert isinstance(made, dict)
         return made
 
     def save(self, folder: str | Path) -> Path | None:
-        """Writes the smallest program that shows the difference, its arguments, and how to run it.
+        """Write the smallest failing program, its arguments, and the command to run it.
 
         Args:
             folder: where to; made if it is not there.

@@ -1,4 +1,4 @@
-"""Gives every operation of a StableHLO module a number, which travels as a location through all stages.
+"""Numbers every operation of a StableHLO module; the number travels as a location through all stages.
 
 So it can be asked of any operation further down which ones it was made of.
 """
@@ -21,7 +21,7 @@ _FRAME = frozenset(["func.func", "func.return", "stablehlo.return", "builtin.mod
 
 @dataclass(frozen=True)
 class SourceOperation:
-    """An operation of the program as it was given.
+    """An operation of the source program.
 
     Attributes:
         number: from 0, in the order of the text; operations of the bodies of reductions and the like have none.
@@ -45,7 +45,7 @@ class SourceOperation:
 
 
 def number_operations(module: hlo_ir.Module) -> list[SourceOperation]:
-    """Numbers the operations in place; what a location said before stands inside the new one."""
+    """Number the operations in place; the new location wraps the old one."""
     found: list[SourceOperation] = []
     for view in module.body.operations:
         function = view.operation
@@ -56,7 +56,7 @@ def number_operations(module: hlo_ir.Module) -> list[SourceOperation]:
 
 
 def numbers_in(text: str) -> tuple[int, ...]:
-    """The numbers that a location speaks of, given its text."""
+    """Return the numbers in a location, given its text."""
     return tuple(dict.fromkeys(int(n) for n in _TAGS.findall(text)))
 
 

@@ -1,4 +1,4 @@
-"""The first wrong operation: every value of the program is had from our own run, and each operation is judged on them.
+"""The first search: each operation is judged on the values of our own run.
 
 Values are made in batches, each by a program that returns them, so that only so many bytes are held at a time.
 """
@@ -59,12 +59,12 @@ Progress = Callable[[str, int, int], None]
 
 
 def no_progress(what: str, done: int, of: int) -> None:
-    """Tells nobody."""
+    """Ignore progress."""
 
 
 @dataclass
 class Search:
-    """Looks for the first operation that is wrong, in a program and in the regions of its operations.
+    """The search for the first wrong operation, in a program and in regions.
 
     Attributes:
         ours: what is under suspicion.
@@ -93,7 +93,7 @@ class Search:
     def first_wrong(
         self, program: FlatProgram, arguments: Sequence[Array], turns: tuple[Turn, ...] = ()
     ) -> Found | None:
-        """The first wrong operation of a program, in the order in which its operations stand."""
+        """Return the first wrong operation of a program, in program order."""
         run = Run(self.ours, program, arguments)
         for unit in program.units:
             if not unit.is_judged and unit.results and unit.op.name not in SOURCES:
@@ -137,7 +137,7 @@ class Search:
         return None
 
     def _wanted(self, program: FlatProgram, units: list[Unit], values: Values) -> dict[int, list[Array] | Refusal]:
-        """What the other makes of the same operands, by the operations' numbers; in halves where it refuses."""
+        """Return the reference's results for the same operands, by operation; batches that it refuses are halved."""
         replay = program.apart(units)
         found = self.other.run(replay.module, [values[v] for v in replay.taken])
         if isinstance(found, Refusal):
@@ -186,7 +186,7 @@ class Search:
 
 
 def apart(ours: Array, theirs: Array, tolerance: float | None = None) -> Array:
-    """Which elements, flat, of values that many operations made are further apart than rounding explains."""
+    """Return which elements, flat, of values of several operations differ by more than rounding allows."""
     element = BY_DTYPE[ours.dtype]
     if not (element.is_float or element.is_complex):
         return np.asarray((ours != theirs).reshape(-1))

@@ -1,4 +1,4 @@
-"""What a program can be run by: pipelines of our own, and the oracles. All of them are asked in one way."""
+"""Ways to run a program: pipelines of our own and oracles, behind one interface."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Way(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
 
     def run(self, module: ir.Module, arguments: Sequence[Array]) -> Arrays | Refusal:
-        """The results of a module's `main`, or why there are none."""
+        """Return the results of a module's `main`, or why there are none."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A pipeline of ours with the options that it runs under.
+    """A pipeline of ours with its options.
 
     Attributes:
         pipeline: the steps.
@@ -55,7 +55,7 @@ class Compiled:
     name: str = "stablexla"
 
     def prepare(self, module: ir.Module) -> Callable[[Sequence[Array]], Arrays] | Refusal:
-        """The program, ready to be run many times."""
+        """Compile the program for many runs."""
         from stablexla.compiler import compile  # it makes executables, which know this package
 
         try:
@@ -74,7 +74,7 @@ class Compiled:
         return run
 
     def run(self, module: ir.Module, arguments: Sequence[Array]) -> Arrays | Refusal:
-        """The results of a module's `main`, or why there are none."""
+        """Return the results of a module's `main`, or why there are none."""
         prepared = self.prepare(module)
         if isinstance(prepared, Refusal):
             return prepared

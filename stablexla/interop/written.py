@@ -1,4 +1,4 @@
-"""A module written in each of the forms in which one can be read."""
+"""Writers of a module in each form that can be read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(
     locations: bool = False,
     elide: int | None = None,
 ) -> bytes:
-    """A module in one of `FORMS`.
+    """Write a module in one of `FORMS`.
 
     Args:
         module: what to write; it stays as it is.
@@ -60,7 +60,7 @@ def write(
 
 
 def _write_hlo(module: ir.Module, kind: Kind, form: Format) -> bytes:
-    """By XLA's converter, in a process of its own: what is no HLO ends the process that tries."""
+    """Write by XLA's converter, in a process of its own: a module that is no HLO ends it."""
     try:
         return reader.read_apart(kind, to_bytecode(module), "the program")
     except reader.Refused as refused:

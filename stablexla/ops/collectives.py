@@ -1,4 +1,4 @@
-"""Operations that replicas and partitions do together.
+"""Collectives: operations that replicas and partitions do together.
 
 Groups are lists of device numbers; no groups stand for one with all devices. How many devices there are is known when
 a program is compiled: `sx.compile(..., num_replicas=, num_partitions=)`.
@@ -99,7 +99,7 @@ def all_reduce(
     *,
     shape_with_layout: Shape | None = None,
 ) -> XlaOp:
-    """The operands of all devices of a group, folded together by a computation, on each of them.
+    """The operands of all devices of a group, reduced by a computation, on each of them.
 
     Args:
         operand: an array, or several as a tuple or a sequence; each is reduced by itself.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @operation("stablehlo.while")
 def while_(condition: Computation, body: Computation, init: Packed) -> XlaOp:
-    """Applies `body` to `init` again and again, as long as `condition` holds.
+    """Applies `body` to `init` repeatedly, while `condition` holds.
 
     Args:
         condition: from the state to a pred scalar.
@@ -232,7 +232,7 @@ def composite_call(
     decomposition: Computation | None = None,
     version: int = 0,
 ) -> XlaOp:
-    """An operation made of others, under a name for which a target may have something better.
+    """A composite operation: a named decomposition, which a target's kernel may replace.
 
     Where there are no inputs, `b.composite_call((), name, ...)` says in which builder.
 

@@ -1,4 +1,4 @@
-"""What the rules of gather and scatter have in common."""
+"""The rules that gather and scatter have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations whose places are told by arrays of indices: slices gathered from an array, updates scattered into one."""
+"""Gather and scatter: slices and updates at positions that arrays of indices give."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def scatter(
     scatter_indices_batching_dims: Sequence[int] = (),
     dimension_numbers: ScatterDimensionNumbers | None = None,
 ) -> XlaOp:
-    """The operands with windows of `updates` combined into them, each where an index vector tells.
+    """The operands with windows of `updates` combined into them, each at its index vector.
 
     What would lie outside of the operands is left out. Where several updates meet an element, all of them are combined
     with it; the order is not fixed.

@@ -1,4 +1,4 @@
-"""Operations that put elements in order: sort by any comparison, and the first few of an order."""
+"""Sorting: `sort` by any comparator, and the first few elements of an order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stablexla.ops.shape import slice_in_dim
 
 @operation("stablehlo.sort")
 def sort(operands: Operands, comparator: Computation, dimension: int = -1, is_stable: bool = False) -> XlaOp:
-    """The operands with their elements along one dimension in order, all operands moved alike.
+    """The operands with their elements along one dimension sorted, all operands permuted alike.
 
     The order of -0 and 0, and where NaN goes, is what the comparator says. One that contradicts itself gives some
     permutation of the elements.
@@ -70,7 +70,7 @@ def _comparator(rule: Rules, xs: Sequence[XlaOp], given: Computation) -> XlaComp
 
 @operation("chlo.top_k", PRED | INTEGER | FLOAT)
 def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
-    """The `k` largest, or smallest, elements of each row of `operand`, the best first, and where in the row they stood.
+    """The `k` largest, or smallest, elements of each row of `operand`, the best first, and their indices in the row.
 
     Floats are in the total order: NaN is above all, one with a sign below all, and 0 above -0. Of equal elements that
     with the lower index comes first.

@@ -1,4 +1,4 @@
-"""Operations that slide a window over arrays: reductions of each window, and scattering to what each window selects."""
+"""Sliding windows over arrays: the reduction of each window, and scatter to its selected element."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def reduce_window(
     window_dilations: Sequence[int] | None = None,
     padding: Padding | None = None,
 ) -> XlaOp:
-    """Each window of the operands folded by a computation, all operands at once.
+    """Each window of the operands reduced by a computation, all operands at once.
 
     The order in which the elements of a window are combined is not fixed, so the computation should be associative, and
     the initial values change nothing in it. With six arguments by their places the last is the padding, as the

@@ -1,4 +1,4 @@
-"""The handlers that JAX's users have registered with `jax.ffi.register_ffi_target`, taken over for programs here."""
+"""Handlers registered with `jax.ffi.register_ffi_target`, for programs of stablexla."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stablexla.interop.jax.required import jax as jax_package
 
 
 def use_ffi_targets(*names: str) -> tuple[str, ...]:
-    """Registers handlers for CPUs that JAX knows, under the same names; those of LAPACK need no registering.
+    """Register JAX's handlers for CPUs under the same names; those of LAPACK need no registration.
 
     Args:
         names: of targets; without any, all that were registered beside jaxlib's own.
