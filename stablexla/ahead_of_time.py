@@ -38,8 +38,8 @@ class Library:
     """The files of a compiled library, and its interface.
 
     Attributes:
-        name: what its functions begin with.
-        signature: what the program takes and gives.
+        name: the prefix of its functions.
+        signature: the program's parameters and results.
         external: functions that it calls, and that somebody else must have.
     """
 
@@ -67,9 +67,9 @@ def compile_library(
     Args:
         program: what `sx.compile` takes.
         output: the file to write.
-        form: what it is; by the file's suffix when it is not given.
+        form: its form; by default from the file's suffix.
         header_file: where to write the C header.
-        name: what the functions begin with; the output's name, when it is not given.
+        name: the prefix of the functions; by default the output's name.
         cpu: the processor, as LLVM calls it; that of this machine by default.
         triple: LLVM's target triple, for another kind of machine.
         c_functions: targets of custom calls that are C functions of other libraries.

@@ -1,6 +1,6 @@
 """Donation in the builder: parameters that alias results, marked on the parameters as by JAX and XLA.
 
-What a caller must do so that memory is reused stands in docs/arrays.md.
+docs/arrays.md says what a caller must do so that memory is reused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stablexla.dialects.shapes import Shape
 ALIASING, DONOR = "tf.aliasing_output", "jax.buffer_donor"
 MAY_ALIAS, MUST_ALIAS = "may_alias", "must_alias"
 
-#: The numbers that lead to a leaf of nested tuples; () is what is no tuple.
+#: The path of a leaf in nested tuples; () for a value that is no tuple.
 ShapeIndex = Sequence[int]
 
 

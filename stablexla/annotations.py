@@ -26,7 +26,7 @@ class OpMetadata:
     """An operation's origin in a framework's program; shown in errors, profiles and explanations.
 
     Attributes:
-        op_name: what the framework calls the operation, as "jit(step)/dense/add".
+        op_name: the operation's name in the framework, as "jit(step)/dense/add".
         source_file: the file of its line; without one it is the line of Python that calls the builder.
         source_line: the line.
 

@@ -256,7 +256,7 @@ class XlaBuilder(Annotations, Aliases):
 
         Args:
             shape: an array's, or a tuple's of arrays.
-            token: what it comes after. Without one, the infeeds of a builder follow one another as they are written.
+            token: its predecessor. Without one, the infeeds of a builder execute in program order.
             config: a text that is kept.
 
         Returns:
@@ -579,7 +579,7 @@ class XlaBuilder(Annotations, Aliases):
 
         Raises:
             ShapeError: `root` is another builder's, there is none, or a parameter number is left out.
-            VerificationError: what was emitted does not verify.
+            VerificationError: the module does not verify.
 
         >>> b = sx.XlaBuilder("double")
         >>> x = b.parameter(0, sx.f32[2])
@@ -620,7 +620,7 @@ class XlaBuilder(Annotations, Aliases):
         """Return a new module: copies of the private functions and of main, which returns the root.
 
         Args:
-            donated: what is said of leaves of parameters, by the parameter and the leaf's place.
+            donated: the attributes of parameters' leaves, by the parameter and the leaf's position.
             only_root: without the parameters and operations that the root does not need.
         """
         here = self._cache.locations.here()

@@ -82,7 +82,7 @@ def compile_cached(
     """Return the cached executable, or compile and store it.
 
     Raises:
-        StablexlaError: there can be no such folder; and what compiling raises.
+        StablexlaError: the folder cannot be created; and the errors of compiling.
     """
     found_target = find_target(target)
     if not found_target.is_saved:
@@ -126,7 +126,7 @@ def _read(path: Path, places: str) -> Executable | None:
     except (LoadError, KeyError, TypeError):
         return None
     with contextlib.suppress(OSError):
-        # The clock that files are stamped with is coarse, and may stand still since the last entry was stored.
+        # The clock of file times is coarse, and may not have advanced since the last entry was stored.
         now = time.time_ns()
         os.utime(path, ns=(now, now))
     return found
@@ -164,7 +164,7 @@ def _is_known_by_its_bytes(pipeline: Pipeline, data: bytes) -> bool:
         return False
     if pipeline.rules or any(e.is_python and e.bound()[0].is_users for step in pipeline for e in step.elements):
         return False
-    if any("stablexla-transform{" in step.passes for step in pipeline):  # what stands in a file may change
+    if any("stablexla-transform{" in step.passes for step in pipeline):  # a file's contents may change
         return False
     if custom_calls.OF_THIS_PROCESS.encode() in data:
         return False
@@ -198,7 +198,7 @@ def _without_locations(program: XlaComputation | ir.Module) -> bytes:
 
 
 def _arguments(module: ir.Module) -> Iterator[Any]:
-    """Return the parameters of all functions; their names stand in their locations."""
+    """Return the parameters of all functions; their locations hold their names."""
     for op in module.body.operations:
         for region in op.operation.regions:
             for block in list(region.blocks)[:1]:

@@ -1,6 +1,6 @@
 """Checks of operands when an operation is built, with the rule numbers of the StableHLO specification.
 
-`checking` opens the check of one operation; what it yields is called once for each rule and raises `ShapeError` with
+`checking` opens the check of one operation; call its `rule` once for each rule: it raises `ShapeError` with
 the operation, the rule, the operands' shapes, the user's line and a way out. Its methods take the arguments of each
 kind: operands here, plain values by `dialects/arguments.py`, whose errors get the operation on their way out.
 """
@@ -28,7 +28,7 @@ from stablexla.source import user_line
 if TYPE_CHECKING:
     from stablexla.builder import XlaBuilder
 
-#: What stands for an operand in a public signature: an op, or a number that takes the type of the other operand.
+#: An operand in a public signature: an op, or a number that takes the type of the other operand.
 Operand = XlaOp | complex
 #: One op or several, for parameters such as `operands`.
 Operands = XlaOp | Sequence[XlaOp]
@@ -59,7 +59,7 @@ class Rules:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What was found on the way, such as a negative dimension, is told as this operation's error.
+        # Errors found on the way, such as a negative dimension, become this operation's error.
         if isinstance(error, ShapeError) and not error.operation:
             raise self._error(error.rule, error.summary, error.hint) from None
 

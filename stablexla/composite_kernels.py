@@ -55,7 +55,7 @@ def register_composite_kernel(
             function that is called runs on the host, so that only lowering rules are there for "gpu" alone.
 
     Raises:
-        TypeError: a name that is no text, a version that is no number, or what is no function.
+        TypeError: the name is no text, the version no number, or the function not callable.
         ValueError: there is no such target, or a function that is called is meant for "gpu" alone.
 
     Source: `CompositeCall` of XLA's operation semantics.
@@ -114,7 +114,7 @@ def check_composite_kernel(
         atol: and how far in any case.
         seed: of the random arrays.
         options: how to compile.
-        target: what for.
+        target: the target's name.
 
     Returns:
         `Executable.composites`: which way each composite went.

@@ -16,7 +16,7 @@ from stablexla.dialects.shapes import Shape
 class XlaComputation:
     """A computation with numbered parameters and one result, which may be a tuple.
 
-    Its text is StableHLO. A tuple among the parameters or the results stands there as its leaves, from left to right.
+    Its text is StableHLO, with a tuple among the parameters or results as its leaves, from left to right.
 
     >>> b = sx.XlaBuilder("twice")
     >>> x = b.parameter(0, sx.f32[2], name="x")

@@ -46,7 +46,7 @@ def dense_attribute(array: np.ndarray[Any, Any], type_: ir.Type) -> ir.Attribute
     return ir.DenseElementsAttr.get(array, type=type_, context=type_.context)
 
 
-# What Python's buffer protocol knows; ml_dtypes' types are not among them.
+# The types of Python's buffer protocol; ml_dtypes' types are not among them.
 _BUFFER_DTYPES = {np.dtype(name) for name in ("f2", "f4", "f8", "c8", "c16")} | {
     np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)
 }
@@ -58,7 +58,7 @@ def _plain_array(value: object) -> np.ndarray[Any, Any]:
         array = np.asarray(value, order="C")
     except ValueError as error:
         raise ShapeError(f"a constant's nested lists must be even: {error}") from None
-    except Exception as error:  # more than fits into memory, and what raises when it is asked
+    except Exception as error:  # more than fits into memory, and objects that raise when they are converted
         raise ShapeError(f"a constant can't be made of {told(value)}: {error or type(error).__name__}") from None
     if array.dtype.kind == "O" and _is_big(array):
         raise ShapeError("an integer of the constant needs more than 64 bits")
@@ -89,7 +89,7 @@ def _converted(array: np.ndarray[Any, Any], wanted: ElementType) -> np.ndarray[A
             f"a {wanted} constant can't be made of {_of(array, given)}",
             hint=f"value.astype({wanted.dtype.name!r}), where that is meant" if array.ndim else "",
         )
-    with np.errstate(all="ignore"):  # what is too big for a float is an infinity
+    with np.errstate(all="ignore"):  # numbers too big for a float become infinities
         return array.astype(wanted.dtype)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
 from stablexla.targets.runtime._runtime import register_ffi_type
 
-# What all of ctypes' function pointers derive from; it has no public name.
+# The base class of ctypes' function pointers; it has no public name.
 _FunctionPointer: Any = ctypes.CFUNCTYPE(None).__mro__[1]
 
 
@@ -39,7 +39,7 @@ def register_custom_call(name: str, function_or_address: object, *, api_version:
             - a Python function. It is called with a read-only numpy array for each operand, which is no copy, and whose
               contents it may use until it returns. It returns an array of the right type and shape, or a tuple of them.
               Attributes of typed calls arrive by keyword, another call's text as `opaque=`.
-              What it raises ends the program, and reaches whoever called that. It may run in several threads at once.
+              An exception ends the program, and reaches its caller. It may run in several threads at once.
         api_version: by which of XLA's conventions a C function is called.
 
     Raises:

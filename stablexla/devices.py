@@ -50,7 +50,7 @@ class Devices:
 
     Attributes:
         count: how many there are, in all processes.
-        time_limit: seconds that a device waits for others in a collective; None is for ever.
+        time_limit: timeout in seconds of a device in a collective; None is no limit.
     """
 
     def __init__(self, function: CompiledFunction | GpuFunction, signature: Signature, tree: TupleTree | None) -> None:

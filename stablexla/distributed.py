@@ -1,6 +1,6 @@
 """One program in many processes over MPI: `mpiexec -n 4 python program.py`, which calls `initialize()` first.
 
-Each process has its share of a program's devices; what they do together goes through the MPI library that mpi4py uses.
+Each process has its share of a program's devices; collectives use the MPI library that mpi4py has loaded.
 Without mpiexec there is one process, which has all devices.
 """
 
@@ -45,7 +45,7 @@ class World:
 _lock = threading.Lock()
 _world: World | None = None
 _kept: list[object] = []
-"""The communicators, which the native runtime knows by their handles."""
+"""The communicators, which the native runtime uses by their handles."""
 
 
 def initialize() -> World:
@@ -182,7 +182,7 @@ def _import_mpi() -> tuple[Any, bool]:
         import mpi4py
 
         if ours:
-            mpi4py.rc.finalize = False  # a process that failed could wait in it for ever
+            mpi4py.rc.finalize = False  # a process that failed could wait in it without end
         from mpi4py import MPI
     except ImportError as error:
         raise StablexlaError(f"many processes need mpi4py: {error}", hint=_HINT) from None

@@ -1,6 +1,6 @@
 """Data exchange between the processes of a program: communicators before the first run, results after each.
 
-What its devices exchange while they run is done by the native runtime.
+The native runtime exchanges data between devices during a run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The result of a compilation: a program that runs on arrays and describes its own compilation.
 
-Stages are made again from the source when they are asked for, so that nobody pays for what nobody reads.
+Stages are recomputed from the source on request, so that unread stages cost nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Executable(OnDevices):
         self.pipeline = pipeline
         """The steps that it was compiled with."""
         self.target = target
-        """What it was compiled for."""
+        """The target that it was compiled for."""
         self._compile_options = options
         self.num_replicas = num_replicas
         self.num_partitions = num_partitions
@@ -280,7 +280,7 @@ class Executable(OnDevices):
             cause: whether to look for the step, the pass and the kernel at fault as well.
 
         Returns:
-            What was found: true if all is right; as text a report. The other implementation runs in a process of its
+            The comparison: true if all is right; as text a report. The other implementation runs in a process of its
             own, so that what it cannot do is part of the report.
 
         Raises:

@@ -177,7 +177,7 @@ class GpuMemory:
         in_use: arrays that are alive, constants of programs, and what running calls need, of this process.
         blocks: how many there are.
         peak: the most that was in use at one time.
-        held: memory that nobody uses and that is kept for later calls.
+        held: free memory that the pool keeps for later calls.
         pinned: the same of the host's memory that copies go through.
         free: what the driver has left, for all processes.
         total: the size of the memory.

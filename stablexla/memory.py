@@ -13,11 +13,11 @@ class MemoryStats:
 
     Attributes:
         in_use: memory of results that are alive, and of the temporaries of calls that are running.
-        held: memory that nobody uses and that is kept, with its pages, for later calls.
+        held: free memory that the pool keeps, with its pages, for later calls.
         peak: the most that was in use at one time, since the process began.
         limit: `held` never becomes larger.
-        hits: requests that were served from what was held.
-        misses: requests for which the system was asked.
+        hits: requests served from held memory.
+        misses: requests served by the system.
     """
 
     in_use: int
@@ -31,7 +31,7 @@ class MemoryStats:
 def memory_stats() -> MemoryStats:
     """Return the state of the pool of results and temporaries in this process.
 
-    A block is as large as its size class, at most a quarter more than was asked for. Results of a megabyte and more are
+    A block is as large as its size class, at most a quarter more than requested. Results of a megabyte and more are
     asked for as huge pages where the system gives them; pages that are held cost no page faults when they are used
     again.
 

@@ -1,6 +1,6 @@
 """A value of a computation under construction, with Python's operators.
 
-An op of tuple shape is a list of values here: StableHLO's tuples do not appear in what is emitted.
+An op of tuple shape is a list of values here: StableHLO's tuples are never emitted.
 """
 
 from __future__ import annotations

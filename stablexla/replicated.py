@@ -86,7 +86,7 @@ class OnDevices(ABC):
 
         Raises:
             ExecutionError: another number of devices than the program was compiled for; arguments that do not fit; or
-                what failed on a device.
+                the failure of a device.
             CollectiveError: devices waited for others that did not come within `collective_timeout`, or cannot come.
 
         >>> b = sx.XlaBuilder("sum")
@@ -126,7 +126,7 @@ class OnDevices(ABC):
     def collective_timeout(self) -> float | None:
         """Timeout in seconds of a device in a collective or a `recv`; None is no limit.
 
-        A device that can see that nobody will come does not wait.
+        A device that can see a deadlock does not wait.
         """
         return self._devices.time_limit
 

@@ -1,6 +1,6 @@
 """Saved programs: an executable is written with its machine code, and loaded without compiling.
 
-What machine code needs is in `targets/runtime/saved_code.py`; here are the interface, the source and the pipeline.
+The format of machine code is in `targets/runtime/saved_code.py`; here are the interface, the source and the pipeline.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def save(executable: Executable, path: str | Path) -> None:
 def load_executable(path: str | Path) -> Executable:
     """Load an executable that `Executable.save` wrote. Nothing is compiled.
 
-    The file holds machine code, which is run: load only what comes from where you trust. It is read by the version of
+    The file holds machine code, which is run: load only files that you trust. It is read by the version of
     stablexla that wrote it, on a machine whose processor has all that the code may use. Custom calls are bound to what
     is registered under their names when it is loaded.
 

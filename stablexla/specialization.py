@@ -286,7 +286,7 @@ class ShapedExecutable(Executable):
         return str(text).rstrip("\n")
 
     def __getattr__(self, name: str) -> Any:
-        # What an executable for certain shapes has, and this one lacks.
+        # Attributes of an executable for certain shapes that this one lacks.
         if name in ("_devices", "_function", "_host", "_is_plain", "_run", "_signature", "_tree"):
             self._without_shapes("this")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -21,7 +21,7 @@ def pipeline(target: str = "cpu", options: CompileOptions | None = None) -> Pipe
     """Return the pipeline for a program: a value, to be printed, cut and changed.
 
     Args:
-        target: what to compile for.
+        target: the target to compile for.
         options: how to compile; some of them stand in the passes' options.
 
     Raises:
@@ -37,7 +37,7 @@ def lowering_rule(name: str, function: Callable[..., Any] | None = None) -> Any:
     """Return a user's lowering rule, for `CompileOptions(rules=...)`, `lowering_rules` or `Pipeline.with_rules`.
 
     Args:
-        name: what it is for: an operation, as "stablehlo.tanh" or "chlo.erf"; a custom call, as
+        name: the operation that it applies to: an operation, as "stablehlo.tanh" or "chlo.erf"; a custom call, as
             "stablehlo.custom_call:TARGET"; or a composite, as "my.gelu". It goes before the package's own rule.
         function: is called with a `LoweringContext` and the lowered operands (scalars for arrays of rank 0, values of
             tensors for others), and gives the result, or a sequence of them: what it writes is upstream MLIR.
@@ -66,7 +66,7 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
     hold for some programs only, and go before this one.
 
     Args:
-        names: what it is for, as in `lowering_rule`.
+        names: the operations that it applies to, as in `lowering_rule`.
 
     Raises:
         CompileError: an operation that StableHLO does not have.

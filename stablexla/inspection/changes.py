@@ -204,7 +204,7 @@ def first_bad(changes: Sequence[Change], goes_wrong: GoesWrong) -> tuple[Change 
         middle = (low + high) // 2
         answer = goes_wrong(changes[middle].result)
         tried += 1
-        if answer is None:  # such a pipeline does not run: its neighbours may
+        if answer is None:  # such a pipeline does not run: adjacent ones may
             return _one_by_one(changes, low, high, goes_wrong, tried)
         low, high = (low, middle) if answer else (middle, high)
     return changes[high] if changes else None, tried

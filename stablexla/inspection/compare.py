@@ -47,7 +47,7 @@ class CompareOptions:
         ulp: units in the last place that each operation's result may be off; None is by operation and element type.
         byte_limit: bytes of values that are held at a time.
         cause: whether to look for the step, pass or kernel at fault.
-        progress: is told what is going on, and how far it is.
+        progress: a callback for the current activity and its progress.
     """
 
     tolerance: float | None = None

@@ -15,7 +15,7 @@ class Comparison:
 
     Attributes:
         name: the program's.
-        against: what it was held against: "interpreter", "xla", a stage, or the name of a pipeline.
+        against: the reference: "interpreter", "xla", a stage, or the name of a pipeline.
         equal: whether no operation is wrong and the results agree, as far as they could be compared; false when nothing
             could be.
         finding: the first wrong operation; None when there is none.
@@ -25,8 +25,8 @@ class Comparison:
         judged: how many of them were judged, with those inside loops and branches that were looked into.
         not_judged: the others, and why.
         whole: whether the program's results could be compared.
-        excused: known faults of the other side that were met, and what the standard leaves open, with how often.
-        notes: what else is worth knowing.
+        excused: known faults of the other side, and freedoms of the standard, with their counts.
+        notes: further remarks.
         seconds: how long it took.
     """
 

@@ -21,7 +21,7 @@ from stablexla.targets.cpu.sizes import bytes_of
 from stablexla.targets.driver import run_pipeline
 from stablexla.targets.pipeline import Element, Pipeline, Step
 
-# Operations that only say how an array is seen: what reads their result reads their operand.
+# Views: operations whose users read their operand.
 VIEWS = frozenset(
     [
         "stablehlo.bitcast_convert",

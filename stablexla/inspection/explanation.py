@@ -17,7 +17,7 @@ class KernelNote:
     Attributes:
         name, kind: as in the stage "kernels".
         path: "emitted" when explicit vectors were written for it, "general" when MLIR's own passes made its loops.
-        items: work items of all its phases; they are what threads share.
+        items: work items of all its phases, which threads share.
         phases: functions that a call runs one after the other.
         parallel: whether a call has enough of them for several threads.
         cost: bytes and flops of one call.
@@ -63,7 +63,7 @@ class CallNote:
     Attributes:
         number: from 0.
         kernel: name of the kernel.
-        depth: how many loops and branches it stands in.
+        depth: the number of loops and branches around it.
         operations: numbers of the operations that it computes.
         reads, writes: the buffers of the arrays that it takes and gives.
     """
@@ -107,8 +107,8 @@ class Explanation:
     Attributes:
         name, signature, target: the program's.
         operations: those of the program as it was given.
-        fates: of each of them what became of it.
-        kernels, calls, composites: what the program is now.
+        fates: the fate of each.
+        kernels, calls, composites: the compiled program.
         arena_bytes: memory for temporaries in a call.
         constant_bytes: memory for constants, once for the executable.
         stages: the text of each stage, with tags of `numbering.py` in its locations.

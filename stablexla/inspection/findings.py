@@ -29,7 +29,7 @@ class Difference:
         ours, theirs: that element.
         ulp: units in the last place between the two; of integers the difference.
         largest: the largest absolute difference.
-        operands: for an operation that works element by element, what it read there.
+        operands: of an element-wise operation, its operands at this element.
         start: index of the first element of the excerpt.
         our_excerpt, their_excerpt: elements around the worst one, along the last dimension.
     """
@@ -54,7 +54,7 @@ class Difference:
         Args:
             ours, theirs: the arrays.
             wrong: which elements count as different, flat.
-            operands: what was read to make them.
+            operands: the operands that they were computed from.
         """
         ulps = np.where(wrong, distance_in_ulp(ours, theirs), -1.0)
         at = int(np.argmax(ulps)) if wrong.size else 0
@@ -102,8 +102,8 @@ class Turn:
 
     Attributes:
         operation: its name.
-        place: where it stands.
-        what: which turn of the loop, or which branch: `turn 3`, `branch 0`.
+        place: its place in the source.
+        what: the iteration of the loop, or the branch: `turn 3`, `branch 0`.
     """
 
     operation: str

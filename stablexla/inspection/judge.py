@@ -32,7 +32,7 @@ EXACT = {
     *("reduce_precision", "reshape", "reverse", "round_nearest_afz", "round_nearest_even", "select", "sign", "slice"),
     *("sort", "subtract", "transpose", "broadcast_in_dim", "bitcast_convert", "real", "imag", "complex"),
 }
-# What sums may be apart without more ado, in units in the last place.
+# Difference of sums, in ulps, that is accepted without further evaluation.
 NEAR = 4
 # Functions of f64 that no table has are written out as several operations by the other implementations.
 WRITTEN_OUT = 4096
@@ -56,9 +56,9 @@ class Judge:
     """Judges results by one other implementation.
 
     Attributes:
-        other: what results are held against.
+        other: the reference for results.
         ulp: units in the last place that are allowed everywhere, in the place of the tables.
-        faults: what was excused so far, with how often.
+        faults: the excused differences so far, with their counts.
     """
 
     other: Way
@@ -81,7 +81,7 @@ class Judge:
         Args:
             program: where the operation stands.
             unit: the operation.
-            reads: what it read: the values of `unit.reads`.
+            reads: its operands: the values of `unit.reads`.
             number: which of its results it is.
             actual, wanted: the result here, and by the other.
             operands: the values of its operands, one that is read twice twice.

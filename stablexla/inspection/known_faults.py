@@ -14,7 +14,7 @@ import numpy as np
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.inspection.judgement import Array, Case, largest, overflows, terms
 
-# What a fault explains of the elements (flat) that differ: which of them, or all or none.
+# The differing elements (flat) that a fault explains: a mask, or all or none.
 Excuse = Callable[[Case, Array], "Array | bool"]
 
 
@@ -23,9 +23,9 @@ class Fault:
     """A known difference.
 
     Attributes:
-        name: what the report calls it.
+        name: its name in reports.
         reason: why it is not a mistake of stablexla.
-        excuses: what it explains.
+        excuses: the differences that it explains.
         oracle: whose fault it is; empty for what the specification leaves open.
     """
 

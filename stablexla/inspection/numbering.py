@@ -15,7 +15,7 @@ from stablexla.inspection.places import Place, place_of
 
 TAG = "stablexla#"
 _TAGS = re.compile(rf"{TAG}(\d+)")
-# What holds a program together computes nothing.
+# Structural operations, which compute nothing.
 _FRAME = frozenset(["func.func", "func.return", "stablehlo.return", "builtin.module"])
 
 
@@ -27,8 +27,8 @@ class SourceOperation:
         number: from 0, in the order of the text; operations of the bodies of reductions and the like have none.
         name: as `stablehlo.add`.
         type: the types of its results, as in the text.
-        function: in which function it stands.
-        depth: how many regions of control flow it stands in.
+        function: the function around it.
+        depth: the number of control-flow regions around it.
         place: the line of the user's source.
         is_used: whether anything reads a result of it, or it does something outside of the program.
         detail: a composite's or a custom call's name, else "".

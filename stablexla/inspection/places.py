@@ -20,7 +20,7 @@ class Place:
     Attributes:
         file, line, column: where it is, from 1; "" and 0 where that is not known.
         function: in which function, or "".
-        name: what the producer calls the operation, such as JAX's `jit(f)/mlp/dot_general`, or "".
+        name: the producer's name of the operation, such as JAX's `jit(f)/mlp/dot_general`, or "".
         callers: the places that it was called from, the nearest first.
         others: further places that took part, where the operation was made of several.
     """

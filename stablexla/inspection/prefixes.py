@@ -27,8 +27,8 @@ class Prefixes:
     """Programs made of the first operations of a program.
 
     Attributes:
-        ours: what is under suspicion.
-        trusted: what gives the right values.
+        ours: the way under test.
+        trusted: the way with the right values.
         program: the program.
         arguments: its arguments.
         tolerance: as for results.

@@ -76,7 +76,7 @@ class Profile:
         seconds: in all runs together, as their caller saw it.
         kernels: the times, the longest first.
         slices: every span, in the order of their starts.
-        explanation: what the kernels compute.
+        explanation: the operations of the kernels.
         devices: how many ran it in this process at the same time; calls and times of kernels are those of all of them.
     """
 

@@ -23,7 +23,7 @@ from stablexla.targets.signature import main_of
 # Operations whose results say nothing about an implementation, or which are no computation.
 SOURCES = ("stablehlo.constant",)
 CONTROL = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
-# Results that another implementation cannot be asked for: what it would give is its own affair.
+# Operations whose results differ between implementations by design.
 UNREPEATABLE = {
     "stablehlo.rng": "its numbers are drawn anew each time",
     "stablehlo.infeed": "reads what the caller put in",

@@ -1,6 +1,6 @@
 """The search inside loops and branches: the first wrong iteration, and the wrong operation in it.
 
-A loop that also stops after n turns gives the state after each of them, as our own loop had it.
+A loop that also stops after n iterations gives the state after each of them, as in our own loop.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Inside:
         self, ours: Callable[..., Any], other: Callable[..., Any], start: list[Array], count: int
     ) -> int | None:
         """Return the number of the first iteration, from 0, that is wrong for the same state."""
-        low, high = 0, count + 1  # after `low` turns both agree, after `high` they do not
+        low, high = 0, count + 1  # after `low` iterations both agree, after `high` they do not
         while high - low > 1:
             middle = (low + high) // 2
             self._search.progress("turns of a loop", middle, count)
@@ -139,8 +139,8 @@ class _Inside:
         return self.itself(made[:-1], wanted[:-1], turns)
 
     def _stopping(self) -> ir.Module:
-        """Return the loop with one more parameter, the number of turns after which it ends at the latest, and one more
-        result, how many it made."""
+        """Return the loop with one more parameter, the largest number of iterations, and one more
+        result, the number of iterations."""
         op = self._unit.op
         with self._program.module.context, ir.Location.unknown():
             i64 = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))

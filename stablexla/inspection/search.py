@@ -67,9 +67,9 @@ class Search:
     """The search for the first wrong operation, in a program and in regions.
 
     Attributes:
-        ours: what is under suspicion.
-        other: what it is held against.
-        judge: what counts as wrong.
+        ours: the way under test.
+        other: the reference.
+        judge: decides which results are wrong.
         byte_limit: bytes of values that are held at a time.
         tolerance: how far values may be apart that several operations made, as a part of the largest.
         progress: is told how many operations are done.
@@ -172,7 +172,7 @@ class Search:
         wanted: list[Array],
         turns: tuple[Turn, ...],
     ) -> Found | None:
-        from stablexla.inspection.regions import look_inside  # which searches in turn
+        from stablexla.inspection.regions import look_inside  # which searches again
 
         if all(not apart(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
             return None

@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 Arrays = list[Array]
 SEED = 1
 NOT_A_NUMBER = 0xFF
-"""What memory is filled with, so that elements which nobody writes are not what an earlier run left there."""
+"""Fill byte of memory, so that elements that are never written do not hold an earlier run's results."""
 
 
 class Way(Protocol):
@@ -56,7 +56,7 @@ class Compiled:
 
     def prepare(self, module: ir.Module) -> Callable[[Sequence[Array]], Arrays] | Refusal:
         """Compile the program for many runs."""
-        from stablexla.compiler import compile  # it makes executables, which know this package
+        from stablexla.compiler import compile  # it makes executables, which import this package
 
         try:
             executable = compile(module, target=self.target, options=replace(self.options, pipeline=self.pipeline))
@@ -64,7 +64,7 @@ class Compiled:
             return Refusal(type(error).__name__, str(error))
 
         def run(arguments: Sequence[Array]) -> Arrays:
-            executable.seed(SEED)  # so that what draws numbers draws the same ones each time
+            executable.seed(SEED)  # so that random numbers repeat
             set_pool_fill(NOT_A_NUMBER)
             try:
                 return [np.asarray(r) for r in executable.execute(list(arguments))]

@@ -1,7 +1,7 @@
 """Rewriting of branches between blocks, `cf.br` and the like, as structured control flow.
 
 Upstream's MLIR does that, for any flow of control. The two MLIRs share no objects but texts: upstream takes StableHLO's
-operations as ones that it does not know. The loops come back as those of the dialect scf; the pass that refines shapes
+operations as unknown ones. The loops come back as those of the dialect scf; the pass that refines shapes
 makes them StableHLO's, with all else that comes from dialects of scalars.
 """
 

@@ -26,7 +26,7 @@ SECTIONS = (
     "properties",
 )
 NEEDED = (STRINGS, DIALECTS, VALUES, OFFSETS, OPERATIONS)
-# What came with which version.
+# Features by version.
 DIALECTS_HAVE_VERSIONS, REGIONS_ARE_SECTIONS, USES_HAVE_ORDER, OPERATIONS_ARE_COUNTED, HAS_PROPERTIES = 1, 2, 3, 4, 5
 
 _ALIGNED = 0x80
@@ -160,7 +160,7 @@ class Bytecode:
 
     Attributes:
         version: of the encoding.
-        producer: what wrote it.
+        producer: the writer's name.
         strings, dialects, operation_names: its tables.
         attributes, types: how many it has.
         properties: how many; None when there is no such section.

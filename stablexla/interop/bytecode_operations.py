@@ -1,6 +1,6 @@
 """The operations in MLIR bytecode, read without MLIR: their names in program order, each index checked.
 
-This tells what is in a file that MLIR cannot read, and finds most damage before MLIR's reader meets it.
+It describes files that MLIR cannot read, and finds most damage before MLIR's reader runs.
 """
 
 from __future__ import annotations

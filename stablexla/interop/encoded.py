@@ -38,8 +38,8 @@ def load_encoded(data: bytes, form: Format, file: str, *, trusted: bool = False)
 
     Args:
         data: the bytes.
-        form: what they are.
-        file: what to call them in errors.
+        form: their form.
+        file: their name in errors.
         trusted: read them in this process.
 
     Raises:
@@ -98,7 +98,7 @@ def _read(kind: Kind, data: bytes, file: str, trusted: bool) -> ir.Module:
     with diagnostics(context) as seen:
         try:
             return _named(ir.Module.parse(written, context), file)
-        except ir.MLIRError as error:  # what MLIR wrote it reads; so this is a fault of MLIR's
+        except ir.MLIRError as error:  # MLIR reads what it wrote; so this is a fault of MLIR's
             raise ParseError(messages_of(error, seen)[0], file=file) from None
 
 

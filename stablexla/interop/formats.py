@@ -76,7 +76,7 @@ def to_bytecode(module: ir.Module | str, version: int | None = None) -> bytes:
     """Return the bytecode of a module, or of the text of one.
 
     Args:
-        module: what to write.
+        module: the module to write.
         version: of the encoding; the newest when not given.
     """
     if isinstance(module, str):

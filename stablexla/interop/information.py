@@ -33,7 +33,7 @@ class Information:
 
     Attributes:
         file, form, size: its name, form, and bytes.
-        producer: what wrote it.
+        producer: the writer's name.
         stablehlo: the version of StableHLO that it was written for.
         bytecode: the version of MLIR's encoding.
         module: the program's name.

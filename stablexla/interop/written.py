@@ -11,7 +11,7 @@ from stablexla.interop.reader_process import Kind
 from stablexla.interop.versions import serialise
 
 FORMS = (Format.TEXT, Format.BYTECODE, Format.ARTIFACT, Format.HLO_TEXT, Format.HLO_PROTO)
-"""What can be written."""
+"""The forms that can be written."""
 
 
 def write(
@@ -28,7 +28,7 @@ def write(
     """Write a module in one of `FORMS`.
 
     Args:
-        module: what to write; it stays as it is.
+        module: the module to write; it stays unchanged.
         form: how.
         target: of an artifact, the oldest StableHLO that shall read it; as `versions.resolve` takes it.
         bytecode_version: of bytecode, the version of the encoding.

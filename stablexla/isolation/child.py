@@ -146,7 +146,7 @@ def _knobs(values: Mapping[str, Any]) -> dict[str, Any]:
 def _register(custom_calls: Mapping[str, str], composites: list[list[Any]]) -> None:
     """Register stubs for the other process's functions, none of which is called here.
 
-    What modules of a user's register when they are imported is not what holds there.
+    Registrations of imported user modules do not apply here.
     """
     from stablexla.composite_kernels import register_composite_kernel
     from stablexla.dialects import rules
@@ -173,7 +173,7 @@ def _elsewhere(*arguments: object, **keywords: object) -> None:
 
 
 def _watcher(link: socket.socket, folder: Path) -> Any:
-    """Return the class that watches a run: it tells of every pass, and leaves what a step begins with in the folder."""
+    """Return a watcher class: it reports every pass, and writes the module before each step to the folder."""
     from stablexla.targets.dump import KnobWatcher, reproducing_options
     from stablexla.targets.pipeline import Step
 

@@ -32,7 +32,7 @@ class Message:
     """One message.
 
     Attributes:
-        kind: what it is.
+        kind: its kind.
         values: plain values.
         data: bytes.
     """
@@ -46,7 +46,7 @@ def send(link: socket.socket, kind: str, values: Mapping[str, Any], data: bytes 
     """Send a message.
 
     Raises:
-        Closed: nobody reads it.
+        Closed: the connection is closed.
     """
     text = json.dumps(values).encode()
     try:

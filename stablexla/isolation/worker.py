@@ -34,7 +34,7 @@ class Ended(Exception):
 
     Attributes:
         how: by which signal, or with which exit code.
-        words: what it wrote on standard error at last.
+        words: its last lines on standard error.
     """
 
     def __init__(self, how: str, words: list[str]) -> None:
@@ -89,7 +89,7 @@ class Worker:
         """Send a request, and pass progress to `told` until there is an answer.
 
         Returns:
-            The answer, and what was written on standard error meanwhile.
+            The answer, and the output on standard error meanwhile.
 
         Raises:
             Ended: the process ended first.

@@ -26,7 +26,7 @@ from stablexla.ops.registry import (
     operation,
 )
 
-# What the elements of the result are, where that is not what the operands' are.
+# The result's element type, where it differs from the operands'.
 _PARTS = ("abs", "imag", "real")
 _TESTS = ("is_finite", "is_inf", "is_neg_inf", "is_pos_inf")
 
@@ -256,7 +256,7 @@ def reciprocal(operand: XlaOp) -> XlaOp:
 
 
 def shift_right(lhs: Operand, rhs: Operand) -> XlaOp:
-    """What `>>` builds: an arithmetic shift of signed integers, a logical shift of unsigned ones."""
+    """The operation of `>>`: an arithmetic shift of signed integers, a logical shift of unsigned ones."""
     like = lhs if isinstance(lhs, XlaOp) else rhs
     signed = isinstance(like, XlaOp) and like.shape.is_array and like.shape.element_type.is_signed
     return shift_right_arithmetic(lhs, rhs) if signed else shift_right_logical(lhs, rhs)

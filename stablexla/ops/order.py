@@ -18,7 +18,7 @@ from stablexla.ops.shape import slice_in_dim
 def sort(operands: Operands, comparator: Computation, dimension: int = -1, is_stable: bool = False) -> XlaOp:
     """The operands with their elements along one dimension sorted, all operands permuted alike.
 
-    The order of -0 and 0, and where NaN goes, is what the comparator says. One that contradicts itself gives some
+    The comparator decides the order of -0 and 0, and the position of NaN. One that contradicts itself gives some
     permutation of the elements.
 
     Args:
@@ -108,7 +108,7 @@ def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
 
 
 def _smallest(x: XlaOp, k: int) -> list[XlaOp]:
-    """What the smallest elements are, by a sort of all."""
+    """The smallest elements, by a sort of all."""
     last = x.shape.rank - 1
     places = x.builder.iota(x.shape.with_element_type("s32"), last)
     less = lt_total_order if x.shape.element_type.is_float else lt

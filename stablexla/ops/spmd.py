@@ -21,9 +21,9 @@ def convert_spmd_full_to_shard_shape(input: XlaOp, single_dim: int, manual_shard
     Operations on it do on each partition what they say; collectives over a channel exchange between them.
 
     Args:
-        input: an array that lies in parts on the partitions.
+        input: an array that is sharded over the partitions.
         single_dim: -1: all of its dimensions become those of the part.
-        manual_sharding: how it lies, in XLA's text: "{devices=[2,1]<=[2]}".
+        manual_sharding: its sharding, in XLA's text: "{devices=[2,1]<=[2]}".
 
     Raises:
         ShapeError: a single dimension; a sharding that does not cut the array into equal parts.
@@ -49,7 +49,7 @@ def convert_spmd_shard_to_full_shape(input: XlaOp, output_shape: Shape, single_d
         input: the partition's part.
         output_shape: of the whole array.
         single_dim: -1: all dimensions were those of the part.
-        manual_sharding: how the array lies on the partitions, in XLA's text: "{devices=[2,1]<=[2]}".
+        manual_sharding: the array's sharding, in XLA's text: "{devices=[2,1]<=[2]}".
 
     Raises:
         ShapeError: a single dimension; a sharding that does not cut the whole into parts of the input's shape.

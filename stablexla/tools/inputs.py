@@ -24,9 +24,9 @@ def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Seq
 
     Args:
         spec: as FORMS says.
-        type_: what the parameter takes.
+        type_: the parameter's type.
         seed: of random numbers, unless the specification has its own.
-        place: what to call the parameter in errors.
+        place: the parameter's name in errors.
         dynamic: dimensions in which a value or a file may be smaller; what is made up has the full size.
 
     Raises:

@@ -31,7 +31,7 @@ def launch(module: ir.Module, data: bytes | None, given: Sequence[str], argument
 
     Args:
         module: the program.
-        data: what standard input brought, if the program came from there.
+        data: the contents of standard input, if the program came from there.
         given: the tool's arguments.
 
     Raises:

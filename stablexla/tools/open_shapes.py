@@ -79,7 +79,7 @@ def _shape_of_input(spec: str) -> Shape | None:
         try:
             array: Any = np.load(Path(spec), allow_pickle=False, mmap_mode="r")
         except (OSError, ValueError):
-            return None  # what is wrong is told where the file is read
+            return None  # errors are raised where the file is read
         return tuple(array.shape)
     try:
         return tuple(np.shape(ast.literal_eval(spec)))

@@ -193,7 +193,7 @@ def _verify_parts(job: Job, parts: Sequence[Part], only_expected: bool) -> tuple
             except StablexlaError as error:
                 if isinstance(error, CompileError) and not said and not error.stage:
                     raise
-                if not any(one.severity == "error" for one in said):  # a pass written in Python says what is wrong
+                if not any(one.severity == "error" for one in said):  # a pass written in Python raises its own error
                     said.append(Diagnostic("error", str(error), str(error)))
                 written.append(b"")
         for complaint in compare(part.text, said, part.file, only_expected=only_expected):

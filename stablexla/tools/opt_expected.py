@@ -24,10 +24,10 @@ class Expected:
     """One comment.
 
     Attributes:
-        at: the line on which it stands, from 1.
+        at: its line, from 1.
         kind: error, warning, note or remark.
         line: the line that it is about; 0 for a place that is not known.
-        text: what is expected, as it is written.
+        text: the expectation, as written.
         is_pattern: whether it has regular expressions in it.
     """
 
@@ -91,7 +91,7 @@ def compare(text: str, said: list[Diagnostic], file: str, *, only_expected: bool
     Args:
         text: the input, whose places name the file `-`.
         said: in the order in which it was said.
-        file: what to call the input in the complaints.
+        file: the input's name in the complaints.
     """
     waiting, complaints = expectations(text), []
     for found in said:

@@ -33,9 +33,9 @@ class Part:
     """One module of the input.
 
     Attributes:
-        data: what was read.
-        file: what to call it in errors.
-        whole: whether it is all of a file that lies on disk.
+        data: the bytes of the part.
+        file: its name in errors.
+        whole: whether it is all of a file on disk.
     """
 
     data: bytes

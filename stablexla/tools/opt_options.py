@@ -51,7 +51,7 @@ OPTIONAL_VALUES = {
     "--mlir-disable-threading": "1",
     "--mlir-timing": "1",
 }
-"""Options whose value may be left out, and what it is then. A value must stand behind `=`."""
+"""Options with an optional value, and their default. A value must follow `=`."""
 
 
 class UsageError(Exception):
@@ -237,7 +237,7 @@ def nested(name: str) -> str:
 
 
 def _refusal(element: Element, side: str) -> str:
-    with captured_stderr():  # what LLVM says of an option's value is said again when the passes are read
+    with captured_stderr():  # LLVM repeats its message on an option's value when the passes are read
         try:
             parse_passes((element,), "stablehlo" if side == "stablehlo" else "upstream")
         except CompileError as error:

@@ -16,7 +16,7 @@ from stablexla.interop.jax.arrays import Array, base_of_keys, is_key
 from stablexla.interop.jax.required import internals
 from stablexla.targets.runtime._runtime import is_shared_block
 
-# What holds an array that nobody else holds: a name here, and the argument of getrefcount.
+# References of an array without other users: a name here, and the argument of getrefcount.
 _ALONE = 2
 
 

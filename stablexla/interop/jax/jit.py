@@ -37,7 +37,7 @@ def jit(
     of `jax.jit` does; so it may stand inside of `jax.grad`, `jax.vmap` or another `jit`.
 
     Args:
-        function: what JAX can trace. Without it, `jit` is a decorator with the other arguments.
+        function: a function that JAX can trace. Without it, `jit` is a decorator with the other arguments.
         static_argnums, static_argnames: arguments that are compiled for by value, by place or by name.
         donate_argnums, donate_argnames: arguments whose memory the results may take; they are deleted by the call.
         keep_unused: whether arguments that the function does not use are parameters of the program.
