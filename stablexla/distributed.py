@@ -1,6 +1,6 @@
-"""One program in many processes, over MPI: `mpiexec -n 4 python program.py`, with `initialize()` at its beginning.
+"""One program in many processes over MPI: `mpiexec -n 4 python program.py`, which calls `initialize()` first.
 
-Each process has its share of a program's devices; what they do together goes through the MPI library that mpi4py uses.
+Each process has its share of a program's devices; collectives use the MPI library that mpi4py has loaded.
 Without mpiexec there is one process, which has all devices.
 """
 
@@ -45,11 +45,11 @@ class World:
 _lock = threading.Lock()
 _world: World | None = None
 _kept: list[object] = []
-"""The communicators, which the native runtime knows by their handles."""
+"""The communicators, which the native runtime uses by their handles."""
 
 
 def initialize() -> World:
-    """Makes this process one of those that `mpiexec` has started; may be called again, which changes nothing.
+    """Join the processes that `mpiexec` has started; further calls do nothing.
 
     From then on a program for N devices has N / size of them in each process, in the order of ranks, and its
     collectives reach those of the others. All processes must call it, and run the same programs in the same order.
@@ -81,7 +81,7 @@ def initialize() -> World:
 
 
 def is_initialized() -> bool:
-    """Whether `initialize` was called.
+    """Return whether `initialize` was called.
 
     >>> _ = sx.distributed.initialize()
     >>> sx.distributed.is_initialized()
@@ -91,7 +91,7 @@ def is_initialized() -> bool:
 
 
 def process_index() -> int:
-    """The number of this process; 0 before `initialize`.
+    """Return the rank of this process; 0 before `initialize`.
 
     >>> sx.distributed.process_index()
     0
@@ -100,7 +100,7 @@ def process_index() -> int:
 
 
 def process_count() -> int:
-    """How many processes there are; 1 before `initialize`.
+    """Return the number of processes; 1 before `initialize`.
 
     >>> sx.distributed.process_count()
     1
@@ -109,7 +109,7 @@ def process_count() -> int:
 
 
 def local_devices(count: int) -> range:
-    """Those of a program's devices that this process has.
+    """Return the devices of a program that this process has.
 
     Raises:
         ExecutionError: the processes cannot have equally many.
@@ -128,7 +128,7 @@ def local_devices(count: int) -> range:
 
 
 def launcher() -> list[str]:
-    """The beginning of a command that starts programs in many processes; `-n N program` comes behind it.
+    """Return the launcher's command; append `-n N program`.
 
     It is the mpiexec that was installed beside this Python, or the first on the path. Open MPI's is told that there may
     be more processes than cores.
@@ -146,7 +146,7 @@ def launcher() -> list[str]:
 
 
 def _start() -> World:
-    """Starts MPI, and tells the native runtime how to reach the other processes."""
+    """Start MPI, and connect the native runtime to the other processes."""
     MPI, ours = _import_mpi()
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise StablexlaError(
@@ -176,13 +176,13 @@ def _start() -> World:
 
 
 def _import_mpi() -> tuple[Any, bool]:
-    """mpi4py's module, and whether it is this one that has to finalise MPI."""
+    """Return mpi4py's module, and whether this process has to finalise MPI."""
     ours = "mpi4py.MPI" not in sys.modules
     try:
         import mpi4py
 
         if ours:
-            mpi4py.rc.finalize = False  # a process that failed could wait in it for ever
+            mpi4py.rc.finalize = False  # a process that failed could wait in it without end
         from mpi4py import MPI
     except ImportError as error:
         raise StablexlaError(f"many processes need mpi4py: {error}", hint=_HINT) from None
@@ -192,7 +192,7 @@ def _import_mpi() -> tuple[Any, bool]:
 
 
 def _pids(comm: Any, world: World) -> list[int]:
-    """The processes by rank, 0 for those that this one can't see."""
+    """Return the process ids by rank, 0 outside this machine or PID namespace."""
     boot = int(Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:15], 16)
     own = np.array([boot, os.stat("/proc/self/ns/pid").st_ino, os.getpid()], np.int64)
     rows = np.empty((world.size, 3), np.int64)
@@ -201,13 +201,13 @@ def _pids(comm: Any, world: World) -> list[int]:
 
 
 def _handle(MPI: Any, value: Any) -> int:
-    """What C calls an object of MPI, as a signed number of 64 bits."""
+    """Return the C handle of an MPI object, as a signed 64-bit number."""
     handle = int(MPI._handleof(value))
     return handle - (1 << 64) if handle >> 63 else handle
 
 
 def _library() -> str:
-    """The MPI library that mpi4py has loaded."""
+    """Return the MPI library that mpi4py has loaded."""
     found = set()
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = line.split(maxsplit=5)[-1]
@@ -219,7 +219,7 @@ def _library() -> str:
 
 
 def _leave(MPI: Any, ours: bool) -> None:
-    """Ends MPI with the process, or leaves it as it is where others can't come to their end."""
+    """Finalise MPI with the process, unless other processes could not finish then."""
     failed = getattr(sys, "last_type", None) is not None
     if MPI.Is_finalized():
         return

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs at run time, as `sx.gpu`: which there are, arrays in their memory, streams, and what their memory holds.
+"""NVIDIA GPUs at run time, as `sx.gpu`: devices, device arrays, streams and memory statistics.
 
 Nothing here opens the driver when it is imported. Programs for GPUs are compiled by `sx.compile(..., target="gpu")`.
 """
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def is_available() -> bool:
-    """Whether there is a driver that can be used, and a device.
+    """Return whether there is a usable driver and a device.
 
     >>> type(sx.gpu.is_available())
     <class 'bool'>
@@ -41,7 +41,7 @@ def is_available() -> bool:
 
 
 def devices() -> list[DeviceInfo]:
-    """The GPUs, in the order in which they are numbered from 0. Nothing is started on them.
+    """Return the GPUs in the driver's order, from 0. Nothing is started on them.
 
     Raises:
         ExecutionError: there is no driver, or it is too old, or finds no device.
@@ -53,7 +53,7 @@ def devices() -> list[DeviceInfo]:
 
 
 def put(array: object, device: int = 0) -> DeviceArray:
-    """An array in a GPU's memory.
+    """Copy an array to a GPU's memory.
 
     Args:
         array: a numpy array, or anything that numpy reads, which is copied; or an array that is on that GPU already,
@@ -71,7 +71,7 @@ def put(array: object, device: int = 0) -> DeviceArray:
 
 
 class Stream:
-    """A queue of work on a GPU. Work of one stream is done in its order, that of several at the same time.
+    """A queue of work on a GPU: work of one stream is in order, that of several streams concurrent.
 
     Programs run on the GPU's default stream unless they are called inside `with sx.gpu.stream(...)`. Arrays may go
     from one stream to another: a program waits, on the GPU, for those that its arguments come from.
@@ -102,16 +102,16 @@ class Stream:
 
     @property
     def handle(self) -> int:
-        """The driver's number of it."""
+        """The driver's handle."""
         return self._stream.handle
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was queued is done."""
+        """Whether all queued work is done."""
         return self._stream.is_idle
 
     def synchronize(self) -> None:
-        """Waits until all that was queued is done.
+        """Wait until all queued work is done.
 
         Raises:
             ExecutionError: something of it failed.
@@ -119,11 +119,11 @@ class Stream:
         self._stream.synchronize()
 
     def wait_for(self, other: Stream) -> None:
-        """What is queued from now on comes after what is queued on another stream now. The host does not wait."""
+        """Order later work of this stream after the queued work of another one. The host does not wait."""
         self._stream.wait_for(other._stream)
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """The handle for libraries that know this protocol."""
+        """Return the handle for libraries that use this protocol."""
         return 0, self.handle
 
     def __repr__(self) -> str:
@@ -132,7 +132,7 @@ class Stream:
 
 @contextmanager
 def stream(on: object, device: int = 0) -> Iterator[Stream]:
-    """Programs that this thread calls in the `with` block run on a stream.
+    """Select the stream of this thread's programs inside a `with` block.
 
     Args:
         on: a `Stream`; or one of torch (`torch.cuda.current_stream()`), CuPy, or anything with `__cuda_stream__`; or a
@@ -151,12 +151,12 @@ def stream(on: object, device: int = 0) -> Iterator[Stream]:
 
 
 def current_stream(device: int = 0) -> Stream:
-    """The stream on which a GPU runs the programs that this thread calls."""
+    """Return the stream of a GPU on which this thread's programs run."""
     return Stream._of(_runtime.current_gpu_stream(device))
 
 
 def _foreign(on: Any, device: int) -> tuple[int, int]:
-    """The device and the handle of somebody else's stream."""
+    """Return the device and the handle of another library's stream."""
     if isinstance(on, int) and not isinstance(on, bool) and on >= 0:
         return device, on
     if hasattr(on, "cuda_stream"):
@@ -171,13 +171,13 @@ def _foreign(on: Any, device: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """What the memory of a GPU holds, in bytes.
+    """Memory statistics of a GPU, in bytes.
 
     Attributes:
         in_use: arrays that are alive, constants of programs, and what running calls need, of this process.
         blocks: how many there are.
         peak: the most that was in use at one time.
-        held: memory that nobody uses and that is kept for later calls.
+        held: free memory that the pool keeps for later calls.
         pinned: the same of the host's memory that copies go through.
         free: what the driver has left, for all processes.
         total: the size of the memory.
@@ -193,7 +193,7 @@ class GpuMemory:
 
 
 def memory(device: int = 0) -> GpuMemory:
-    """What the memory of a GPU holds.
+    """Return the memory statistics of a GPU.
 
     Raises:
         ExecutionError: there is no such GPU, or its context was lost.
@@ -202,7 +202,7 @@ def memory(device: int = 0) -> GpuMemory:
 
 
 def synchronize(device: int = 0) -> None:
-    """Waits for all that runs on a GPU, on all streams.
+    """Wait for all work on a GPU, on all streams.
 
     Raises:
         ExecutionError: there is no such GPU, or a program on it failed.
@@ -211,7 +211,7 @@ def synchronize(device: int = 0) -> None:
 
 
 def release_memory(device: int = 0) -> None:
-    """Waits for all that runs on a GPU, and gives back its memory that nobody uses.
+    """Wait for all work on a GPU, and free the pool's unused memory.
 
     Raises:
         ExecutionError: there is no such GPU, or a program on it failed.

@@ -1,3 +1,3 @@
-"""The version of the package; a test holds it together with pyproject.toml's."""
+"""The version of the package; a test compares it with pyproject.toml's."""
 
 VERSION = "0.1.0"

@@ -267,3 +267,77 @@ def test_the_page_of_differences_is_up_to_date(differences: ModuleType):
 def test_each_difference_has_a_test(differences: ModuleType):
     rows = [*differences.FROM_XLA, *differences.FROM_THE_INTERPRETER]
     assert [row.test for row in rows if not (ROOT / row.test).is_file()] == []
+
+
+class TestGlossary:
+    """Each word has a meaning, a place that exists, and a source that is listed."""
+
+    PAGE = ROOT / "docs/glossary.md"
+    ROOTS = ("stablexla", "dialects", "lowering", "targets")
+    ROW = re.compile(r"^\| (?P<word>.+?) \| (?P<meaning>.+?) \| (?P<places>.+?) \| (?P<sources>.+?) \|$", re.MULTILINE)
+    CODE = re.compile(r"`([^`]+)`")
+
+    @classmethod
+    def rows(cls) -> list[re.Match[str]]:
+        found = cls.ROW.finditer(cls.PAGE.read_text())
+        return [row for row in found if row["word"] != "word" and not row["word"].startswith("-")]
+
+    @staticmethod
+    @functools.cache
+    def files() -> dict[str, list[Path]]:
+        """The sources by their names without folders."""
+        found: dict[str, list[Path]] = {}
+        for path in itertools.chain.from_iterable((ROOT / root).rglob("*") for root in TestGlossary.ROOTS):
+            if path.suffix in (".py", ".cpp", ".h"):
+                found.setdefault(path.name, []).append(path)
+        return found
+
+    @classmethod
+    def stands_in(cls, name: str, file: str) -> bool:
+        """Whether a file of that name defines a class or function, or registers a pass."""
+        texts = [path.read_text() for path in cls.files().get(file, [])]
+        if name.startswith("stablexla-"):
+            return any(re.search(rf'\(\s*"{name}"', text) for text in texts)
+        *classes, last = name.split(".")
+        return any(
+            re.search(rf"^ *(?:def|class) {last}\b", text, re.MULTILINE)
+            and all(re.search(rf"^class {outer}\b", text, re.MULTILINE) for outer in classes)
+            for text in texts
+        )
+
+    def test_each_line_of_a_table_is_a_word(self):
+        lines = [line for line in self.PAGE.read_text().splitlines() if line.startswith("| ")]
+        words = [row["word"] for row in self.rows()]
+        assert len(words) == len([line for line in lines if not line.startswith("| word |")])
+        assert len(words) > 100
+        assert [word for word in words if words.count(word) > 1] == []
+
+    def test_places_exist(self):
+        missing = []
+        for row in self.rows():
+            for group in row["places"].split("; "):
+                *names, file = self.CODE.findall(group)
+                if file not in self.files():
+                    missing.append(f"{row['word']}: no file {file}")
+                missing += [f"{row['word']}: no {name} in {file}" for name in names if not self.stands_in(name, file)]
+        assert missing == []
+
+    def test_a_place_that_is_gone_is_found(self):
+        assert self.stands_in("emit_loop", "loops.py")
+        assert self.stands_in("stablexla-group", "group.py")
+        assert not self.stands_in("no_such_function", "loops.py")
+        assert not self.stands_in("stablexla-no-such-pass", "group.py")
+        assert not self.stands_in("emit_loop", "no_such_file.py")
+
+    def test_code_in_meanings_exists(self):
+        text = "".join(path.read_text() for paths in self.files().values() for path in paths)
+        named = {name for row in self.rows() for name in self.CODE.findall(row["meaning"] + row["word"])}
+        assert len(named) > 5
+        assert sorted(name for name in named if name not in text) == []
+
+    def test_every_word_has_a_source(self):
+        _, _, below = self.PAGE.read_text().partition("\n## Sources\n")
+        listed = re.findall(r"^- \*\*(.+?)\*\*: \S", below, re.MULTILINE)
+        cited = {source for row in self.rows() for source in row["sources"].split("; ")}
+        assert sorted(cited) == sorted(listed, key=str)
+        assert listed == sorted(listed, key=str.lower)

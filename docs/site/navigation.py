@@ -46,6 +46,7 @@ NAVIGATION: dict[str, list[str]] = {
     ],
     "The compiler": [
         "docs/architecture",
+        "docs/glossary",
         "CONTRIBUTING",
         "docs/decisions/README",
         "docs/versions",

@@ -1,6 +1,6 @@
-"""Parameters whose memory a builder gives to the results, written on the parameters as JAX and XLA mark them.
+"""Donation in the builder: parameters that alias results, marked on the parameters as by JAX and XLA.
 
-What a caller must do so that memory is reused stands in docs/arrays.md.
+docs/arrays.md says what a caller must do so that memory is reused.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from stablexla.dialects.shapes import Shape
 ALIASING, DONOR = "tf.aliasing_output", "jax.buffer_donor"
 MAY_ALIAS, MUST_ALIAS = "may_alias", "must_alias"
 
-#: The numbers that lead to a leaf of nested tuples; () is what is no tuple.
+#: The path of a leaf in nested tuples; () for a value that is no tuple.
 ShapeIndex = Sequence[int]
 
 
 class Aliases:
-    """The part of a builder that knows them."""
+    """The builder's mixin for input-output aliasing."""
 
     def _begin_aliases(self) -> None:
         self._aliases: list[tuple[tuple[int, ...], int, tuple[int, ...]]] = []
@@ -29,7 +29,7 @@ class Aliases:
     def set_up_alias(
         self, output_index: ShapeIndex, param_number: int, param_index: ShapeIndex = (), kind: str = MAY_ALIAS
     ) -> None:
-        """Lets a result take the memory of a parameter, in calls that give it up.
+        """Let a result alias a parameter, in calls that donate it.
 
         Such calls are `executable.execute(arguments, donate=True)`; in others the parameter stays as it is.
 
@@ -60,7 +60,7 @@ class Aliases:
         self._aliases.append((out, number, path))
 
     def add_buffer_donor(self, param_number: int, param_index: ShapeIndex = ()) -> None:
-        """Lets any result that fits take the memory of a parameter, in calls that give it up.
+        """Let any result that fits alias a parameter, in calls that donate it.
 
         Args:
             param_number: the parameter.
@@ -83,7 +83,7 @@ class Aliases:
     def _donations(
         self, rule: Rules, parameters: Mapping[int, Shape], result: Shape, context: ir.Context
     ) -> dict[tuple[int, int], dict[str, ir.Attribute]]:
-        """The attributes of the leaves of parameters, by the parameter's number and the leaf's place in it."""
+        """Return the attributes of parameters' leaves, by the parameter's number and the leaf's position."""
         found: dict[tuple[int, int], dict[str, ir.Attribute]] = {}
         taken: set[int] = set()
         for out, number, path in self._aliases:

@@ -23,10 +23,10 @@ UNKNOWN = "{unknown}"
 
 @dataclass(frozen=True)
 class OpMetadata:
-    """Where operations come from in the program of a framework; shown in errors, profiles and explanations.
+    """An operation's origin in a framework's program; shown in errors, profiles and explanations.
 
     Attributes:
-        op_name: what the framework calls the operation, as "jit(step)/dense/add".
+        op_name: the operation's name in the framework, as "jit(step)/dense/add".
         source_file: the file of its line; without one it is the line of Python that calls the builder.
         source_line: the line.
 
@@ -43,7 +43,7 @@ class OpMetadata:
 
 
 class Annotations:
-    """The part of a builder that knows them."""
+    """The builder's mixin for shardings, metadata and frontend attributes."""
 
     context: ir.Context
     attribute: Callable[[object], ir.Attribute]
@@ -64,7 +64,7 @@ class Annotations:
         return self._sharding
 
     def set_sharding(self, sharding: str) -> None:
-        """Gives all operations from now on a sharding, in XLA's text: "{devices=[2,1]<=[2]}", "{replicated}".
+        """Set the sharding of later operations, in XLA's text: "{devices=[2,1]<=[2]}", "{replicated}".
 
         It says how each array among their results lies on the partitions of a program that is compiled for several
         (`sx.compile(..., num_partitions=)`), and nothing where there is one.
@@ -83,18 +83,18 @@ class Annotations:
         self.swap_sharding(sharding)
 
     def clear_sharding(self) -> None:
-        """Gives operations from now on no sharding."""
+        """Remove the sharding of later operations."""
         self._sharding = None
 
     def swap_sharding(self, sharding: str | None) -> str | None:
-        """Sets or, with None, clears the sharding, and returns the one before."""
+        """Set the sharding, or clear it with None, and return the previous one."""
         with checking("set_sharding", sharding=sharding) as rule:
             before, self._sharding = self._sharding, _sharding(rule, sharding)
         return before
 
     @contextmanager
     def scoped_sharding(self, sharding: str | None) -> Iterator[None]:
-        """Gives the operations inside of a `with` a sharding."""
+        """Set the sharding of the operations inside a `with`."""
         before = self.swap_sharding(sharding)
         try:
             yield
@@ -102,14 +102,14 @@ class Annotations:
             self._sharding = before
 
     def set_instruction_sharding(self, op: XlaOp, sharding: str | None) -> None:
-        """Gives one operation, or parameter, another sharding, or none."""
+        """Set, or clear, the sharding of one operation or parameter."""
         with checking("set_instruction_sharding", op=op, sharding=sharding) as rule:
             text = _sharding(rule, sharding)
             values = self._own(rule, op)
         self._shard(values, text)
 
     def get_op_sharding(self, op: XlaOp) -> str | None:
-        """The sharding of an operation; of a tuple those of its arrays, "{{...}, {...}}"."""
+        """Return the sharding of an operation; of a tuple those of its arrays, "{{...}, {...}}"."""
         with checking("get_op_sharding", op=op) as rule:
             values = self._own(rule, op)
         return self._text_of(values)
@@ -133,7 +133,7 @@ class Annotations:
     # ---- origins -----------------------------------------------------------------------------------------------------
 
     def set_op_metadata(self, metadata: OpMetadata) -> None:
-        """Gives all operations from now on an origin.
+        """Set the metadata of later operations.
 
         Raises:
             ShapeError: no `sx.OpMetadata`.
@@ -143,23 +143,23 @@ class Annotations:
         self.swap_op_metadata(metadata)
 
     def set_one_shot_op_metadata(self, metadata: OpMetadata) -> None:
-        """Gives the next operation an origin."""
+        """Set the metadata of the next operation."""
         with checking("set_one_shot_op_metadata", metadata=metadata) as rule:
             self._next_metadata = _metadata(rule, metadata)
 
     def clear_op_metadata(self) -> None:
-        """Operations from now on come from the line of Python that writes them."""
+        """Remove the metadata: later operations have the line of Python that builds them."""
         self._metadata = None
 
     def swap_op_metadata(self, metadata: OpMetadata | None) -> OpMetadata | None:
-        """Sets or, with None, clears the origin, and returns the one before."""
+        """Set the metadata, or clear it with None, and return the previous one."""
         with checking("set_op_metadata", metadata=metadata) as rule:
             before, self._metadata = self._metadata, None if metadata is None else _metadata(rule, metadata)
         return before
 
     @contextmanager
     def scoped_op_metadata(self, metadata: OpMetadata | None) -> Iterator[None]:
-        """Gives the operations inside of a `with` an origin."""
+        """Set the metadata of the operations inside a `with`."""
         before = self.swap_op_metadata(metadata)
         try:
             yield
@@ -167,7 +167,7 @@ class Annotations:
             self._metadata = before
 
     def _location(self, locations: Locations) -> ir.Location:
-        """Where the operation comes from that is emitted now."""
+        """Return the location of the operation that is emitted now."""
         metadata, self._next_metadata = self._next_metadata or self._metadata, None
         if metadata is None:
             return locations.here()
@@ -180,11 +180,11 @@ class Annotations:
 
     @property
     def frontend_attributes(self) -> dict[str, str]:
-        """The free attributes that operations get."""
+        """The frontend attributes of later operations."""
         return dict(self._frontend)
 
     def set_frontend_attributes(self, attributes: Mapping[str, str]) -> None:
-        """Gives all operations from now on free attributes: texts by name, which stay in the module for its readers.
+        """Set the frontend attributes of later operations: texts by name, which stay in the module.
 
         Raises:
             ShapeError: no mapping of texts to texts.
@@ -200,11 +200,11 @@ class Annotations:
         self.swap_frontend_attributes(attributes)
 
     def clear_frontend_attributes(self) -> None:
-        """Gives operations from now on no free attributes."""
+        """Remove the frontend attributes of later operations."""
         self._frontend = {}
 
     def swap_frontend_attributes(self, attributes: Mapping[str, str]) -> dict[str, str]:
-        """Sets the free attributes, and returns those before."""
+        """Set the frontend attributes, and return the previous ones."""
         with checking("set_frontend_attributes", attributes=attributes) as rule:
             fits = isinstance(attributes, Mapping)
             fits = fits and all(
@@ -216,7 +216,7 @@ class Annotations:
 
     @contextmanager
     def scoped_frontend_attributes(self, attributes: Mapping[str, str]) -> Iterator[None]:
-        """Gives the operations inside of a `with` free attributes, in place of those around it."""
+        """Replace the frontend attributes of the operations inside a `with`."""
         before = self.swap_frontend_attributes(attributes)
         try:
             yield
@@ -224,7 +224,7 @@ class Annotations:
             self._frontend = before
 
     def set_instruction_frontend_attribute(self, op: XlaOp, attribute: str, value: str) -> None:
-        """Gives one operation, or parameter, a free attribute; another one of that name is replaced."""
+        """Set a frontend attribute of one operation or parameter; one of that name is replaced."""
         with checking("set_instruction_frontend_attribute", op=op, attribute=attribute, value=value) as rule:
             rule("", isinstance(attribute, str) and attribute != "", f"attribute must be a name, not {attribute!r}")
             rule("", isinstance(value, str), f"value must be a text, not {value!r}")
@@ -233,7 +233,7 @@ class Annotations:
             self._free(each, {attribute: value})
 
     def _free(self, value: ir.Value, attributes: Mapping[str, str]) -> None:
-        """Adds free attributes to what made a value; several results of an operation share them."""
+        """Add frontend attributes to the operation that defines a value; its results share them."""
         owner = value.owner
         key = value if isinstance(owner, ir.Block) else owner.results[0]
         known = self._frontend_of.setdefault(key, {})
@@ -244,7 +244,7 @@ class Annotations:
     # ---- what the builder does with them -----------------------------------------------------------------------------
 
     def _own(self, rule: Rules, op: object) -> tuple[ir.Value, ...]:
-        """The values of an operation of this builder."""
+        """Return the values of an operation of this builder."""
         found = rule.op("op", op)
         rule("", found.builder is self, f"op belongs to the builder {found.builder.name!r}")
         return found.values
@@ -261,7 +261,7 @@ class Annotations:
         return ir.DictAttr.get({key: self.attribute(text) for key, text in value.items()}, self.context)
 
     def _annotate(self, values: Sequence[ir.Value]) -> None:
-        """Gives new values what is set now."""
+        """Attach the current annotations to new values."""
         if self._sharding is not None:
             self._shard(values, self._sharding)
         if self._frontend:
@@ -269,7 +269,7 @@ class Annotations:
                 self._free(value, self._frontend)
 
     def _argument_attributes(self, value: ir.Value) -> dict[str, ir.Attribute]:
-        """The argument attributes of a parameter of main."""
+        """Return the argument attributes of a parameter of main."""
         noted = {SHARDING: self._shardings.get(value), FRONTEND: self._frontend_of.get(value)}
         return {key: self._spelled(text) for key, text in noted.items() if text}
 

@@ -1,4 +1,4 @@
-"""XLA's broadcasting of two operands, as shapes only; the families emit `broadcast_in_dim` by what is found here.
+"""XLA's broadcasting of two operands, on shapes only; the families emit `broadcast_in_dim` from the result.
 
 Its rules, which errors name: (B1) operands of different ranks, neither a scalar, need broadcast_dimensions;
 (B2) these have one entry for each dimension of the operand of lower rank; (B3) each is a dimension of the other
@@ -17,7 +17,7 @@ from stablexla.dialects.shapes import Shape
 
 
 class Rule(Protocol):
-    """What is called to raise an error; see `stablexla.builder.checking.Rules`."""
+    """The callback that raises an error; see `stablexla.builder.checking.Rules`."""
 
     operation: str
 
@@ -26,7 +26,7 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Broadcast:
-    """The dimensions of the result, and for each operand which of them each of its own dimensions becomes."""
+    """The dimensions of the result, and for each operand the result dimension of each of its dimensions."""
 
     dimensions: tuple[int, ...]
     lhs: tuple[int, ...]
@@ -34,7 +34,7 @@ class Broadcast:
 
 
 def broadcast(rule: Rule, lhs: Shape, rhs: Shape, broadcast_dimensions: Sequence[int] = ()) -> Broadcast:
-    """How `lhs` and `rhs` are broadcast together.
+    """Compute the broadcast of `lhs` and `rhs`.
 
     >>> from stablexla.builder.checking import checking
     >>> broadcast(checking("add"), sx.f32[4], sx.f32[1, 2], (0,))
@@ -69,7 +69,7 @@ def broadcast(rule: Rule, lhs: Shape, rhs: Shape, broadcast_dimensions: Sequence
 
 
 def _check_mapping(rule: Rule, lower: Shape, higher: Shape, names: tuple[str, str], given: tuple[int, ...]) -> None:
-    """B1 to B3: the given dimensions lead from the lower rank to the higher."""
+    """Check B1 to B3: `broadcast_dimensions` maps the operand of lower rank to the other."""
     fitting = _fitting(lower, higher)
     hint = f"sx.{rule.operation}(lhs, rhs, broadcast_dimensions={fitting})" if fitting else ""
     rule(
@@ -102,7 +102,7 @@ def _check_mapping(rule: Rule, lower: Shape, higher: Shape, names: tuple[str, st
 def _matched(
     rule: Rule, lower: Shape, higher: Shape, names: tuple[str, str], mapped: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """B4: the result's sizes."""
+    """Return the result's sizes; check B4."""
     result = list(higher.dimensions)
     for source, target in enumerate(mapped):
         small, large = lower.dimensions[source], higher.dimensions[target]
@@ -120,7 +120,7 @@ def _matched(
 
 
 def _fitting(lower: Shape, higher: Shape) -> tuple[int, ...]:
-    """The last broadcast_dimensions that would do without stretching any dimension, or ()."""
+    """Return the last broadcast_dimensions that need no broadcast of a size, or ()."""
     if higher.rank > 8:
         return ()
     for chosen in reversed(list(combinations(range(higher.rank), lower.rank))):

@@ -1,4 +1,4 @@
-"""XlaBuilder: where a computation is written down, one StableHLO operation at a time, and verified when it is built.
+"""XlaBuilder: builds a computation, one StableHLO operation at a time, and verifies it.
 
 The operations themselves are the functions of ops/; they check their operands and come back here to be emitted.
 """
@@ -36,7 +36,7 @@ _Attributes = dict[str, ir.Attribute]
 
 
 class _Cache:
-    """What the builders of one thread share: the context, types and locations that were made before."""
+    """The builders' cache for one thread: context, types and locations."""
 
     def __init__(self) -> None:
         self.context = stablehlo_context()
@@ -44,7 +44,7 @@ class _Cache:
         self._types: dict[Shape, ir.Type] = {}
 
     def type_of(self, leaf: Shape) -> ir.Type:
-        """The MLIR type of an array or token."""
+        """Return the MLIR type of an array or token."""
         found = self._types.get(leaf)
         if found is None:
             found = self._types[leaf] = ir.Type.parse(leaf.mlir, self.context)
@@ -119,7 +119,7 @@ class XlaBuilder(Annotations, Aliases):
 
     @operation(family="constants")
     def parameter(self, number: int, shape: Shape, name: str = "") -> XlaOp:
-        """The computation's parameter of this number; they may come in any order.
+        """Return the computation's parameter of this number; they may come in any order.
 
         Args:
             number: from 0 on, each given once.
@@ -150,7 +150,7 @@ class XlaBuilder(Annotations, Aliases):
 
     @operation("stablehlo.constant", family="constants")
     def constant(self, value: object, element_type: object = None) -> XlaOp:
-        """A constant: a Python number, nested lists of them, or a numpy (or ml_dtypes) array or scalar.
+        """Return a constant: a Python number, nested lists of them, or a numpy (or ml_dtypes) array or scalar.
 
         Python's numbers are pred, s32, f32 or c64; arrays and numpy scalars keep their type.
 
@@ -178,7 +178,7 @@ class XlaBuilder(Annotations, Aliases):
 
     @operation("stablehlo.iota", NUMBER, family="constants")
     def iota(self, shape: Shape | ElementType, iota_dimension: int) -> XlaOp:
-        """An array that counts from 0 along one dimension.
+        """Return an array that counts from 0 along one dimension.
 
         Args:
             shape: of the array; or an element type, for an array of rank 1.
@@ -211,7 +211,7 @@ class XlaBuilder(Annotations, Aliases):
 
     @operation("stablehlo.create_token", family="effects")
     def create_token(self) -> XlaOp:
-        """A token, from which a chain of operations with effects can start.
+        """Return a token, from which a chain of operations with effects can start.
 
         Source: `CreateToken` of XLA's builder; `stablehlo.create_token`.
 
@@ -221,7 +221,7 @@ class XlaBuilder(Annotations, Aliases):
         return self.emit("stablehlo.create_token", [], Shape.token())
 
     def empty_tuple(self) -> XlaOp:
-        """The tuple of no elements, for a computation that takes or returns nothing.
+        """Return the tuple of no elements, for a computation that takes or returns nothing.
 
         >>> sx.XlaBuilder("example").empty_tuple()
         XlaOp(tuple, ())
@@ -230,7 +230,7 @@ class XlaBuilder(Annotations, Aliases):
 
     @operation("stablehlo.replica_id", family="collectives")
     def replica_id(self) -> XlaOp:
-        """The number of the replica that runs the program.
+        """Return the number of the replica that runs the program.
 
         Source: `ReplicaId` of XLA's operation semantics; StableHLO `replica_id`.
 
@@ -241,7 +241,7 @@ class XlaBuilder(Annotations, Aliases):
 
     @operation("stablehlo.partition_id", family="collectives")
     def partition_id(self) -> XlaOp:
-        """The number of the partition that runs the program.
+        """Return the number of the partition that runs the program.
 
         Source: StableHLO `partition_id`.
 
@@ -256,7 +256,7 @@ class XlaBuilder(Annotations, Aliases):
 
         Args:
             shape: an array's, or a tuple's of arrays.
-            token: what it comes after. Without one, the infeeds of a builder follow one another as they are written.
+            token: its predecessor. Without one, the infeeds of a builder execute in program order.
             config: a text that is kept.
 
         Returns:
@@ -345,21 +345,21 @@ class XlaBuilder(Annotations, Aliases):
     # What the operations' functions call.
 
     def token_before(self) -> XlaOp:
-        """What an operation with effects comes after when it is not given a token."""
+        """The token after which the next operation with effects executes, if it is given none."""
         return self._token if self._token is not None else self.create_token()
 
     def follow(self, token: XlaOp) -> XlaOp:
-        """Lets the next operation with effects come after this token, which is returned."""
+        """Make this token the predecessor of the next operation with effects, and return it."""
         self._token = self._last = token
         return token
 
     def _data(self, made: XlaOp, shape: Shape) -> XlaOp:
-        """The data of an operation that gives data and a token, which the next one follows."""
+        """Return the data of an operation that returns data and a token; the next one follows the token."""
         self.follow(self.wrap(Shape.token(), made.values[-1:], made.name))
         return self.wrap(shape, made.values[:-1], made.name)
 
     def channel(self, handle: int, kind: int) -> dict[str, object]:
-        """The attributes of a transfer over a channel: between devices (kind 1), to the host (2), from it (3)."""
+        """Return the attributes of a channel: between devices (kind 1), to the host (2), from it (3)."""
         channel = stablehlo.ChannelHandle.get(handle, kind, self.context)
         return {"channel_handle": channel, "is_host_transfer": kind != 1}
 
@@ -372,7 +372,7 @@ class XlaBuilder(Annotations, Aliases):
         regions: Sequence[XlaComputation] = (),
         region_arguments: Sequence[Sequence[ir.Value]] = (),
     ) -> XlaOp:
-        """Appends one operation of StableHLO, CHLO or func at the user's line.
+        """Append one operation of StableHLO, CHLO or func at the user's line.
 
         Tuples among operands and in `result` are spread out into their leaves. `attributes` may be MLIR attributes,
         integers (i64), strings, truth values, or sequences of integers (an i64 array). `regions` are computations that
@@ -409,12 +409,12 @@ class XlaBuilder(Annotations, Aliases):
         return self.wrap(result, values, name)
 
     def wrap(self, shape: Shape, values: tuple[ir.Value, ...], name: str) -> XlaOp:
-        """An op of this builder that stands for values that are there already."""
+        """Return an op of this builder for existing values."""
         self._last = XlaOp(self, shape, values, name)
         return self._last
 
     def attribute(self, value: object) -> ir.Attribute:
-        """An MLIR attribute of a plain value, as `emit` takes them."""
+        """Return the MLIR attribute of a plain value, for `emit`."""
         if isinstance(value, ir.Attribute):
             return value
         if isinstance(value, bool):
@@ -430,15 +430,15 @@ class XlaBuilder(Annotations, Aliases):
         raise TypeError(f"no attribute can be made of {value!r}")
 
     def i32(self, value: int) -> ir.Attribute:
-        """A 32-bit integer attribute; plain integers become 64-bit ones."""
+        """Return a 32-bit integer attribute; plain integers become 64-bit ones."""
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(32, self.context), value)
 
     def add_function(self, computation: XlaComputation) -> str:
-        """The name of a private function that does what `computation` does; equal ones share one."""
+        """Return the name of a private function for `computation`; equal ones share one."""
         return self._functions.add(computation)
 
     def _fill(self, region: ir.Region, computation: XlaComputation) -> ir.Block:
-        """Moves a copy of the computation's body into `region`."""
+        """Move a copy of the computation's body into `region`."""
         self._functions.splice(computation).regions[0].blocks[0].append_to(region)
         block = region.blocks[0]
         end = list(block.operations)[-1].operation
@@ -473,7 +473,7 @@ class XlaBuilder(Annotations, Aliases):
         given: Computation,
         shapes: Sequence[Shape],
     ) -> XlaComputation:
-        """`given`, if it is a computation; the computation that it writes down for these shapes, if it is a function.
+        """Return `given` if it is a computation; trace it for these shapes if it is a function.
 
         Raises:
             ShapeError: it takes other parameters, or uses ops of another builder.
@@ -495,7 +495,7 @@ class XlaBuilder(Annotations, Aliases):
     # Parts of it.
 
     def create_sub_builder(self, computation_name: str) -> XlaBuilder:
-        """A new builder for a computation that this one's operations use, such as the body of a loop.
+        """Return a new builder for a computation that this one's operations use, such as a loop body.
 
         Source: `CreateSubBuilder` of XLA's builder.
 
@@ -510,7 +510,7 @@ class XlaBuilder(Annotations, Aliases):
         return made
 
     def build_sub_computation(self, root: XlaOp | None = None) -> XlaComputation:
-        """`build` of a builder that `create_sub_builder` made, whose parent then has the computation.
+        """Build a computation of `create_sub_builder`, and add it to the parent.
 
         Raises:
             ShapeError: another builder; as `build`.
@@ -521,7 +521,7 @@ class XlaBuilder(Annotations, Aliases):
         return self._parent.add_sub_computation(self.build(root))
 
     def add_sub_computation(self, computation: XlaComputation) -> XlaComputation:
-        """Takes a computation in as a private function, and returns it to be used by operations.
+        """Add a computation as a private function, and return it for use by operations.
 
         Raises:
             ShapeError: no computation.
@@ -533,7 +533,7 @@ class XlaBuilder(Annotations, Aliases):
         return computation
 
     def is_constant(self, operand: XlaOp) -> bool:
-        """Whether an op's value is known before the program runs.
+        """Return whether an op's value is known before the program runs.
 
         It is not where it depends on a parameter, or on an operation with a state: random numbers of the device, data
         from outside, other devices, custom calls. Nothing is evaluated.
@@ -553,7 +553,7 @@ class XlaBuilder(Annotations, Aliases):
         return is_constant(values, self._module, self._block)
 
     def build_constant_sub_graph(self, root_op: XlaOp) -> XlaComputation:
-        """The computation, without parameters, of a value that is known before the program runs.
+        """Return the computation, without parameters, of a value that is known before the program runs.
 
         Raises:
             ShapeError: it is not known (`is_constant`); another builder's op.
@@ -573,13 +573,13 @@ class XlaBuilder(Annotations, Aliases):
     # Building.
 
     def build(self, root: Packed | None = None) -> XlaComputation:
-        """The computation whose result is `root`, by default the last op; the builder may go on and build again.
+        """Build the computation with the result `root`, by default the last op; more operations may follow.
 
         A sequence of ops stands for their tuple.
 
         Raises:
             ShapeError: `root` is another builder's, there is none, or a parameter number is left out.
-            VerificationError: what was emitted does not verify.
+            VerificationError: the module does not verify.
 
         >>> b = sx.XlaBuilder("double")
         >>> x = b.parameter(0, sx.f32[2])
@@ -617,10 +617,10 @@ class XlaBuilder(Annotations, Aliases):
         *,
         only_root: bool = False,
     ) -> ir.Module:
-        """A new module: copies of the private functions and of main, which returns the root.
+        """Return a new module: copies of the private functions and of main, which returns the root.
 
         Args:
-            donated: what is said of leaves of parameters, by the parameter and the leaf's place.
+            donated: the attributes of parameters' leaves, by the parameter and the leaf's position.
             only_root: without the parameters and operations that the root does not need.
         """
         here = self._cache.locations.here()
@@ -663,7 +663,7 @@ class XlaBuilder(Annotations, Aliases):
 
 
 def _bind(block: ir.Block, values: Sequence[ir.Value]) -> None:
-    """Lets a block read `values` in place of its arguments, of which it then has none."""
+    """Replace a block's arguments by `values`, and erase the arguments."""
     for argument, value in zip(block.arguments, values):
         argument.replace_all_uses_with(value)
     for place in reversed(range(len(values))):
@@ -671,7 +671,7 @@ def _bind(block: ir.Block, values: Sequence[ir.Value]) -> None:
 
 
 class _Parameter:
-    """A parameter and the name that was given to it."""
+    """A parameter and its name."""
 
     def __init__(self, op: XlaOp, name: str) -> None:
         self.op = op
@@ -679,7 +679,7 @@ class _Parameter:
 
 
 def _attach(function: ir.Operation, name: str, rows: Sequence[_Attributes]) -> None:
-    """The attributes of a function's parameters or results, where there are any."""
+    """Set the attributes of a function's parameters or results, where there are any."""
     if any(rows):
         context = function.context
         function.attributes[name] = ir.ArrayAttr.get([ir.DictAttr.get(row, context) for row in rows], context)
@@ -690,7 +690,7 @@ def _told(found: ir.DiagnosticInfo) -> str:
 
 
 def _reorder(block: ir.Block, order: Sequence[int]) -> None:
-    """Puts a block's arguments into `order`, which names each of them once by its place now."""
+    """Permute a block's arguments into `order`, a permutation of their present positions."""
     count = len(order)
     if list(order) == list(range(count)):
         return
@@ -702,7 +702,7 @@ def _reorder(block: ir.Block, order: Sequence[int]) -> None:
 
 
 def trace(rule: Rules, name: str, function: Callable[..., object], shapes: Sequence[Shape]) -> XlaComputation:
-    """The computation that a Python function writes down when it is called with parameters of these shapes.
+    """Return the computation that a Python function builds when called with parameters of these shapes.
 
     It returns an op, or a sequence of ops for a tuple.
     """

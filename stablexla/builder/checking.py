@@ -1,8 +1,8 @@
-"""Rules that operands must keep, checked where an operation is built, with the StableHLO specification's numbers.
+"""Checks of operands when an operation is built, with the rule numbers of the StableHLO specification.
 
-`checking` opens the check of one operation; what it yields is called once for each rule and raises `ShapeError` with
-the operation, the rule, the operands' shapes, the user's line and a way out. Its methods take the arguments of
-each kind: operands here, plain values by `arguments.py`, whose errors get the operation on their way out.
+`checking` opens the check of one operation; call its `rule` once for each rule: it raises `ShapeError` with
+the operation, the rule, the operands' shapes, the user's line and a way out. Its methods take the arguments of each
+kind: operands here, plain values by `arguments.py`, whose errors get the operation on their way out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stablexla.ops.support.registry import REGISTRY
 if TYPE_CHECKING:
     from stablexla.builder.builder import XlaBuilder
 
-#: What stands for an operand in a public signature: an op, or a number that takes the type of the other operand.
+#: An operand in a public signature: an op, or a number that takes the type of the other operand.
 Operand = XlaOp | complex
 #: One op or several, for parameters such as `operands`.
 Operands = XlaOp | Sequence[XlaOp]
@@ -47,7 +47,7 @@ _MOST_SHOWN, _WIDEST = 16, 200
 
 
 class Rules:
-    """The rules of one use of an operation; calling it checks one."""
+    """The rules of one use of an operation; a call checks one rule."""
 
     def __init__(self, operation: str, operands: dict[str, object]) -> None:
         self.operation = operation
@@ -59,17 +59,17 @@ class Rules:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What was found on the way, such as a negative dimension, is told as this operation's error.
+        # Errors found on the way, such as a negative dimension, become this operation's error.
         if isinstance(error, ShapeError) and not error.operation:
             raise self._error(error.rule, error.summary, error.hint) from None
 
     def __call__(self, rule: str, holds: bool, summary: str, hint: str = "") -> None:
-        """Raises `ShapeError` when `rule` does not hold; `summary` says what it asks for."""
+        """Raise `ShapeError` when `rule` does not hold; `summary` states the rule."""
         if not holds:
             self.broken(rule, summary, hint)
 
     def broken(self, rule: str, summary: str, hint: str = "") -> NoReturn:
-        """Raises the error of a rule that is already known to be broken."""
+        """Raise the error of a rule that is known to be broken."""
         raise self._error(rule, summary, hint)
 
     def _error(self, rule: str, summary: str, hint: str) -> ShapeError:
@@ -77,7 +77,7 @@ class Rules:
         return ShapeError(summary, operation=self.operation, rule=rule, operands=shown, source=user_line(), hint=hint)
 
     def types(self, **ops: XlaOp) -> None:
-        """Each of `ops` must have an element type that the operation's table entry allows.
+        """Check that each of `ops` has an element type that the operation's table entry allows.
 
         The rules are I1, I2 ..., by the operands' places: so the specification numbers the inputs.
         """
@@ -89,19 +89,19 @@ class Rules:
                 self.broken(f"I{place}", f"{name} must be of {entry.types_in_words} type, not {given}")
 
     def arrays(self, **ops: XlaOp) -> None:
-        """Each of `ops` must be an array."""
+        """Check that each of `ops` is an array."""
         for name, op in ops.items():
             if not op.shape.is_array:
                 self.broken("", f"{name} must be an array, not {_a(op.shape)}")
 
     def op(self, name: str, value: object) -> XlaOp:
-        """`value`, which must be an op."""
+        """Return `value`, which must be an op."""
         if not isinstance(value, XlaOp):
             self.broken("", f"{name} must be an XlaOp, not {_kind(value)}", _as_constant(value))
         return value
 
     def ops(self, **values: object) -> list[XlaOp]:
-        """The operands as ops of one builder; numbers become scalars of the first op's element type."""
+        """Return the operands as ops of one builder; numbers become scalars of the first op's element type."""
         found = [value for value in values.values() if isinstance(value, XlaOp)]
         if not found:
             self.broken("", f"{' or '.join(values)} must be an XlaOp", "b.constant(...) makes one of a value")
@@ -121,7 +121,7 @@ class Rules:
             self.broken("", f"{name}: {error.summary}", error.hint)
 
     def one_builder(self, ops: Iterable[XlaOp]) -> None:
-        """All `ops` must come from one builder."""
+        """Check that all `ops` come from one builder."""
         builders = {id(op.builder): op.builder for op in ops}
         if len(builders) > 1:
             names = " and ".join(repr(builder.name) for builder in builders.values())
@@ -132,14 +132,14 @@ class Rules:
             )
 
     def sequence(self, name: str, value: object) -> list[XlaOp]:
-        """One op or a sequence of ops, as a list."""
+        """Return one op or a sequence of ops, as a list."""
         if isinstance(value, XlaOp):
             return [value]
         found = arguments.items(name, value, "an XlaOp or a sequence of them")
         return [self.op(f"{name}[{place}]", each) for place, each in enumerate(found)]
 
     def packed(self, name: str, value: object) -> XlaOp:
-        """One op; a sequence of them, and of sequences, becomes a tuple."""
+        """Return one op; pack a sequence, nested ones too, into a tuple."""
         if isinstance(value, XlaOp):
             return value
         found = arguments.items(name, value, "an XlaOp or a sequence of them")
@@ -150,7 +150,7 @@ class Rules:
         return parts[0].builder.wrap(Shape.tuple(part.shape for part in parts), values, "tuple")
 
     def init_values(self, name: str, value: object, operands: Sequence[XlaOp]) -> list[XlaOp]:
-        """A scalar for each operand: ops, or numbers that take the operands' types."""
+        """Return a scalar for each operand: ops, or numbers that take the operands' types."""
         several = not isinstance(value, XlaOp) and not is_number(value)
         found = arguments.items(name, value, "a scalar for each operand") if several else [value]
         likes = [*operands, *[operands[-1]] * len(found)] if operands else []
@@ -162,23 +162,23 @@ class Rules:
     # Plain values. Names of the parameters come first, as their errors tell them.
 
     def items(self, name: str, value: object, what: str = "a sequence") -> list[object]:
-        """The items of a sequence."""
+        """Return the items of a sequence."""
         return arguments.items(name, value, what)
 
     def integer(self, name: str, value: object, bits: int = 64) -> int:
-        """One integer of so many bits."""
+        """Return an integer of so many bits."""
         return arguments.integer(name, value, bits)
 
     def number(self, name: str, value: object) -> float:
-        """One real number."""
+        """Return one real number."""
         return arguments.number(name, value)
 
     def integers(self, name: str, value: object) -> tuple[int, ...]:
-        """A sequence of integers."""
+        """Return a sequence of integers."""
         return arguments.integers(name, value)
 
     def sizes(self, name: str, value: object) -> tuple[int, ...]:
-        """The sizes of dimensions; the shape of a static array stands for its own."""
+        """Return the sizes of dimensions; the shape of a static array stands for its own."""
         if not isinstance(value, Shape):
             return arguments.integers(name, value)
         self(
@@ -187,23 +187,23 @@ class Rules:
         return value.dimensions
 
     def rows(self, name: str, value: object, number: str = "") -> list[tuple[int, ...]]:
-        """A sequence of sequences of integers, by the rule of this number."""
+        """Return a sequence of sequences of integers, by the rule of this number."""
         return self._by_rule(number, lambda: arguments.rows(name, value))
 
     def truth(self, name: str, value: object) -> bool:
-        """True or False."""
+        """Return True or False."""
         return arguments.truth(name, value)
 
     def truths(self, name: str, value: object) -> tuple[bool, ...]:
-        """A sequence of True and False."""
+        """Return a sequence of True and False."""
         return arguments.truths(name, value)
 
     def text(self, name: str, value: object, number: str = "") -> str:
-        """A text, by the rule of this number."""
+        """Return a text, by the rule of this number."""
         return self._by_rule(number, lambda: arguments.text(name, value))
 
     def word(self, number: str, name: str, value: object, choices: Iterable[str]) -> str:
-        """One of a few words, by the rule of this number."""
+        """Return one of a few words, by the rule of this number."""
         return self._by_rule(number, lambda: arguments.word(name, value, choices))
 
     def _by_rule(self, number: str, take: Callable[[], T]) -> T:
@@ -214,32 +214,32 @@ class Rules:
             self.broken(number, error.summary, error.hint)
 
     def shape(self, name: str, value: object, number: str = "") -> Shape:
-        """A shape."""
+        """Return a shape."""
         if not isinstance(value, Shape):
             self.broken(number, f"{name} must be a Shape, not {told(value)}", 'sx.f32[2, 3] or sx.Shape("f32", (2, 3))')
         return value
 
     def static_shape(self, name: str, value: object) -> Shape:
-        """A shape whose arrays have no dynamic dimension."""
+        """Return a shape whose arrays have no dynamic dimension."""
         shape = self.shape(name, value)
         self("", shape.is_static, f"{name} must be static, not {shape}", "sx.set_dimension_size makes arrays dynamic")
         return shape
 
     def array_shape(self, name: str, value: object, number: str = "") -> Shape:
-        """The shape of an array."""
+        """Return the shape of an array."""
         shape = self.shape(name, value, number)
         self(number, shape.is_array, f"{name} must be that of an array, not {_a(shape)}", "sx.f32[2, 3]")
         return shape
 
     def element_type(self, name: str, value: object) -> ElementType:
-        """An element type, which may be given by its name."""
+        """Return an element type, which may be given by its name."""
         try:
             return element_type(value)
         except ShapeError as error:
             self.broken("", f"{name}: {error.summary}", error.hint)
 
     def attributes(self, name: str, value: object, like: XlaBuilder) -> ir.Attribute:
-        """A mapping of plain values (truth values, integers, floats, texts, sequences of integers) as an attribute."""
+        """Return a mapping of truth values, integers, floats, texts and sequences of integers as an attribute."""
         if not isinstance(value, Mapping):
             self.broken("", f"{name} must be a mapping of plain values, not {told(value)}")
         made: dict[str, ir.Attribute] = {}
@@ -265,7 +265,7 @@ class Rules:
 
 
 def checking(operation: str, /, **operands: object) -> Rules:
-    """Opens the check of `operation`; `operands` are shown in its errors under their names.
+    """Open the checks of `operation`; errors show `operands` under their names.
 
     >>> with checking("clamp", min=sx.f32[2]) as rule:
     ...     rule("C1", False, "min must be a scalar or have operand's shape")
@@ -278,26 +278,26 @@ def checking(operation: str, /, **operands: object) -> Rules:
 
 
 def same(values: Iterable[object]) -> bool:
-    """All values are equal."""
+    """Return whether all values are equal."""
     rest = iter(values)
     first = next(rest, None)
     return all(value == first for value in rest)
 
 
 def same_element_type(*ops: XlaOp) -> bool:
-    """All arrays have one element type."""
+    """Return whether all arrays have one element type."""
     return same(op.shape.element_type for op in ops)
 
 
 def is_number(value: object) -> bool:
-    """A Python or numpy number (or truth value), no array."""
+    """Return whether it is a Python or numpy number (or truth value), not an array."""
     if isinstance(value, np.ndarray):
         return False
     return isinstance(value, (numbers.Number, np.generic))
 
 
 def each(what: str, test: Callable[[ElementType], bool], ops: Iterable[XlaOp]) -> str:
-    """The first of `ops` that fails `test`, told as "what k is t", or ""."""
+    """Return the first of `ops` that fails `test` as "what k is t", or ""."""
     for position, op in enumerate(ops):
         if not test(op.shape.element_type):
             return f"{what} {position} is {op.shape.element_type}"
@@ -309,7 +309,7 @@ def _is_left_out(value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    """An argument as it stands below an error: ops by their shapes, in a line."""
+    """Return an argument as printed below an error: ops by their shapes, in a line."""
     if isinstance(value, (list, tuple)) and any(isinstance(item, (XlaOp, Shape)) for item in value):
         more = ", ..." if len(value) > _MOST_SHOWN else ""
         return ", ".join(map(_shown, value[:_MOST_SHOWN])) + more

@@ -1,4 +1,4 @@
-"""What a builder builds: a verified StableHLO module with the shapes of its parameters and of its result.
+"""The result of a builder: a verified StableHLO module with the shapes of its parameters and of its result.
 
 Also how a computation becomes part of another: as the region of an operation, or as a private function.
 """
@@ -16,7 +16,7 @@ from stablexla.dialects.shapes import Shape
 class XlaComputation:
     """A computation with numbered parameters and one result, which may be a tuple.
 
-    Its text is StableHLO. A tuple among the parameters or the results stands there as its leaves, from left to right.
+    Its text is StableHLO, with a tuple among the parameters or results as its leaves, from left to right.
 
     >>> b = sx.XlaBuilder("twice")
     >>> x = b.parameter(0, sx.f32[2], name="x")
@@ -52,11 +52,11 @@ class XlaComputation:
 
     @property
     def module(self) -> ir.Module:
-        """The module, for reading: whoever changes it works on a copy (`copy_of_module`)."""
+        """The module, read-only: change a copy (`copy_of_module`)."""
         return self._module
 
     def copy_of_module(self) -> ir.Module:
-        """A copy of the module that may be changed."""
+        """Return a copy of the module that may be changed."""
         copy = ir.Module.create(self._module.operation.location)
         for name in self._module.operation.attributes:
             copy.operation.attributes[name] = self._module.operation.attributes[name]
@@ -65,19 +65,19 @@ class XlaComputation:
         return copy
 
     def copies_of_functions(self, context: ir.Context) -> list[ir.Operation]:
-        """Copies of the functions in `context`, which belong to no module; main is the last, after all it calls."""
+        """Return copies of the functions in `context`, in no module; callees before callers, main last."""
         same = context == self._module.context
         module = self._module if same else ir.Module.parse(self.bytecode(), context)
         return [function.clone().operation for function in functions(module)]
 
     def bytecode(self) -> bytes:
-        """The module as MLIR bytecode, with its locations."""
+        """Return the module as MLIR bytecode, with its locations."""
         buffer = BytesIO()
         self._module.operation.write_bytecode(buffer)
         return buffer.getvalue()
 
     def text(self, *, locations: bool = False) -> str:
-        """The module as StableHLO text, with the user's lines as `loc(...)` if asked for."""
+        """Return the module as StableHLO text, with the user's lines as `loc(...)` if asked for."""
         return str(self._module.operation.get_asm(enable_debug_info=locations)).rstrip("\n")
 
     @property
@@ -101,17 +101,17 @@ Computation = XlaComputation | Callable[..., object]
 
 
 def functions(module: ir.Module) -> list[ir.Operation]:
-    """The functions of a module, in their order."""
+    """Return the functions of a module, in their order."""
     return [op.operation for op in module.body.operations if op.operation.name == "func.func"]
 
 
 def symbol(function: ir.Operation) -> str:
-    """A function's name, without @."""
+    """Return a function's name, without @."""
     return str(ir.StringAttr(function.attributes["sym_name"]).value)
 
 
 class FunctionTable:
-    """The private functions of a module in the making; equal ones are held once."""
+    """The private functions of a module under construction, without duplicates."""
 
     def __init__(self, module: ir.Module) -> None:
         self._module = module
@@ -120,7 +120,7 @@ class FunctionTable:
         self._names = {"main"}
 
     def add(self, computation: XlaComputation) -> str:
-        """Takes `computation` in with all that it calls, and returns the name of its function."""
+        """Add `computation` with its callees, and return the name of its function."""
         known = self._by_computation.get(id(computation))
         if known is not None:
             return known[1]
@@ -130,7 +130,7 @@ class FunctionTable:
         return name
 
     def splice(self, computation: XlaComputation) -> ir.Operation:
-        """A copy of the computation's main function whose calls lead into this table, in no module."""
+        """Return a copy of the computation's main function, in no module, whose calls refer to this table."""
         renamed: dict[str, str] = {}
         for function in computation.copies_of_functions(self._module.context):
             rename_calls(function, renamed)
@@ -141,7 +141,7 @@ class FunctionTable:
         raise AssertionError("a computation has a main function, after all others")
 
     def _take(self, function: ir.Operation, name: str) -> str:
-        """Enters `function`, or finds the equal one that is here."""
+        """Add `function`, or find the equal one."""
         context = self._module.context
         function.attributes["sym_name"] = ir.StringAttr.get("f", context)
         function.attributes["sym_visibility"] = ir.StringAttr.get("private", context)
@@ -163,7 +163,7 @@ class FunctionTable:
 
 
 def _meaning(function: ir.Operation) -> object:
-    """Equal for functions that do the same: their text, in which big constants are told by identity."""
+    """Return a key that is equal for equal functions: their text, with large constants by identity."""
     constants: list[object] = []
 
     def note(op: ir.Operation) -> ir.WalkResult:
@@ -183,7 +183,7 @@ _CALLEES = {"func.call": "callee", "stablehlo.composite": "decomposition", "stab
 
 
 def rename_calls(function: ir.Operation, renamed: dict[str, str]) -> None:
-    """Lets the calls inside `function` lead to the new names."""
+    """Rename the callees of the calls inside `function`."""
     if not renamed:
         return
 

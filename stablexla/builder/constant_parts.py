@@ -1,4 +1,4 @@
-"""Which values of a computation are known before it runs, and the computation of such a value alone."""
+"""Constant subgraphs: values that are known before a computation runs, and the computation of one such value."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CALLEES = ("callee", "decomposition", CALLED)
 
 
 def is_constant(values: Iterable[ir.Value], module: ir.Module, main: ir.Block) -> bool:
-    """Whether values depend on no parameter of a block, and on nothing that has a state."""
+    """Return whether values depend on no block parameter and on no stateful operation."""
     known = {symbol(function): function for function in functions(module)}
     waiting, seen = list(values), set()
     while waiting:
@@ -51,7 +51,7 @@ def is_constant(values: Iterable[ir.Value], module: ir.Module, main: ir.Block) -
 
 
 def _inside(op: Any, known: dict[str, ir.Operation]) -> list[Any]:
-    """An operation, those in its regions, and those of the functions that they call; of the latter no parameters."""
+    """Return an operation with those in its regions and in its callees; of callees, no parameters."""
     found: list[Any] = []
 
     def note(each: Any) -> ir.WalkResult:
@@ -73,7 +73,7 @@ def _names(attribute: ir.Attribute) -> list[str]:
 
 
 def drop_unused(block: ir.Block) -> None:
-    """Erases the operations of a block whose results nobody reads, whatever they do, and then its parameters."""
+    """Erase the operations of a block without users, also ones with effects, and then its parameters."""
     *operations, _ = list(block.operations)
     for op in reversed(operations):
         if not any(_is_read(result) for result in op.operation.results):

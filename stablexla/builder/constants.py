@@ -1,4 +1,4 @@
-"""From Python and numpy values to the attribute of a StableHLO constant, whole arrays at a time."""
+"""Conversion of Python and numpy values to the attribute of a StableHLO constant, a whole array at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEFAULTS = {np.dtype("int64"): "s32", np.dtype("float64"): "f32", np.dtype("com
 
 
 def as_array(value: object, wanted: object = None) -> np.ndarray[Any, Any]:
-    """`value` as an array of the dtype of the element type `wanted`, or of the type that fits the value itself.
+    """Return `value` as an array with the dtype of the element type `wanted`, or of the value's own type.
 
     A value is only converted where nothing but precision can be lost: integers to integers that hold them, to floats
     and to complex, floats to floats and complex.
@@ -37,7 +37,7 @@ def as_array(value: object, wanted: object = None) -> np.ndarray[Any, Any]:
 
 
 def dense_attribute(array: np.ndarray[Any, Any], type_: ir.Type) -> ir.Attribute:
-    """The dense attribute that holds `array`; `type_` is the ranked tensor type with its element type."""
+    """Return the dense attribute of `array`; `type_` is the ranked tensor type with its element type."""
     if array.dtype == np.bool_:
         return ir.DenseElementsAttr.get(array, type=type_.element_type, shape=type_.shape, context=type_.context)
     # MLIR takes raw bytes in its own layout, which is ml_dtypes' too: one element in at least one byte.
@@ -46,19 +46,19 @@ def dense_attribute(array: np.ndarray[Any, Any], type_: ir.Type) -> ir.Attribute
     return ir.DenseElementsAttr.get(array, type=type_, context=type_.context)
 
 
-# What Python's buffer protocol knows; ml_dtypes' types are not among them.
+# The types of Python's buffer protocol; ml_dtypes' types are not among them.
 _BUFFER_DTYPES = {np.dtype(name) for name in ("f2", "f4", "f8", "c8", "c16")} | {
     np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)
 }
 
 
 def _plain_array(value: object) -> np.ndarray[Any, Any]:
-    """`value` as an array in row-major order."""
+    """Return `value` as a row-major array."""
     try:
         array = np.asarray(value, order="C")
     except ValueError as error:
         raise ShapeError(f"a constant's nested lists must be even: {error}") from None
-    except Exception as error:  # more than fits into memory, and what raises when it is asked
+    except Exception as error:  # more than fits into memory, and objects that raise when they are converted
         raise ShapeError(f"a constant can't be made of {told(value)}: {error or type(error).__name__}") from None
     if array.dtype.kind == "O" and _is_big(array):
         raise ShapeError("an integer of the constant needs more than 64 bits")
@@ -89,7 +89,7 @@ def _converted(array: np.ndarray[Any, Any], wanted: ElementType) -> np.ndarray[A
             f"a {wanted} constant can't be made of {_of(array, given)}",
             hint=f"value.astype({wanted.dtype.name!r}), where that is meant" if array.ndim else "",
         )
-    with np.errstate(all="ignore"):  # what is too big for a float is an infinity
+    with np.errstate(all="ignore"):  # numbers too big for a float become infinities
         return array.astype(wanted.dtype)
 
 

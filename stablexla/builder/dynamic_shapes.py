@@ -1,4 +1,4 @@
-"""Operations on operands with dynamic dimensions: what shapes their results have, by the rules in `dialects/`."""
+"""Result shapes of operations on operands with dynamic dimensions, by the rules in `dialects/`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AT_MOST_ONE = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
 
 @dataclass(frozen=True)
 class _Size:
-    """A size of which is known at most what it comes from: a dimension of the first operand, times a fraction."""
+    """A size known by its origin at most: a dimension of the first operand, times a fraction."""
 
     dimension: int | None
     factor: int = 1
@@ -47,7 +47,7 @@ class _Size:
 
 
 def dynamic_result(name: str, operands: Sequence[XlaOp], result: Shape, attributes: Mapping[str, Any]) -> Shape:
-    """`result`, which is the shape for operands of full size, with its dynamic dimensions.
+    """Return `result`, the shape for operands of full size, with its dynamic dimensions.
 
     Raises:
         UnsupportedError: the operation does not take these operands.
@@ -58,12 +58,12 @@ def dynamic_result(name: str, operands: Sequence[XlaOp], result: Shape, attribut
 
 
 def needs_steps(name: str, operands: Sequence[XlaOp]) -> bool:
-    """Whether StableHLO has no type for the result, so that `in_steps` has to make it."""
+    """Return whether StableHLO cannot type the result, so that `in_steps` has to build it."""
     return name in _AT_MOST_ONE and sum(operands[0].shape.dynamic_dimensions) > 1
 
 
 def in_steps(name: str, x: XlaOp, result: Shape, attributes: Mapping[str, Any]) -> XlaOp:
-    """The operation on an array of full size, whose sizes are taken before and set again after it.
+    """Build the operation on an array of full size; sizes are read before and set again after it.
 
     Raises:
         UnsupportedError: the operation does not take this operand, or leaves a dynamic dimension out.

@@ -1,4 +1,4 @@
-"""Where an operation is to be found that was looked for in another place or under another name.
+"""Suggestions for names that are looked up in the wrong place or under another name.
 
 Operations without operands are methods of the builder, as nothing else says in which one they are; most others are
 functions of the package. XLA's C++ names are spelled in capitals.
@@ -44,7 +44,7 @@ def _functions() -> dict[str, str]:
 
 
 def _parameters(function: Callable[..., Any]) -> str:
-    """The parameters without defaults, by their names."""
+    """Return the parameters without defaults, by name."""
     given = inspect.signature(function).parameters.values()
     names = [p.name for p in given if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
     return ", ".join(name for name in names if name != "self")

@@ -1,6 +1,6 @@
-"""A value of a computation that is being built, and Python's operators on it.
+"""A value of a computation under construction, with Python's operators.
 
-An op of tuple shape is a list of values here: StableHLO's tuples do not appear in what is emitted.
+An op of tuple shape is a list of values here: StableHLO's tuples are never emitted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class XlaOp:
-    """A value in a builder's computation: what operations take and return.
+    """A value in a builder's computation: the operand and result of operations.
 
     The operators `+ - * / % **`, `& | ^ ~ << >>`, `== != < <= > >=`, `@` and `abs` build the operation of that meaning
     with XLA's strict rules: operands of one element type, and of one rank unless one is a scalar. `%` is XLA's
@@ -64,7 +64,7 @@ class XlaOp:
 
     @property
     def is_composite(self) -> bool:
-        """Whether it was made by `sx.composite_call`."""
+        """Whether `sx.composite_call` made it."""
         return self.name == "stablehlo.composite"
 
     def __repr__(self) -> str:
@@ -205,7 +205,7 @@ class XlaOp:
 
 
 def _build(name: str, *operands: object) -> XlaOp:
-    """The elementwise operation of this name; its family is itself written in terms of XlaOp."""
+    """Build the elementwise operation of this name; its family is itself written in terms of XlaOp."""
     from stablexla.ops import elementwise
 
     made: XlaOp = getattr(elementwise, name)(*operands)

@@ -1,4 +1,4 @@
-"""`Shape` and the element types under XLA's names; all are defined with the dialects."""
+"""`Shape` and the element types under XLA's names; the definitions are with the dialects."""
 
 from stablexla.dialects.element_types import BY_NAME, ELEMENT_TYPES, ElementType, element_type
 from stablexla.dialects.shapes import Shape

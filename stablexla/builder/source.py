@@ -1,4 +1,4 @@
-"""The user's own line: the innermost stack frame outside this package, as an MLIR location and as part of an error.
+"""The user's line: the innermost stack frame outside this package, as an MLIR location and in errors.
 
 Finding it costs a few microseconds, and a line that was seen before only a look-up.
 """
@@ -21,7 +21,7 @@ _OURS = os.path.join(os.path.dirname(os.path.abspath(str(stablexla.__file__))), 
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame that runs code of a user, or None when there is none."""
+    """Return the innermost frame of the user's code, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (frame.f_code.co_filename.startswith(_OURS) or _is_generated(frame)):
         frame = frame.f_back
@@ -29,12 +29,12 @@ def user_frame() -> FrameType | None:
 
 
 def _is_generated(frame: FrameType) -> bool:
-    """Whether it runs what `dataclasses` wrote for a class of this package, such as its constructor."""
+    """Return whether it runs code that `dataclasses` wrote for a class of this package, such as its constructor."""
     return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__")).startswith("stablexla.")
 
 
 def raised_by_user(error: BaseException) -> bool:
-    """Whether code of a user raised `error`, below the function that caught it: neither this package nor the call."""
+    """Return whether the user's code raised `error`, rather than this package or the call itself."""
     trace = error.__traceback__.tb_next if error.__traceback__ is not None else None
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
@@ -44,7 +44,7 @@ def raised_by_user(error: BaseException) -> bool:
 
 
 def user_line() -> SourceLine | None:
-    """Where the user's program is now, with the text of that line."""
+    """Return the current line of the user's program, with its text."""
     frame = user_frame()
     if frame is None:
         return None
@@ -54,7 +54,7 @@ def user_line() -> SourceLine | None:
 
 
 class Locations:
-    """MLIR locations of one context, each made once for each place in the user's code."""
+    """MLIR locations of one context, cached by the place in the user's code."""
 
     def __init__(self, context: ir.Context) -> None:
         self._context = context
@@ -62,7 +62,7 @@ class Locations:
         self._made: dict[tuple[CodeType, int], ir.Location] = {}
 
     def here(self) -> ir.Location:
-        """The user's line as `"function"("file":line:column)`; the function's name is left out at module level."""
+        """Return the user's line as `"function"("file":line:column)`; without the function's name at module level."""
         frame = user_frame()
         if frame is None:
             return self._unknown
@@ -73,7 +73,7 @@ class Locations:
         return location
 
     def named(self, name: str) -> ir.Location:
-        """The user's line under a name of its own, such as a parameter's."""
+        """Return the user's line under a name of its own, such as a parameter's."""
         return ir.Location.name(name, self.here(), self._context) if name else self.here()
 
     def _make(self, frame: FrameType) -> ir.Location:
@@ -85,7 +85,7 @@ class Locations:
 
 
 def _column(frame: FrameType) -> int:
-    """The column of the running expression, counted from 1; 0 where Python does not know it."""
+    """Return the column of the running expression, from 1; 0 where Python does not know it."""
     position = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
     column = position[2] if position is not None else None
     return 0 if column is None else column + 1

@@ -1,4 +1,4 @@
-"""Tuples among a program's parameters and in its result, which machine code knows only by their arrays."""
+"""The tuples of a program's parameters and result, flattened for machine code."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Array = npt.NDArray[Any]
 
 
 class TupleTree:
-    """How the arguments become arrays, and the arrays of the results tuples."""
+    """The mapping from nested arguments to arrays, and from result arrays to tuples."""
 
     def __init__(self, name: str, parameters: Sequence[Shape], result: Shape) -> None:
         self._name, self._parameters, self._result = name, tuple(parameters), result
 
     @staticmethod
     def of(computation: XlaComputation | None) -> TupleTree | None:
-        """None when the leaves are all there is: arrays, or one flat tuple of several as the result."""
+        """Return None when there are only leaves: arrays, or one flat tuple of several as the result."""
         if computation is None:
             return None
         result = computation.result_shape.without_tokens()
@@ -38,15 +38,15 @@ class TupleTree:
 
     @staticmethod
     def parse(name: str, parameters: Sequence[str], result: str) -> TupleTree:
-        """What `texts` gave, as a value again."""
+        """Rebuild the value from `texts`."""
         return TupleTree(name, [Shape.parse(text) for text in parameters], Shape.parse(result))
 
     def texts(self) -> tuple[str, list[str], str]:
-        """The program's name, and the shapes of its parameters and of its result as texts."""
+        """Return the program's name, and the shapes of its parameters and of its result, as texts."""
         return self._name, list(map(str, self._parameters)), str(self._result)
 
     def arguments(self, given: Sequence[object]) -> list[object]:
-        """The leaves of the arguments; they may be given as leaves already."""
+        """Return the leaves of the arguments; they may be leaves already."""
         leaves = sum(s.leaf_count for s in self._parameters)
         if len(given) == leaves and not any(isinstance(a, (tuple, list)) for a in given):
             return list(given)
@@ -75,5 +75,5 @@ class TupleTree:
         ]
 
     def result(self, leaves: Sequence[Array]) -> Any:
-        """The result in the form of its shape."""
+        """Return the result in the form of its shape."""
         return self._result.nested(leaves)

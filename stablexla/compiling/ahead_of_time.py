@@ -1,4 +1,4 @@
-"""Programs as C libraries: what `stablexla-compile` does, for Python."""
+"""Ahead-of-time compilation to C libraries: `stablexla-compile` as a Python function."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ VECTOR_BITS = {"x86-64": 128, "x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 5
 
 @dataclass(frozen=True)
 class Library:
-    """What was made.
+    """The files of a compiled library, and its interface.
 
     Attributes:
-        name: what its functions begin with.
-        signature: what the program takes and gives.
+        name: the prefix of its functions.
+        signature: the program's parameters and results.
         external: functions that it calls, and that somebody else must have.
     """
 
@@ -62,14 +62,14 @@ def compile_library(
     link_arguments: Sequence[str] = (),
     options: CompileOptions | None = None,
 ) -> Library:
-    """Compiles a program into a file that a C program uses without Python.
+    """Compile a program into a file that a C program uses without Python.
 
     Args:
         program: what `sx.compile` takes.
         output: the file to write.
-        form: what it is; by the file's suffix when it is not given.
+        form: its form; by default from the file's suffix.
         header_file: where to write the C header.
-        name: what the functions begin with; the output's name, when it is not given.
+        name: the prefix of the functions; by default the output's name.
         cpu: the processor, as LLVM calls it; that of this machine by default.
         triple: LLVM's target triple, for another kind of machine.
         c_functions: targets of custom calls that are C functions of other libraries.
@@ -166,7 +166,7 @@ def _name_of(name: str, output: Path) -> str:
 
 
 def _for_cpu(options: CompileOptions, cpu: str) -> CompileOptions:
-    """The options with vectors that the processor has."""
+    """Return the options with the vector width of the target's processor."""
     if cpu == "native" or options.vector_bits is not None:
         return options
     if cpu not in VECTOR_BITS:
@@ -179,7 +179,7 @@ def _for_cpu(options: CompileOptions, cpu: str) -> CompileOptions:
 
 @contextmanager
 def _registered(names: Sequence[str]) -> Iterator[None]:
-    """Targets of custom calls that only the linker will find, for the length of a `with` block."""
+    """Register, inside a `with` block, custom-call targets that only the linker resolves."""
     kept = {name: custom_calls.TARGETS.get(name) for name in names}
     custom_calls.TARGETS.update({name: CustomCallTarget(name, address=1) for name in names})
     try:

@@ -68,17 +68,17 @@ void {name}_seed(uint64_t number);
 
 
 def is_identifier(name: str) -> bool:
-    """Whether it is a name in C."""
+    """Return whether a text is an identifier in C."""
     return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None and name not in _KEYWORDS
 
 
 def is_function_name(name: str) -> bool:
-    """Whether a library may have a function of that name: it is none of C's libraries, nor of the runtime."""
+    """Return whether a library may define a function of that name: it is in no C library nor in the runtime."""
     return is_identifier(name) and not name.startswith("stablexla") and not hasattr(_libraries_of_c(), name)
 
 
 def function_name(text: str, default: str) -> str:
-    """The text as the name of a function; `default` when nothing is left of it."""
+    """Return the text as the name of a function; `default` when no valid character remains."""
     name = identifier(text, default)
     while not is_function_name(name):
         name = f"program_{name}" if name.startswith("stablexla") else f"{name}_"
@@ -87,7 +87,7 @@ def function_name(text: str, default: str) -> str:
 
 @functools.cache
 def _libraries_of_c() -> ctypes.CDLL:
-    """libm with libc, where they are called that; this process, which has them too, elsewhere."""
+    """Return libm with libc, under their usual names; elsewhere this process, which has them too."""
     try:
         return ctypes.CDLL("libm.so.6")
     except OSError:
@@ -95,14 +95,14 @@ def _libraries_of_c() -> ctypes.CDLL:
 
 
 def identifier(text: str, default: str) -> str:
-    """The text as a name in C; `default` when nothing is left of it."""
+    """Return the text as an identifier in C; `default` when no valid character remains."""
     name = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")
     name = f"_{name}" if name[:1].isdigit() else name
     return name if is_identifier(name) else f"{name}_" if is_identifier(f"{name}_") and name else default
 
 
 def header(name: str, signature: Signature, *, is_random: bool) -> str:
-    """The text of the header for a program whose functions begin with `name`."""
+    """Return the text of the header for a program whose functions begin with `name`."""
     parameters, results = signature.parameter_specs(), signature.result_specs()
     names = _names(parameters, len(signature.parameters), signature.dynamic_parameters, "x")
     made = _names(results, len(signature.results), signature.dynamic_results, "y")
@@ -127,7 +127,7 @@ def header(name: str, signature: Signature, *, is_random: bool) -> str:
 
 
 def _names(specs: Sequence[ArraySpec], arrays: int, dynamic: Sequence[Sequence[int]], letter: str) -> list[str]:
-    """A name for each array, and for each size that is known only at run time, which stand behind them."""
+    """Return a name for each array, and for each dynamic size, which follow the arrays."""
     names: list[str] = []
     for i, spec in enumerate(specs[:arrays]):
         name = identifier(spec.name, f"{letter}{i}")

@@ -1,4 +1,4 @@
-"""Compiled programs on disk, by a key of all that their code depends on; on request (`CompileOptions.cache`).
+"""On-disk cache of compiled programs, keyed by everything that their code depends on (`CompileOptions.cache`).
 
 An entry is a saved program (`saved.py`). Any number of processes may use one folder at once: entries are written whole,
 and one that is damaged or does not fit is compiled again and replaced.
@@ -52,7 +52,7 @@ _BUILDS = ("jaxlib", "xtc-mlir-python-bindings")
 
 @dataclass
 class Counts:
-    """What became of compilations with a cache in this process.
+    """Cache hits and misses of this process.
 
     Attributes:
         hits: how many were found.
@@ -79,10 +79,10 @@ def compile_cached(
     num_partitions: int | None,
     options: CompileOptions,
 ) -> Executable:
-    """The executable from the folder; one that is not there is compiled and stored.
+    """Return the cached executable, or compile and store it.
 
     Raises:
-        StablexlaError: there can be no such folder; and what compiling raises.
+        StablexlaError: the folder cannot be created; and the errors of compiling.
     """
     found_target = find_target(target)
     if not found_target.is_saved:
@@ -115,7 +115,7 @@ def compile_cached(
 
 
 def _read(path: Path, places: str) -> Executable | None:
-    """The entry; None when there is none that can be used."""
+    """Return the entry, or None when there is no valid one."""
     try:
         file = container.read(path)
         # Errors of host calls and of collectives name lines of the user's program, which the code then holds.
@@ -126,7 +126,7 @@ def _read(path: Path, places: str) -> Executable | None:
     except (LoadError, KeyError, TypeError):
         return None
     with contextlib.suppress(OSError):
-        # The clock that files are stamped with is coarse, and may stand still since the last entry was stored.
+        # The clock of file times is coarse, and may not have advanced since the last entry was stored.
         now = time.time_ns()
         os.utime(path, ns=(now, now))
     return found
@@ -159,12 +159,12 @@ def _digest(values: list[Any], data: bytes) -> str:
 
 
 def _is_known_by_its_bytes(pipeline: Pipeline, data: bytes) -> bool:
-    """Whether no function of a user's decides about the code, nor a knob about what else a compilation does."""
+    """Return whether neither a user's function nor a knob affects the compilation."""
     if not data or knobs.dump or knobs.override or knobs.print_after_all or knobs.time:
         return False
     if pipeline.rules or any(e.is_python and e.bound()[0].is_users for step in pipeline for e in step.elements):
         return False
-    if any("stablexla-transform{" in step.passes for step in pipeline):  # what stands in a file may change
+    if any("stablexla-transform{" in step.passes for step in pipeline):  # a file's contents may change
         return False
     if custom_calls.OF_THIS_PROCESS.encode() in data:
         return False
@@ -173,20 +173,20 @@ def _is_known_by_its_bytes(pipeline: Pipeline, data: bytes) -> bool:
 
 
 def _is_called(kernel: composites.CompositeKernel) -> bool:
-    """Whether the code calls a kernel by its name, whatever its function is."""
+    """Return whether the code calls a kernel by name, whatever its function is."""
     is_called = isinstance(kernel.rule, partial) and kernel.rule.func is call_of_host
     return is_called and kernel.accepts is accept_all
 
 
 def _functions(data: bytes) -> list[Any]:
-    """The registered functions that the program may call, by name: of what kind each is."""
+    """Return the registered functions that the program may call, with the kind of each, by name."""
     targets, kernels = custom_calls.TARGETS.copy(), composites.REGISTERED.copy()  # collecting garbage may change them
     calls = [[n, bool(t.address), bool(t.stages)] for n, t in targets.items() if mentions(n, data)]
     return [sorted(calls), sorted(list(key) for key in kernels if mentions(key[0], data))]
 
 
 def _without_locations(program: XlaComputation | ir.Module) -> bytes:
-    """A program's bytecode that does not change when a line is added above the code that builds it.
+    """Return a program's bytecode that does not change when a line is added above the code that builds it.
 
     The locations of the program at hand are those that an executable from the cache has; the key need not have them.
     """
@@ -198,7 +198,7 @@ def _without_locations(program: XlaComputation | ir.Module) -> bytes:
 
 
 def _arguments(module: ir.Module) -> Iterator[Any]:
-    """The parameters of all functions; their names stand in their locations."""
+    """Return the parameters of all functions; their locations hold their names."""
     for op in module.body.operations:
         for region in op.operation.regions:
             for block in list(region.blocks)[:1]:
@@ -211,14 +211,14 @@ def _option_texts(options: CompileOptions) -> list[str]:
 
 @functools.cache
 def _surroundings() -> tuple[Any, ...]:
-    """What else the code depends on: the compiler and the machine."""
+    """Return the rest of the key: the compiler and the machine."""
     builds = [metadata.version(name) for name in _BUILDS]
     machine = [processor.machine(), sorted(processor.features()), repr(host_target())]
     return VERSION, container.FORMAT, builds, machine, _digest_of_the_package()
 
 
 def _digest_of_the_package() -> str:
-    """Of all files of this package: it may be one that is being worked on."""
+    """Return a digest of all files of this package: it may be under development."""
     import stablexla.dialects
     import stablexla.lowering
     import stablexla.targets
@@ -236,7 +236,7 @@ def _digest_of_the_package() -> str:
 
 
 def entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
-    """The entries of a folder, that which was not used for longest first."""
+    """Return the entries of a folder, least recently used first."""
     found = []
     with contextlib.suppress(OSError), os.scandir(folder) as listing:
         for entry in listing:
@@ -247,14 +247,14 @@ def entries(folder: Path) -> list[tuple[Path, os.stat_result]]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes what writers that were ended left behind; one that is at it just then warns, and keeps nothing."""
+    """Remove files of writers that were killed; a writer at work just then warns, and stores nothing."""
     for path in folder.glob(f".*{SUFFIX}.*"):
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def limit(folder: Path, size: int) -> int:
-    """Removes entries that were not used for longest until at most `size` bytes are left; returns how many went."""
+    """Evict the least recently used entries until at most `size` bytes remain; return the number evicted."""
     found = entries(folder)
     total, removed = sum(stat.st_size for _, stat in found), 0
     for path, stat in found:

@@ -45,7 +45,7 @@ def compile(
     num_partitions: int | None = None,
     options: CompileOptions | None = None,
 ) -> Executable:
-    """Compiles a program.
+    """Compile a program.
 
     It may be called from many threads at once; what it gives may be used from any thread, also after that which
     compiled it has ended.
@@ -97,7 +97,7 @@ def _compile_now(
     num_partitions: int | None,
     options: CompileOptions,
 ) -> Executable:
-    """`compile` without the cache."""
+    """Compile without the cache."""
     if not options.isolated:
         return compile_watched(program, entry, target, num_replicas, num_partitions, options)
     from stablexla.processes.compiling import compile_isolated
@@ -116,7 +116,7 @@ def compile_watched(
     options: CompileOptions,
     watcher: type[KnobWatcher] = KnobWatcher,
 ) -> Executable:
-    """`compile` in this process; `watcher` is made for the run of the pipeline, and told of it."""
+    """Compile in this process, with a `watcher` of the pipeline."""
     with contexts_of_their_own() if is_big(program) else nullcontext():
         return _compile(program, entry, find_target(target), num_replicas, num_partitions, options, watcher)
 
@@ -170,7 +170,7 @@ def _compile(
 
 
 def _partitioned(module: hlo_ir.Module, counts: Counts) -> Partitioned | None:
-    """The program of each device, where the arrays of the whole program lie in parts on several."""
+    """Partition (SPMD): return the program of each device for a program on sharded arrays."""
     if counts[1] == 1:
         return None
     from stablexla.targets.stablehlo.partition import partitioned
@@ -179,7 +179,7 @@ def _partitioned(module: hlo_ir.Module, counts: Counts) -> Partitioned | None:
 
 
 def is_big(program: Program) -> bool:
-    """Whether a program holds constants that should not stay in the thread's contexts for ever."""
+    """Return whether a program has constants too large to stay in the thread's contexts."""
     if isinstance(program, Path):
         return program.is_file() and program.stat().st_size > BIG
     if isinstance(program, (str, bytes, bytearray)):
@@ -189,7 +189,7 @@ def is_big(program: Program) -> bool:
 
 
 def _constant_bytes(module: hlo_ir.Module) -> int:
-    """Bytes of the constants at the top of the module's functions, about: four for each element."""
+    """Return about how many bytes the constants of the module's functions take: four for each element."""
     total = 0
     for function in module.body.operations:
         for block in function.operation.regions[0].blocks if function.operation.regions else ():
@@ -201,7 +201,7 @@ def _constant_bytes(module: hlo_ir.Module) -> int:
 
 
 def leaf_names(computation: XlaComputation) -> tuple[str, ...]:
-    """A name for each array among the parameters; those of a tuple are numbered."""
+    """Return a name for each array among the parameters; those of a tuple are numbered."""
     names: list[str] = []
     for name, shape in zip(computation.parameter_names, computation.parameter_shapes, strict=True):
         if shape.is_tuple:

@@ -38,7 +38,7 @@ def register_composite_kernel(
     lowering: bool = False,
     target: str | None = None,
 ) -> None:
-    """Lets `function` compute the composite operation of this name and version, in place of its decomposition.
+    """Register `function` for a composite operation of this name and version, instead of its decomposition.
 
     Programs that are compiled from now on use it; one that was registered before is replaced. `check_composite_kernel`
     compares the two ways.
@@ -55,7 +55,7 @@ def register_composite_kernel(
             function that is called runs on the host, so that only lowering rules are there for "gpu" alone.
 
     Raises:
-        TypeError: a name that is no text, a version that is no number, or what is no function.
+        TypeError: the name is no text, the version no number, or the function not callable.
         ValueError: there is no such target, or a function that is called is meant for "gpu" alone.
 
     Source: `CompositeCall` of XLA's operation semantics.
@@ -82,12 +82,12 @@ def register_composite_kernel(
 
 
 def accept_all(shapes: Sequence[Shape], attributes: Mapping[str, Any]) -> bool:
-    """What stands for `accepts` where none is given."""
+    """Accept everything: the default of `accepts`."""
     return True
 
 
 def unregister_composite_kernel(name: str, version: int, *, target: str | None = None) -> None:
-    """Takes back what `register_composite_kernel` did for a target, or for all; without such a kernel, nothing."""
+    """Remove the kernel of `register_composite_kernel` for one target or all; without one, do nothing."""
     REGISTERED.pop(_key(name, version, target), None)
 
 
@@ -105,7 +105,7 @@ def check_composite_kernel(
     options: CompileOptions | None = None,
     target: str = "cpu",
 ) -> dict[str, str]:
-    """Runs a program twice, with the kernels of its composites and with their decompositions, and compares.
+    """Compare a program's results with the kernels of its composites and with their decompositions.
 
     Args:
         program: what `sx.compile` takes, with a composite operation in it that has a kernel.
@@ -114,7 +114,7 @@ def check_composite_kernel(
         atol: and how far in any case.
         seed: of the random arrays.
         options: how to compile.
-        target: what for.
+        target: the target's name.
 
     Returns:
         `Executable.composites`: which way each composite went.
@@ -142,7 +142,7 @@ def check_composite_kernel(
 
 
 def _decomposing(options: CompileOptions, target: str) -> CompileOptions:
-    """The options with a pipeline that keeps no composite."""
+    """Return the options with a pipeline that decomposes every composite."""
     pipeline = options.pipeline or find_target(target).pipeline(options)
     for step in pipeline:
         if _DECOMPOSE in step.passes:
@@ -157,7 +157,7 @@ def _random(executable: Executable, seed: int) -> list[Array]:
 
 
 def _compare(what: str, actual: Array, wanted: Array, rtol: float, atol: float) -> None:
-    """In a type that holds the elements of both; NaN agrees with NaN."""
+    """Compare in a type that holds the elements of both; NaN equals NaN."""
     wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
     message = f"{what}: kernel and decomposition differ"
     np.testing.assert_allclose(actual.astype(wide), wanted.astype(wide), rtol=rtol, atol=atol, err_msg=message)

@@ -10,7 +10,7 @@ from typing import Any
 from stablexla.dialects.custom_calls import TARGETS, CustomCallTarget
 from stablexla.targets.runtime._runtime import register_ffi_type
 
-# What all of ctypes' function pointers derive from; it has no public name.
+# The base class of ctypes' function pointers; it has no public name.
 _FunctionPointer: Any = ctypes.CFUNCTYPE(None).__mro__[1]
 
 
@@ -20,7 +20,7 @@ TYPED_FFI = "API_VERSION_TYPED_FFI"
 
 
 def register_custom_call(name: str, function_or_address: object, *, api_version: str = "API_VERSION_ORIGINAL") -> None:
-    """Gives `sx.custom_call` a function to call under `name`; one that was there before is replaced.
+    """Register a function for `sx.custom_call` under `name`, replacing a previous one.
 
     Programs keep the function that was registered when they were compiled.
 
@@ -39,7 +39,7 @@ def register_custom_call(name: str, function_or_address: object, *, api_version:
             - a Python function. It is called with a read-only numpy array for each operand, which is no copy, and whose
               contents it may use until it returns. It returns an array of the right type and shape, or a tuple of them.
               Attributes of typed calls arrive by keyword, another call's text as `opaque=`.
-              What it raises ends the program, and reaches whoever called that. It may run in several threads at once.
+              An exception ends the program, and reaches its caller. It may run in several threads at once.
         api_version: by which of XLA's conventions a C function is called.
 
     Raises:
@@ -62,7 +62,7 @@ def register_custom_call(name: str, function_or_address: object, *, api_version:
 
 
 def unregister_custom_call(name: str) -> None:
-    """Takes a function for custom calls away; programs that were compiled with it keep it.
+    """Unregister a function for custom calls; compiled programs keep it.
 
     Raises:
         KeyError: there is none under that name.
@@ -90,7 +90,7 @@ def _target(name: str, given: object, *, typed: bool) -> CustomCallTarget:
 
 
 def _address(given: object) -> int:
-    """The address of a C function; 0 when it is none."""
+    """Return the address of a C function, or 0."""
     if isinstance(given, _FunctionPointer):
         return ctypes.cast(given, ctypes.c_void_p).value or 0
     if type(given).__name__ == "PyCapsule":

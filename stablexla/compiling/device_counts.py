@@ -1,4 +1,4 @@
-"""For how many replicas and partitions a program is compiled: as the caller says, as the module says, or for one.
+"""The numbers of replicas and partitions of a compilation: the caller's, the module's, or one.
 
 The numbers are written into the module that is compiled, where the steps of the pipeline find them.
 """
@@ -17,7 +17,7 @@ MOST = 2**31 - 1
 
 
 def counts_of(module: ir.Module, num_replicas: int | None, num_partitions: int | None) -> Counts:
-    """The numbers of replicas and partitions.
+    """Return the numbers of replicas and partitions.
 
     Raises:
         CompileError: no number from 1 on, or more devices than 32 bits can count.
@@ -30,7 +30,7 @@ def counts_of(module: ir.Module, num_replicas: int | None, num_partitions: int |
 
 
 def with_counts(module: ir.Module, counts: Counts) -> ir.Module:
-    """The module, if it says these numbers already, otherwise a copy that does."""
+    """Return the module if it has these numbers already, otherwise a copy with them."""
     if counts == (count_of(module, "replicas"), count_of(module, "partitions")):
         return module
     copy: ir.Module = copy_of(module)

@@ -1,4 +1,4 @@
-"""A program in any form as plain values and bytes: for another process, and for a key that tells programs apart."""
+"""A program in any form as plain values and bytes: for another process, and for cache keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stablexla.interop.load import Program, load
 
 
 def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
-    """What kind of program it is, with all that the bytes do not say, and the bytes; a file's are left where they are.
+    """Return the kind of a program with everything besides the bytes, and the bytes; a file's are not read.
 
     Raises:
         ParseError: it is no program.
@@ -37,7 +37,7 @@ def bytes_of(program: Program) -> tuple[dict[str, Any], bytes]:
 
 
 def contents_of_file(kind: dict[str, Any]) -> bytes:
-    """What the file of a program holds; nothing when it cannot be read, which will be told later."""
+    """Return the contents of a program's file; nothing when it cannot be read, which is reported later."""
     path = Path(kind.get("path", ""))
     try:
         return path.read_bytes() if path.is_file() else b""
@@ -46,7 +46,7 @@ def contents_of_file(kind: dict[str, Any]) -> bytes:
 
 
 def mentions(name: str, data: bytes) -> bool:
-    """Whether a function of that name may be used in a program: one that does use it has the name in its bytes.
+    """Return whether a program may use a function of that name: its bytes contain the name.
 
     Bytecode holds the names of an operation's dialect and of the operation apart.
 
@@ -57,7 +57,7 @@ def mentions(name: str, data: bytes) -> bool:
 
 
 def bytecode_of(module: ir.Module) -> bytes:
-    """A module as MLIR's bytecode, with its locations."""
+    """Return a module as MLIR's bytecode, with its locations."""
     buffer = BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Programs with dimensions of unknown extent: compiled once for each set of shapes that they are called with.
+"""Programs with unknown extents: compiled once for each set of argument shapes.
 
 How the extents inside are found is in targets/stablehlo/imports/shapes/refinement.py.
 """
@@ -51,13 +51,13 @@ class ArrayPattern:
 
     @staticmethod
     def of(type_: Any, name: str = "") -> ArrayPattern:
-        """That of a StableHLO type."""
+        """Return the pattern of a StableHLO type."""
         element = element_type_of(type_)
         extents = tuple(None if type_.is_dynamic_dim(i) else int(n) for i, n in enumerate(type_.shape))
         return ArrayPattern(element.dtype, extents, name, str(element), str(type_))
 
     def takes(self, shape: Sequence[int]) -> bool:
-        """Whether an array of that shape fits."""
+        """Return whether an array of that shape fits."""
         return len(shape) == len(self.shape) and all(n in (None, m) for n, m in zip(self.shape, shape, strict=True))
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class ArrayPattern:
 
 
 class ShapedExecutable(Executable):
-    """A program that is compiled for the shapes of the arguments that it is called with.
+    """A program that is compiled for the shapes of each call's arguments.
 
     The first call with other shapes compiles, once, whichever threads come; the last `limit` programs are kept.
 
@@ -117,22 +117,22 @@ class ShapedExecutable(Executable):
 
     @property
     def parameters(self) -> Any:
-        """What it takes: dtype, name and shape of each array, None where an extent is not known."""
+        """The dtype, name and shape of each argument array, None for an unknown extent."""
         return self._parameters
 
     @property
     def results(self) -> Any:
-        """What it gives, as `parameters`."""
+        """The dtype and shape of each result array, as `parameters`."""
         return self._results
 
     @property
     def specializations(self) -> dict[Shapes, Executable]:
-        """The programs that are kept, by the shapes of their parameters; the last one called is the last."""
+        """The cached programs by the shapes of their parameters, most recently used last."""
         with self._lock:
             return dict(self._made)
 
     def specialize(self, arguments: Sequence[object]) -> Executable:
-        """The program for arguments of these shapes.
+        """Return the program for arguments of these shapes.
 
         Args:
             arguments: for each parameter an array, a shape (a tuple of integers or an `sx.Shape`) or a number.
@@ -155,7 +155,7 @@ class ShapedExecutable(Executable):
         return self._make(shapes)
 
     def _make(self, shapes: Shapes) -> Executable:
-        """Compiles, or waits for the thread that does."""
+        """Compile, or wait for the thread that does."""
         with self._lock:
             if shapes in self._made:
                 return self._made[shapes]
@@ -179,7 +179,7 @@ class ShapedExecutable(Executable):
         return executable
 
     def _for(self, arguments: Sequence[Any]) -> Executable:
-        """`specialize` for arrays of shapes that were there before, quickly: one call after another is such."""
+        """Return the program for arrays of known shapes, by a fast path for repeated calls."""
         try:
             shapes = tuple([a.shape for a in arguments])
             executable = self._made[shapes]
@@ -232,17 +232,17 @@ class ShapedExecutable(Executable):
         return ExecutionError(f"{self.name}: {said}", operands=operands)
 
     def __call__(self, *arguments: object) -> Any:
-        """Runs the program; compiles it first if it was not for arguments of these shapes."""
+        """Run the program; compile it first for new shapes."""
         return self._for(arguments)(*arguments)
 
     def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
-        """As `Executable.execute`; compiles first if the program was not for arguments of these shapes."""
+        """Like `Executable.execute`; compile first for new shapes."""
         return self._for(arguments).execute(arguments, donate=donate)
 
     def execute_replicated(
         self, arguments: Sequence[Sequence[object] | None], *, gather: bool = True, donate: bool = False
     ) -> Any:
-        """As `Executable.execute_replicated`; the shapes of the arguments are the same on all devices."""
+        """Like `Executable.execute_replicated`; the shapes of the arguments are the same on all devices."""
         local = local_devices(self.num_devices)
         own = [(d, given) for d, given in enumerate(arguments) if d in local and given is not None]
         if not own:
@@ -269,13 +269,13 @@ class ShapedExecutable(Executable):
             executable.collective_timeout = seconds
 
     def seed(self, number: int) -> None:
-        """As `Executable.seed`, for the program of each set of shapes by itself."""
+        """Like `Executable.seed`, for the program of each set of shapes by itself."""
         self._number = number
         for executable in self.specializations.values():
             executable.seed(number)
 
     def ir(self, stage: str, *, debug_info: bool = False, large_elements_limit: int | None = None) -> str:
-        """The text as it was given for "source"; later stages are those of the program for certain shapes.
+        """Return the source text for "source"; later stages belong to the program for certain shapes.
 
         Raises:
             CompileError: another stage.
@@ -286,7 +286,7 @@ class ShapedExecutable(Executable):
         return str(text).rstrip("\n")
 
     def __getattr__(self, name: str) -> Any:
-        # What an executable for certain shapes has, and this one lacks.
+        # Attributes of an executable for certain shapes that this one lacks.
         if name in ("_devices", "_function", "_host", "_is_plain", "_run", "_signature", "_tree"):
             self._without_shapes("this")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -317,7 +317,7 @@ class ShapedExecutable(Executable):
 def executable_for_shapes(
     source: ir.Module, target: Target, options: CompileOptions, num_replicas: int, num_partitions: int
 ) -> Executable:
-    """The executable for a program whose `main` takes or gives arrays of unknown extents.
+    """Return the executable for a program whose `main` has arrays of unknown extents.
 
     Where only results are unknown, they follow from the parameters at once.
     """
@@ -328,7 +328,7 @@ def executable_for_shapes(
 
 
 def executable_for_sizes(executable: Executable, arguments: Sequence[Any]) -> Executable:
-    """For a program with sizes at run time that of known extents, for arrays such as these.
+    """Return the static program for arrays such as these, for a program with sizes at run time.
 
     Raises:
         UnsupportedError: sizes that do not follow from those of the arguments.
@@ -346,7 +346,7 @@ def executable_for_sizes(executable: Executable, arguments: Sequence[Any]) -> Ex
 
 
 def with_known_shapes(source: ir.Module, pipeline: Pipeline) -> ir.Module | None:
-    """What the step `shapes` makes of a program; None for a pipeline that does not begin with it.
+    """Return the program after the step `shapes`; None for a pipeline that does not begin with it.
 
     Raises:
         VerificationError: the shapes do not fit the program.
@@ -359,13 +359,13 @@ def with_known_shapes(source: ir.Module, pipeline: Pipeline) -> ir.Module | None
 
 
 def shapes_step(types: Sequence[Any], shapes: Shapes) -> Step:
-    """The step that gives parameters of these types these shapes; tokens among them have none."""
+    """Return the step that gives parameters of these types these shapes; tokens among them have none."""
     rest = iter(shapes)
     return refining_step(",".join(str(t) if is_token(t) else type_text(t, next(rest)) for t in types))
 
 
 def type_text(type_: Any, shape: Sequence[int]) -> str:
-    """The type of an array of that shape, where a type leaves extents open."""
+    """Return the type of an array of that shape, for a type with unknown extents."""
     return f"tensor<{''.join(f'{n}x' for n in shape)}{type_.element_type}>" if is_unknown(type_) else str(type_)
 
 

@@ -1,4 +1,4 @@
-"""What users change of a compilation without touching the package: pipelines, and lowering rules of their own."""
+"""User-defined pipelines and lowering rules."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Rule = TypeVar("Rule", bound=Callable[..., Any])
 
 
 def pipeline(target: str = "cpu", options: CompileOptions | None = None) -> Pipeline:
-    """The steps that a program would be compiled with: a value, to be printed, cut and changed.
+    """Return the pipeline for a program: a value, to be printed, cut and changed.
 
     Args:
-        target: what to compile for.
+        target: the target to compile for.
         options: how to compile; some of them stand in the passes' options.
 
     Raises:
@@ -34,10 +34,10 @@ def pipeline(target: str = "cpu", options: CompileOptions | None = None) -> Pipe
 
 
 def lowering_rule(name: str, function: Callable[..., Any] | None = None) -> Any:
-    """A user's lowering rule as a value: for `CompileOptions(rules=...)`, `lowering_rules` or `Pipeline.with_rules`.
+    """Return a user's lowering rule, for `CompileOptions(rules=...)`, `lowering_rules` or `Pipeline.with_rules`.
 
     Args:
-        name: what it is for: an operation, as "stablehlo.tanh" or "chlo.erf"; a custom call, as
+        name: the operation that it applies to: an operation, as "stablehlo.tanh" or "chlo.erf"; a custom call, as
             "stablehlo.custom_call:TARGET"; or a composite, as "my.gelu". It goes before the package's own rule.
         function: is called with a `LoweringContext` and the lowered operands (scalars for arrays of rank 0, values of
             tensors for others), and gives the result, or a sequence of them: what it writes is upstream MLIR.
@@ -60,13 +60,13 @@ def lowering_rule(name: str, function: Callable[..., Any] | None = None) -> Any:
 
 
 def lowers(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a user's lowering rule for all programs that are compiled from now on.
+    """Register a user's lowering rule for all programs that are compiled from now on.
 
     It takes the place of one that was registered before. `lowering_rules` and `CompileOptions(rules=...)` let a rule
     hold for some programs only, and go before this one.
 
     Args:
-        names: what it is for, as in `lowering_rule`.
+        names: the operations that it applies to, as in `lowering_rule`.
 
     Raises:
         CompileError: an operation that StableHLO does not have.
@@ -96,13 +96,13 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
 
 
 def unregister_lowering(*names: str) -> None:
-    """Takes back what `lowers` did; nothing happens where there is no such rule."""
+    """Unregister a rule of `lowers`; without one, do nothing."""
     for name in names:
         rules.unregister(name)
 
 
 def lowering_rules(*given: LoweringRule) -> AbstractContextManager[None]:
-    """Lets rules hold for what is compiled inside a `with` block, in this thread.
+    """Apply rules to compilations inside a `with` block, in this thread.
 
     >>> b = sx.XlaBuilder("example")
     >>> computation = b.build(sx.tanh(b.parameter(0, sx.f32[2])))
@@ -118,7 +118,7 @@ def lowering_rules(*given: LoweringRule) -> AbstractContextManager[None]:
 
 
 def _check_name(name: str) -> None:
-    """Refuses what no operation, custom call or composite is called."""
+    """Refuse names that no operation, custom call or composite can have."""
     if not isinstance(name, str) or not name:
         raise CompileError(f"{name!r} is no name of an operation")
     if name == COMPOSITE:

@@ -1,4 +1,4 @@
-"""Runs a compiled function on several devices: on those that this process has, all at the same time.
+"""Runs a compiled function on all devices of this process at the same time.
 
 A device is a number: replica * num_partitions + partition. With several processes each has as many, in their order.
 """
@@ -27,7 +27,7 @@ TIME_LIMIT = 60.0
 
 
 def local_devices(count: int) -> range:
-    """Those of `count` devices that this process has: all of them, unless the program runs as one of many processes.
+    """Return this process's share of `count` devices: all, unless the program runs in several processes.
 
     Raises:
         ExecutionError: the processes cannot have equally many.
@@ -40,17 +40,17 @@ def local_devices(count: int) -> range:
 
 
 def _distributed() -> Any:
-    """The module of several processes, if this is one of many; it is not imported for that question."""
+    """Return the module for several processes, if it was used; it is not imported to find out."""
     module = sys.modules.get("stablexla.distributed")
     return module if module is not None and module.is_initialized() else None
 
 
 class Devices:
-    """How one executable runs on its devices.
+    """The devices of one executable.
 
     Attributes:
         count: how many there are, in all processes.
-        time_limit: seconds that a device waits for others in a collective; None is for ever.
+        time_limit: timeout in seconds of a device in a collective; None is no limit.
     """
 
     def __init__(self, function: CompiledFunction | GpuFunction, signature: Signature, tree: TupleTree | None) -> None:
@@ -65,7 +65,7 @@ class Devices:
 
     @property
     def local(self) -> range:
-        """Those that this process has."""
+        """The devices of this process."""
         if self._local is None:
             local = local_devices(self.count)
             if _distributed() is None:  # which may still change
@@ -74,7 +74,7 @@ class Devices:
         return self._local
 
     def execute(self, leaves: Sequence[object], donate: bool = False) -> list[Array]:
-        """Runs the only device of this process.
+        """Run the only device of this process.
 
         Raises:
             ExecutionError: it has several; arguments that do not fit; and as `execute_replicated`.
@@ -91,7 +91,7 @@ class Devices:
     def execute_replicated(
         self, arguments: Sequence[Sequence[object] | None], gather: bool, donate: bool
     ) -> list[list[Array]]:
-        """As `Executable.execute_replicated`."""
+        """Like `Executable.execute_replicated`."""
         if len(arguments) != self.count:
             raise ExecutionError(
                 f"{self._name}: runs on {self.count} device(s), but arguments for {len(arguments)} came",
@@ -122,7 +122,7 @@ class Devices:
         return Exchange(_distributed().initialize(), len(local), self.time_limit)
 
     def _fitting(self, arguments: Callable[[], Arguments], local: range) -> Arguments:
-        """What the function takes. Where arguments do not fit, the other processes are told that no run begins here."""
+        """Return the function's arguments. If they do not fit, tell the other processes that no run begins."""
         try:
             given = arguments()
             if self._bounded is None:
@@ -133,7 +133,7 @@ class Devices:
             raise
 
     def _leaves(self, arguments: Sequence[object] | None, device: int) -> Sequence[object]:
-        """The arguments of a device as arrays, those of tuples one by one."""
+        """Return the arguments of a device as arrays, the leaves of tuples."""
         if type(arguments) is not list and (not isinstance(arguments, Sequence) or isinstance(arguments, str)):
             raise ExecutionError(
                 f"{self._name}: device {device} takes a list of arguments, but a {type(arguments).__name__} came",
@@ -142,7 +142,7 @@ class Devices:
         return arguments if self._tree is None else self._named(device, self._tree.arguments, arguments)
 
     def _named(self, device: int, leaves: Leaves, arguments: Sequence[object]) -> Sequence[object]:
-        """What a function makes of a device's arguments; its errors name the device."""
+        """Apply a function to a device's arguments; its errors name the device."""
         try:
             return leaves(arguments)
         except ExecutionError as error:
@@ -154,5 +154,5 @@ class Devices:
 
 
 def several(replicas: int, partitions: int) -> str:
-    """What is said of several devices behind other arguments; nothing of one."""
+    """Return the suffix on several devices for an argument error; "" for one."""
     return f", num_replicas={replicas}, num_partitions={partitions}" if replicas * partitions > 1 else ""

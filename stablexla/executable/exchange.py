@@ -1,6 +1,6 @@
-"""What the processes of a program exchange around its runs: communicators before the first, and results behind each.
+"""Data exchange between the processes of a program: communicators before the first run, results after each.
 
-What its devices exchange while they run is done by the native runtime.
+The native runtime exchanges data between devices during a run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Array = npt.NDArray[Any]
 
 
 class Exchange:
-    """Between all processes, which must reach the same calls."""
+    """The exchange between all processes, which must reach the same calls."""
 
     def __init__(self, world: World, local: int, time_limit: float | None) -> None:
-        """`local` devices are in each process; it waits for the others for so many seconds, or with None for ever."""
+        """Store the number of `local` devices of a process, and the timeout in seconds (None: no limit)."""
         self._world, self._local, self._time_limit = world, local, time_limit
 
     def prepare(self, collectives: Iterable[Mapping[str, Any]]) -> None:
-        """Makes the communicators of a program's groups before its first run.
+        """Create the communicators of a program's groups before its first run.
 
         Args:
             collectives: as the compiler describes them.
@@ -47,7 +47,7 @@ class Exchange:
             self._check(wrong, "not all processes have come to run the program")
 
     def gather(self, results: Sequence[Sequence[Array]], *, dynamic: bool = False) -> list[list[Array]]:
-        """The results of all devices in every process, straight from array to array.
+        """Gather the results of all devices in every process, directly from array to array.
 
         Args:
             results: those of this process's devices.
@@ -67,7 +67,7 @@ class Exchange:
         return [part[i * each : (i + 1) * each] for part in parts for i in range(self._local)]
 
     def _shapes(self, own: Sequence[Array]) -> list[tuple[tuple[int, ...], ...]]:
-        """The shapes of each process's arrays, which have as many dimensions as one's own."""
+        """Return the shapes of each process's arrays, which have the rank of the local ones."""
         mine = np.array([size for array in own for size in array.shape], np.int64)
         rows = [mine if rank == self._world.rank else np.empty_like(mine) for rank in range(self._world.size)]
         self._fill([mine], [[row] for row in rows])
@@ -75,14 +75,14 @@ class Exchange:
         return [tuple(tuple(int(size) for size in part) for part in np.split(row, ends)) for row in rows]
 
     def _fill(self, own: Sequence[Array], parts: Sequence[Sequence[Array]]) -> None:
-        """Sends the arrays to all processes, and fills those of `parts`, by process, with theirs."""
+        """Send the arrays to all processes, and receive theirs into `parts`, by process."""
         places = [[(array.ctypes.data, array.nbytes) for array in part] for part in parts]
         mine, places[self._world.rank] = [(array.ctypes.data, array.nbytes) for array in own], []
         wrong = _runtime.gather_mpi(self._local, mine, places, self._time_limit)
         self._check(wrong, "the results of all devices could not be gathered")
 
     def _check(self, wrong: tuple[str, list[int], dict[int, str]] | None, what: str) -> None:
-        """Raises CollectiveError where the native runtime says that something went wrong."""
+        """Raise CollectiveError when the native runtime reports a failure."""
         if wrong is None:
             return
         summary, arrived, missing = wrong
@@ -96,7 +96,7 @@ class Exchange:
 
 
 def _joined(pairs: Iterable[tuple[int, int]]) -> list[set[int]]:
-    """Devices that are joined by pairs, as groups."""
+    """Return the connected components of devices under pairs, as groups."""
     groups: list[set[int]] = []
     for pair in pairs:
         touched = [group for group in groups if not group.isdisjoint(pair)]

@@ -1,6 +1,6 @@
-"""What a compilation gives: a program that runs on arrays, and that can be asked how it was made.
+"""The result of a compilation: a program that runs on arrays and describes its own compilation.
 
-Stages are made again from the source when they are asked for, so that nobody pays for what nobody reads.
+Stages are recomputed from the source on request, so that unread stages cost nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Executable(OnDevices):
         self.pipeline = pipeline
         """The steps that it was compiled with."""
         self.target = target
-        """What it was compiled for."""
+        """The target that it was compiled for."""
         self._compile_options = options
         self.num_replicas = num_replicas
         self.num_partitions = num_partitions
@@ -88,16 +88,16 @@ class Executable(OnDevices):
 
     @property
     def parameters(self) -> tuple[ArraySpec, ...]:
-        """What it takes: dtype, shape and name of each array; of a tuple the leaves, of a dynamic size the bound."""
+        """The dtype, shape and name of each argument array; of a tuple the leaves, of a dynamic size the bound."""
         return tuple(self._function.parameters[: len(self._signature.parameters)])
 
     @property
     def results(self) -> tuple[ArraySpec, ...]:
-        """What it gives: dtype and shape of each array; of a tuple the leaves, of a dynamic size the bound."""
+        """The dtype and shape of each result array; of a tuple the leaves, of a dynamic size the bound."""
         return tuple(self._function.results[: len(self._signature.results)])
 
     def __call__(self, *arguments: object) -> Any:
-        """Runs the program.
+        """Run the program.
 
         Args:
             arguments: one for each parameter: a numpy array of its dtype and shape, a Python scalar, or anything with
@@ -120,7 +120,7 @@ class Executable(OnDevices):
         return one_or_all(tuple(self._run(arguments)))
 
     def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
-        """Runs the program; the results are always a list of arrays, the leaves of a tuple from left to right.
+        """Run the program; the results are a list of arrays, the leaves of a tuple from left to right.
 
         Args:
             donate: gives up the arguments that the program says are donated (`tf.aliasing_output` or
@@ -136,14 +136,14 @@ class Executable(OnDevices):
         return self._devices.execute(leaves, True) if self._devices.count > 1 else self._function.execute(leaves, True)
 
     def _run_sharded(self, arguments: Sequence[object]) -> list[Array]:
-        """Runs a program on arrays that lie in parts on its devices; takes and gives whole arrays."""
+        """Run a program on sharded arrays; takes and returns whole arrays."""
         from stablexla.executable.sharded import run_sharded
 
         return run_sharded(self, arguments)
 
     @property
     def arena_bytes(self) -> int:
-        """Memory for the temporaries of one call; it is planned at compile time, and taken from the pool by each call.
+        """Size of a call's arena for temporaries; planned at compile time, allocated from the pool by each call.
 
         >>> text = '''func.func @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
         ...   %0 = stablehlo.dot %x, %x : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
@@ -157,7 +157,7 @@ class Executable(OnDevices):
 
     @property
     def constant_bytes(self) -> int:
-        """Memory for what the program holds itself, weights as the kernels want them; it goes with the executable.
+        """Size of the program's constants, packed weights included; they live as long as the executable.
 
         >>> b = sx.XlaBuilder("table")
         >>> table = b.constant(np.arange(100, dtype=np.float32))
@@ -168,7 +168,7 @@ class Executable(OnDevices):
 
     @property
     def aliases(self) -> dict[int, int]:
-        """For results the donated parameter whose memory each can take, both counted as leaves.
+        """Maps results to the donated parameters that they can alias, both counted as leaves.
 
         >>> text = '''func.func @main(%x: tensor<2xf32> {tf.aliasing_output = 0 : i32}) -> tensor<2xf32> {
         ...   %0 = stablehlo.negate %x : tensor<2xf32>
@@ -180,7 +180,7 @@ class Executable(OnDevices):
         return dict(self._function.aliases)
 
     def save(self, path: str | Path) -> None:
-        """Writes the program with its machine code to a file, from which `sx.load_executable` starts it at once.
+        """Write the program with its machine code to a file, for `sx.load_executable`.
 
         Of a program for a GPU the kernels are in it as PTX.
 
@@ -198,7 +198,7 @@ class Executable(OnDevices):
         save(self, path)
 
     def seed(self, number: int) -> None:
-        """From now on random numbers are those that follow from `number`; the same ones after each `seed` with it.
+        """Seed the random numbers; the same seed repeats the same numbers.
 
         Without, each executable begins with a number of its own. Each device has numbers of its own that follow from
         `number`: those of device 0 are the ones of a program for one device.
@@ -207,11 +207,11 @@ class Executable(OnDevices):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """What `ir` can be asked for: "source" and the steps of the pipeline."""
+        """The stages that `ir` takes: "source" and the steps of the pipeline."""
         return ("source", *self.pipeline.names)
 
     def ir(self, stage: str, *, debug_info: bool = False, large_elements_limit: int | None = None) -> str:
-        """The program's text after a step.
+        """Return the program's text after a step.
 
         Args:
             stage: one of `stages`.
@@ -239,7 +239,7 @@ class Executable(OnDevices):
 
     @property
     def kernels(self) -> tuple[KernelSummary, ...]:
-        """The kernels that do the work, in the order in which they were made."""
+        """The kernels of the program, in the order of their creation."""
         from stablexla.targets.codegen.summary import KernelWatcher  # with all that a target needs
 
         watcher = KernelWatcher()
@@ -248,7 +248,7 @@ class Executable(OnDevices):
 
     @property
     def composites(self) -> dict[str, str]:
-        """For each composite operation, by name and version: "kernel" or "decomposition", or both."""
+        """Maps each composite operation, by name and version, to "kernel" or "decomposition", or both."""
         from stablexla.targets.stablehlo.composite_ways import CompositeWatcher
 
         watcher = CompositeWatcher()
@@ -264,7 +264,7 @@ class Executable(OnDevices):
         ulp: float | None = None,
         cause: bool = True,
     ) -> Comparison:
-        """Runs the program in two ways, and finds the first operation in program order that is wrong.
+        """Run the program in two ways, and find the first wrong operation in program order.
 
         Each operation is judged on the operands that this executable's own run had, so that errors made before do not
         count; where all are right and the program is not, shorter programs are tried until one goes wrong.
@@ -280,7 +280,7 @@ class Executable(OnDevices):
             cause: whether to look for the step, the pass and the kernel at fault as well.
 
         Returns:
-            What was found: true if all is right; as text a report. The other implementation runs in a process of its
+            The comparison: true if all is right; as text a report. The other implementation runs in a process of its
             own, so that what it cannot do is part of the report.
 
         Raises:
@@ -298,7 +298,7 @@ class Executable(OnDevices):
         return compare(self, arguments, against, CompareOptions(tolerance=tolerance, ulp=ulp, cause=cause))
 
     def explain(self) -> Explanation:
-        """What became of each operation of the program: its kernel, bytes, flops and buffers; composites and why.
+        """Explain each operation: its kernel, bytes, flops and buffers, or why it has none; composites and why.
 
         `print()` it for tables, `save("page.html")` it for one page with all stages side by side.
 
@@ -323,7 +323,7 @@ class Executable(OnDevices):
             )
 
     def profile(self, arguments: Sequence[object], *, runs: int = 10) -> Profile:
-        """Where the time of a call goes, kernel by kernel; `save_trace(path)` writes a file for Perfetto.
+        """Measure the time of each kernel in a call; `save_trace(path)` writes a file for Perfetto.
 
         The program is compiled once more, with marks around its calls of kernels. Of a program for a GPU every launch
         is timed by the GPU's own clock.
@@ -345,11 +345,11 @@ class Executable(OnDevices):
         return profile(self, arguments, runs=runs)
 
     def _pipeline_again(self) -> Pipeline:
-        """The steps that it was compiled with, to run them once more."""
+        """The steps of its compilation, for another run of them."""
         return self.pipeline
 
     def _watch(self, watcher: Watcher, step: str) -> None:
-        """Runs the pipeline once more, up to a step if it has that."""
+        """Run the pipeline again, up to a step if it has that."""
         from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 
         pipeline = self._pipeline_again()

@@ -1,4 +1,4 @@
-"""What the memory pool holds, from which results and temporaries of all executables are taken."""
+"""Statistics of the memory pool, which holds results and arenas of all executables."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from stablexla.targets import runtime
 
 @dataclass(frozen=True)
 class MemoryStats:
-    """The pool's state, in bytes and in how often it was asked.
+    """The pool's state: bytes, and numbers of requests.
 
     Attributes:
         in_use: memory of results that are alive, and of the temporaries of calls that are running.
-        held: memory that nobody uses and that is kept, with its pages, for later calls.
+        held: free memory that the pool keeps, with its pages, for later calls.
         peak: the most that was in use at one time, since the process began.
         limit: `held` never becomes larger.
-        hits: requests that were served from what was held.
-        misses: requests for which the system was asked.
+        hits: requests served from held memory.
+        misses: requests served by the system.
     """
 
     in_use: int
@@ -29,9 +29,9 @@ class MemoryStats:
 
 
 def memory_stats() -> MemoryStats:
-    """What the pool of results and temporaries holds now, in this process.
+    """Return the state of the pool of results and temporaries in this process.
 
-    A block is as large as its size class, at most a quarter more than was asked for. Results of a megabyte and more are
+    A block is as large as its size class, at most a quarter more than requested. Results of a megabyte and more are
     asked for as huge pages where the system gives them; pages that are held cost no page faults when they are used
     again.
 

@@ -1,4 +1,4 @@
-"""What an executable offers on its devices: running on all of them, limits of time, infeed, outfeed and channels.
+"""The executable's methods for devices: running on all, timeouts, infeed, outfeed and channels.
 
 How it is done is in `devices.py`, and for the queues in `targets/runtime/host.py`.
 """
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class OnDevices(ABC):
-    """The part of `Executable` that knows of devices. Their numbers are replica * num_partitions + partition."""
+    """The mixin of `Executable` for devices. Their numbers are replica * num_partitions + partition."""
 
     num_replicas: int
     """How many replicas run the program."""
@@ -38,16 +38,16 @@ class OnDevices(ABC):
 
     @abstractmethod
     def execute(self, arguments: Sequence[object], *, donate: bool = False) -> list[Array]:
-        """Runs the program on one device."""
+        """Run the program on one device."""
 
     @property
     def num_devices(self) -> int:
-        """How many devices run the program at the same time: replicas times partitions."""
+        """The number of devices that run the program together: replicas times partitions."""
         return self.num_replicas * self.num_partitions
 
     @property
     def local_devices(self) -> tuple[int, ...]:
-        """The devices that this process has: all, unless `stablexla.distributed` made it one of several processes.
+        """The devices of this process: all, unless `stablexla.distributed` made it one of several processes.
 
         >>> b = sx.XlaBuilder("sum")
         >>> total = b.build(sx.all_reduce(b.parameter(0, sx.f32[2]), sx.add))
@@ -70,7 +70,7 @@ class OnDevices(ABC):
     def execute_replicated(
         self, arguments: Sequence[Sequence[object] | None], *, gather: bool = True, donate: bool = False
     ) -> Any:
-        """Runs the program on all devices at the same time.
+        """Run the program on all devices at the same time.
 
         There may be more devices than processors. The GIL is released while they run. Where one device fails, the
         others are stopped, and the first error is raised; the next call works.
@@ -86,7 +86,7 @@ class OnDevices(ABC):
 
         Raises:
             ExecutionError: another number of devices than the program was compiled for; arguments that do not fit; or
-                what failed on a device.
+                the failure of a device.
             CollectiveError: devices waited for others that did not come within `collective_timeout`, or cannot come.
 
         >>> b = sx.XlaBuilder("sum")
@@ -100,7 +100,7 @@ class OnDevices(ABC):
 
     @property
     def input_shardings(self) -> tuple[ArraySharding, ...] | None:
-        """How each argument lies on the partitions, where the program says so; it is called with whole arrays then.
+        """The sharding of each argument, if the program has shardings; calls take whole arrays then.
 
         >>> text = '''module attributes {mhlo.num_partitions = 2 : i32} {
         ...   sdy.mesh @mesh = <["x"=2]>
@@ -119,14 +119,14 @@ class OnDevices(ABC):
 
     @property
     def output_shardings(self) -> tuple[ArraySharding, ...] | None:
-        """`input_shardings` of the results."""
+        """The sharding of each result, as `input_shardings`."""
         return None if self._shardings is None else self._shardings[1]
 
     @property
     def collective_timeout(self) -> float | None:
-        """Seconds for which a device waits for others in a collective or a `recv`; None is for ever.
+        """Timeout in seconds of a device in a collective or a `recv`; None is no limit.
 
-        A device that can see that nobody will come does not wait.
+        A device that can see a deadlock does not wait.
         """
         return self._devices.time_limit
 
@@ -138,7 +138,7 @@ class OnDevices(ABC):
 
     @property
     def transfer_timeout(self) -> float | None:
-        """Seconds for which an empty queue is waited on, by the program and by the caller; None is for ever."""
+        """Timeout in seconds for an empty queue, for the program and the caller; None is no limit."""
         return self._host.time_limit
 
     @transfer_timeout.setter
@@ -146,7 +146,7 @@ class OnDevices(ABC):
         self._host.time_limit = seconds
 
     def transfer_to_infeed(self, value: object, device: int = 0) -> None:
-        """Puts one item into the infeed of a device, for an `infeed` of the program.
+        """Put one item into the infeed of a device, for an `infeed` of the program.
 
         Args:
             value: an array or a tuple of them, of a shape that the program reads; it is copied.
@@ -164,7 +164,7 @@ class OnDevices(ABC):
         self._host.put(value, device=self._checked(device))
 
     def transfer_from_outfeed(self, device: int = 0) -> Any:
-        """Takes the next item from the outfeed of a device; waits for it, at most `transfer_timeout`.
+        """Take the next item from the outfeed of a device; wait for it, at most `transfer_timeout`.
 
         Returns:
             An array, or a tuple of them, as the program's `outfeed` was given it.
@@ -183,7 +183,7 @@ class OnDevices(ABC):
         return one_or_all(self._host.get(channel_handle, self._checked(device)))
 
     def _checked(self, device: int) -> int:
-        """The number of a device of this process."""
+        """Return the number of a device of this process."""
         is_number = isinstance(device, int) and not isinstance(device, bool)
         if not is_number or not 0 <= device < self.num_devices:
             raise ExecutionError(f"{self.name}: there is no device {device!r}; it runs on {self.num_devices}")
@@ -195,7 +195,7 @@ class OnDevices(ABC):
 
 
 def checked_limit(seconds: float | None) -> float | None:
-    """A limit of time.
+    """Return a valid timeout.
 
     Raises:
         ExecutionError: it is no number of seconds.
@@ -207,5 +207,5 @@ def checked_limit(seconds: float | None) -> float | None:
 
 
 def one_or_all(item: Item) -> Any:
-    """An array by itself, several as a tuple."""
+    """Return one array by itself, several as a tuple."""
     return item[0] if len(item) == 1 else item

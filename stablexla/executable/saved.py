@@ -1,6 +1,6 @@
-"""Programs in files: an executable is written with its machine code, and read again without compiling.
+"""Saved programs: an executable is written with its machine code, and loaded without compiling.
 
-What machine code needs is in `targets/runtime/saved_code.py`; here are the interface, the source and the pipeline.
+The format of machine code is in `targets/runtime/saved_code.py`; here are the interface, the source and the pipeline.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def save(executable: Executable, path: str | Path) -> None:
-    """Writes an executable to a file; see `Executable.save`."""
+    """Write an executable to a file; see `Executable.save`."""
     description, sections = contents(executable)
     calls = description["function"]["host_calls"] or ()
     here = [call for call in calls if call.get("target", "").startswith(OF_THIS_PROCESS)]
@@ -46,9 +46,9 @@ def save(executable: Executable, path: str | Path) -> None:
 
 
 def load_executable(path: str | Path) -> Executable:
-    """Reads an executable that `Executable.save` wrote. Nothing is compiled.
+    """Load an executable that `Executable.save` wrote. Nothing is compiled.
 
-    The file holds machine code, which is run: load only what comes from where you trust. It is read by the version of
+    The file holds machine code, which is run: load only files that you trust. It is read by the version of
     stablexla that wrote it, on a machine whose processor has all that the code may use. Custom calls are bound to what
     is registered under their names when it is loaded.
 
@@ -75,7 +75,7 @@ def load_executable(path: str | Path) -> Executable:
 
 
 def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
-    """What is written of an executable: plain values, and sections of bytes."""
+    """Return the file contents of an executable: plain values, and sections of bytes."""
     function, sections = describe(executable._function)
     tree = executable._tree
     signature = executable._signature
@@ -101,7 +101,7 @@ def contents(executable: Executable) -> tuple[dict[str, Any], dict[str, Part]]:
 
 
 def executable_of(file: Container, name: str, pipeline: Pipeline | None = None) -> Executable:
-    """The executable that a file of that name holds.
+    """Return the executable in a file of that name.
 
     Args:
         pipeline: what it was compiled with, with functions that no file holds, where this process knows.
@@ -125,7 +125,7 @@ def executable_of(file: Container, name: str, pipeline: Pipeline | None = None) 
 
 
 class _LoadedExecutable(Executable):
-    """An executable whose source is parsed when somebody asks for it."""
+    """An executable whose source is parsed on demand."""
 
     def __init__(
         self, description: Mapping[str, Any], sections: Mapping[str, memoryview], pipeline: Pipeline | None
@@ -187,13 +187,13 @@ def _bytecode(executable: Executable) -> bytes:
 
 
 def _has_functions(executable: Executable) -> bool:
-    """Whether the text of its pipeline says less than what made it."""
+    """Return whether the pipeline has Python functions that its text cannot describe."""
     lost = isinstance(executable, _LoadedExecutable) and executable.lost_functions
     return lost or not executable.pipeline.is_text
 
 
 def _plain_options(options: CompileOptions | None) -> dict[str, Any]:
-    """The options that are plain values; the pipeline and its rules are there besides."""
+    """Return the options that are plain values; the pipeline and its rules are separate."""
     found = {f.name: getattr(options, f.name) for f in fields(CompileOptions)} if options is not None else {}
     return {name: value for name, value in found.items() if isinstance(value, (bool, int))}
 

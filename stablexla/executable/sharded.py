@@ -1,4 +1,4 @@
-"""Running a program on sharded arrays: whole arrays are cut for the devices, and results are put together."""
+"""Running a program on sharded arrays: whole arrays are sliced for the devices, and results concatenated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 def run_sharded(executable: Executable, arguments: Sequence[object], donate: bool = False) -> list[Array]:
-    """Runs a program that was compiled from one on sharded arrays, on whole arrays.
+    """Run a partitioned program on whole arrays.
 
     Every replica gets the same arrays; results are those of the first one. With several processes all of them call it
     with the same arrays.
@@ -34,7 +34,7 @@ def run_sharded(executable: Executable, arguments: Sequence[object], donate: boo
 
 
 def run_parts(executable: Executable, arguments: Sequence[object], donate: bool = False) -> list[list[Array]]:
-    """`run_sharded`, with each result as what the partitions have of it."""
+    """Run a partitioned program; return each result as the partitions' shards."""
     shardings = executable._shardings
     if shardings is None:
         raise ExecutionError(f"{executable.name}: nothing says how whole arrays lie on its devices")
@@ -53,7 +53,7 @@ def run_parts(executable: Executable, arguments: Sequence[object], donate: bool 
 
 
 def parts_of(array: Array, sharding: ArraySharding) -> list[Array]:
-    """What each partition holds of an array; equal parts are one array, which is the whole where it can be."""
+    """Return each partition's shard of an array; equal shards are one array, the whole one where possible."""
     made: dict[object, Array] = {}
     for partition, part in enumerate(sharding.parts):
         if part not in made:
@@ -64,7 +64,7 @@ def parts_of(array: Array, sharding: ArraySharding) -> list[Array]:
 
 
 def joined(parts: Sequence[Array], sharding: ArraySharding) -> Array:
-    """The array whose parts the partitions hold."""
+    """Return the array whose shards the partitions hold."""
     if sharding.is_replicated:
         return parts[0]
     array = np.empty(sharding.shape, parts[0].dtype)

@@ -1,1 +1,1 @@
-"""Looking into compiled programs: where they first go wrong, what became of each operation, where time goes."""
+"""Inspection of compiled programs: the first wrong operation, the fate of each operation, the time of each kernel."""

@@ -1,4 +1,4 @@
-"""Gives every operation of a StableHLO module a number, which travels as a location through all stages.
+"""Numbers every operation of a StableHLO module; the number travels as a location through all stages.
 
 So it can be asked of any operation further down which ones it was made of.
 """
@@ -15,20 +15,20 @@ from stablexla.inspection.places import Place, place_of
 
 TAG = "stablexla#"
 _TAGS = re.compile(rf"{TAG}(\d+)")
-# What holds a program together computes nothing.
+# Structural operations, which compute nothing.
 _FRAME = frozenset(["func.func", "func.return", "stablehlo.return", "builtin.module"])
 
 
 @dataclass(frozen=True)
 class SourceOperation:
-    """An operation of the program as it was given.
+    """An operation of the source program.
 
     Attributes:
         number: from 0, in the order of the text; operations of the bodies of reductions and the like have none.
         name: as `stablehlo.add`.
         type: the types of its results, as in the text.
-        function: in which function it stands.
-        depth: how many regions of control flow it stands in.
+        function: the function around it.
+        depth: the number of control-flow regions around it.
         place: the line of the user's source.
         is_used: whether anything reads a result of it, or it does something outside of the program.
         detail: a composite's or a custom call's name, else "".
@@ -45,7 +45,7 @@ class SourceOperation:
 
 
 def number_operations(module: hlo_ir.Module) -> list[SourceOperation]:
-    """Numbers the operations in place; what a location said before stands inside the new one."""
+    """Number the operations in place; the new location wraps the old one."""
     found: list[SourceOperation] = []
     for view in module.body.operations:
         function = view.operation
@@ -56,7 +56,7 @@ def number_operations(module: hlo_ir.Module) -> list[SourceOperation]:
 
 
 def numbers_in(text: str) -> tuple[int, ...]:
-    """The numbers that a location speaks of, given its text."""
+    """Return the numbers in a location, given its text."""
     return tuple(dict.fromkeys(int(n) for n in _TAGS.findall(text)))
 
 

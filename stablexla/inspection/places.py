@@ -1,4 +1,4 @@
-"""Where an operation comes from: MLIR's locations, of whatever producer, as a line of the user's source."""
+"""Source lines of operations, from MLIR's locations of any producer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Place:
     Attributes:
         file, line, column: where it is, from 1; "" and 0 where that is not known.
         function: in which function, or "".
-        name: what the producer calls the operation, such as JAX's `jit(f)/mlp/dot_general`, or "".
+        name: the producer's name of the operation, such as JAX's `jit(f)/mlp/dot_general`, or "".
         callers: the places that it was called from, the nearest first.
         others: further places that took part, where the operation was made of several.
     """
@@ -35,7 +35,7 @@ class Place:
 
     @property
     def is_known(self) -> bool:
-        """Whether there is anything to say."""
+        """Whether there is anything to print."""
         return bool(self.line or self.name)
 
     @property
@@ -44,7 +44,7 @@ class Place:
         return linecache.getline(self.file, self.line).strip() if self.line else ""
 
     def __str__(self) -> str:
-        """`model.py:17:9 in normalize`, with the producer's name behind it."""
+        """Return `model.py:17:9 in normalize`, followed by the producer's name."""
         where = _short(self.file) + (f":{self.line}" if self.line else "") + (f":{self.column}" if self.column else "")
         if self.function:
             where += f" in {self.function}"
@@ -54,7 +54,7 @@ class Place:
 
 
 def _short(file: str) -> str:
-    """A path below the working directory from there, like compilers print it."""
+    """Return a path relative to the working directory if it is below it, as compilers print it."""
     if not os.path.isabs(file):
         return "<text>" if file == "-" else file
     here = os.path.relpath(file)
@@ -62,7 +62,7 @@ def _short(file: str) -> str:
 
 
 def place_of(location: Any) -> Place:
-    """The place that a location of either MLIR speaks of."""
+    """Return the place of a location of either MLIR."""
     kind = _kind(location)
     if kind == "FileLineColLoc":
         return Place(str(location.filename), int(location.start_line), int(location.start_col))
@@ -77,7 +77,7 @@ def place_of(location: Any) -> Place:
 
 
 def _kind(location: Any) -> str:
-    """The kind of a location by its class in jaxlib's MLIR; upstream's has one class for all."""
+    """Return the kind of a location by its class in jaxlib's MLIR; upstream's has one class for all."""
     if type(location).__name__ != "Location":
         return type(location).__name__
     asked = {"is_a_file": "FileLineColLoc", "is_a_name": "NameLoc", "is_a_callsite": "CallSiteLoc"}
@@ -86,7 +86,7 @@ def _kind(location: Any) -> str:
 
 
 def _named(name: str, inner: Place) -> Place:
-    """A name is a function's when it names a frame, and the producer's own otherwise."""
+    """Return a name: a function's when it names a frame, the producer's own otherwise."""
     is_path = "/" in name or ":" in name or name.startswith("%") or not name
     if not inner.is_known:
         return Place(name=name)
@@ -97,7 +97,7 @@ def _named(name: str, inner: Place) -> Place:
 
 
 def _called(callee: Place, caller: Place) -> Place:
-    """The callee, unless it lies inside a library and the caller is nearer to the user."""
+    """Return the callee, unless it is in a library and the caller is nearer to the user."""
     if not callee.is_known:
         return caller
     chain = (callee, *callee.callers, *([caller] if caller.is_known else []), *caller.callers)
@@ -124,6 +124,6 @@ def _with(place: Place, **changes: Any) -> Place:
 
 
 def within_call(inner: Any, call: Any) -> Any:
-    """The location of an operation that came from a called function, seen from the call."""
+    """Return the location of an operation of an inlined function, seen from the call."""
     kind: Any = hlo_ir if isinstance(inner, hlo_ir.Location) else ir
     return kind.Location.callsite(inner, [call], inner.context)

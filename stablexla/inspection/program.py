@@ -1,4 +1,4 @@
-"""A StableHLO program taken apart: one operation of `main` after the other, calls written out where they stand.
+"""A StableHLO program as a list of the operations of `main`, with calls inlined.
 
 Programs are made of it that return other values, begin later or hold single operations on given operands.
 """
@@ -23,7 +23,7 @@ from stablexla.targets.stablehlo.inlining import decompose_composites, inline_ca
 # Operations whose results say nothing about an implementation, or which are no computation.
 SOURCES = ("stablehlo.constant",)
 CONTROL = ("stablehlo.while", "stablehlo.if", "stablehlo.case")
-# Results that another implementation cannot be asked for: what it would give is its own affair.
+# Operations whose results differ between implementations by design.
 UNREPEATABLE = {
     "stablehlo.rng": "its numbers are drawn anew each time",
     "stablehlo.infeed": "reads what the caller put in",
@@ -36,7 +36,7 @@ _OPERATION = re.compile(r"(?:stablehlo|chlo|func)\.(\w+)")
 
 
 class Unit:
-    """An operation of the program with whatever its regions hold."""
+    """An operation of the program with its regions."""
 
     def __init__(self, number: int, op: Any) -> None:
         self.number = number
@@ -72,7 +72,7 @@ class Unit:
 
     @cached_property
     def reads(self) -> list[Any]:
-        """Its operands, then the values from outside that its regions use, each once."""
+        """Its operands, then the captured values of its regions, each once."""
         return list(dict.fromkeys(_captured(self.op)))
 
     @property
@@ -119,7 +119,7 @@ class FlatProgram:
 
     @staticmethod
     def of(source: ir.Module) -> FlatProgram:
-        """The program with calls written out, and composites too unless a kernel is there for them."""
+        """Return the program with calls inlined, and composites too unless they have a kernel."""
         module = copy_of(source, here=True)
         decompose_composites(module)
         _remember_calls(module)
@@ -128,7 +128,7 @@ class FlatProgram:
 
     @staticmethod
     def of_region(region: Any, outside: Sequence[Any], source: FlatProgram) -> FlatProgram:
-        """A region's block as a program, whose further parameters are the values from outside that it uses."""
+        """Return a region's block as a program; captured values become further parameters."""
         block = region.blocks[0]
         with source.module.context, ir.Location.unknown():
             maker = _Maker(source.module)
@@ -142,23 +142,23 @@ class FlatProgram:
         return FlatProgram(made)
 
     def type_of(self, value: Any) -> TensorType:
-        """A value's type."""
+        """Return a value's type."""
         return tensor_type(value.type)
 
     def bytes_of(self, value: Any) -> int:
-        """Bytes of a value as a numpy array."""
+        """Return the bytes of a value as a numpy array."""
         type_ = self.type_of(value)
         return type_.size * type_.element.bytes
 
     def is_constant(self, value: Any) -> bool:
-        """Whether a constant makes the value."""
+        """Return whether a constant makes the value."""
         unit = self.unit_of.get(value)
         return unit is not None and unit.op.name in SOURCES
 
     # ---- programs made of it ---------------------------------------------------------------------------------------
 
     def returning(self, values: Sequence[Any], *, given: Sequence[Any] | None = None) -> ir.Module:
-        """The program that returns other values; what these do not need is left out, but effects before them stay.
+        """Return the program with other results; operations without users are dropped, effects before them stay.
 
         Args:
             values: of this program, none of them a token.
@@ -188,32 +188,32 @@ class FlatProgram:
         return kept[::-1]
 
     def needed(self, values: Sequence[Any], given: Sequence[Any]) -> list[Unit]:
-        """The operations that `returning(values, given=...)` has."""
+        """Return the operations of `returning(values, given=...)`."""
         last = max((self.unit_of[v].number for v in values if v in self.unit_of), default=-1)
         return self._needed(values, last, set(given), effects=False)
 
     def used(self, values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-        """Which of the `given` values, and of the program's parameters, `returning(values, given=...)` reads."""
+        """Return which `given` values and parameters `returning(values, given=...)` reads."""
         kept = self.needed(values, [*given, *self.arguments])
         read = {v for unit in kept for v in unit.reads} | set(values)
         return [v for v in dict.fromkeys([*self.arguments, *given]) if v in read]
 
     def live_at(self, number: int) -> list[Any]:
-        """Values, parameters among them, that the operations from that number on, or the caller, use."""
+        """Return the live values at an operation: those that it, later ones or the caller use."""
         later = {v for unit in self.units[number:] for v in unit.reads} | set(self.returns)
         made = [r for unit in self.units[:number] for r in unit.results if not self.is_small_constant(r)]
         return [v for v in [*self.arguments, *made] if v in later]
 
     def reads_of(self, units: Iterable[Unit], *, constants: bool = True) -> list[Any]:
-        """What operations read, each value once; small constants are left out unless `constants` is False."""
+        """Return the values that operations read, each once; small constants only with `constants`."""
         return list(dict.fromkeys(v for u in units for v in u.reads if not (constants and self.is_small_constant(v))))
 
     def is_small_constant(self, value: Any) -> bool:
-        """Whether a value is a constant that stays one where operations are taken out of the program."""
+        """Return whether a value is a constant that stays one in programs of single operations."""
         return self.is_constant(value) and self.type_of(value).size <= MOST_CONSTANT_ELEMENTS
 
     def apart(self, units: Sequence[Unit], *, constants: bool = True) -> Replay:
-        """A program in which each of the operations reads nothing but parameters, and small constants if these stay."""
+        """Return a program in which each operation reads only parameters, and small constants if these stay."""
         taken = self.reads_of(units, constants=constants)
         with self.module.context, ir.Location.unknown():
             maker = _Maker(self.module)
@@ -236,14 +236,14 @@ MOST_CONSTANT_ELEMENTS = 64
 
 @dataclass(frozen=True)
 class Replay:
-    """A program of single operations, and which values its parameters stand for."""
+    """A program of single operations, and the values of its parameters."""
 
     module: ir.Module
     taken: list[Any]
 
 
 class _Maker:
-    """A module with one function `main` that is filled from another module."""
+    """A module with one function `main`, filled from another module."""
 
     def __init__(self, source: ir.Module) -> None:
         self._source = source
@@ -257,7 +257,7 @@ class _Maker:
         }
 
     def begin(self, types: Sequence[Any], locations: Sequence[Any]) -> None:
-        """Makes the function with its parameters."""
+        """Create the function with its parameters."""
         with ir.InsertionPoint(self.module.body):
             self._main = ir.Operation.create(
                 "func.func",
@@ -272,11 +272,11 @@ class _Maker:
         self.arguments: list[Any] = list(self.block.arguments)
 
     def add(self, op: Any, mapping: dict[Any, Any]) -> None:
-        """Copies an operation; the mapping says what its operands became, and learns its results."""
+        """Copy an operation; the mapping maps its operands, and receives its results."""
         copy_into(self.block, op, mapping)
 
     def end(self, results: Sequence[Any]) -> ir.Module:
-        """Returns the values; the module is complete."""
+        """Return the values from `main`; the module is complete."""
         with ir.InsertionPoint(self.block):
             ir.Operation.create("func.return", operands=list(results))
         types = [a.type for a in self.arguments]
@@ -285,7 +285,7 @@ class _Maker:
         return self.module
 
     def _add_functions(self) -> None:
-        """The functions that composites speak of."""
+        """Add the decompositions of composites."""
         there = {"main"}
         waiting = [self._main]
         while waiting:
@@ -301,7 +301,7 @@ class _Maker:
 
 
 def make_module(source: ir.Module, types: Sequence[Any], fill: Callable[[list[Any]], list[Any]]) -> ir.Module:
-    """A module whose `main` is filled by a function from its parameters to its results.
+    """Return a module whose `main` is filled by a function from its parameters to its results.
 
     The context, an insertion point and a location are there when it is called.
     """
@@ -314,7 +314,7 @@ def make_module(source: ir.Module, types: Sequence[Any], fill: Callable[[list[An
 
 
 def copy_into(block: Any, op: Any, mapping: dict[Any, Any]) -> None:
-    """Copies an operation to a block's end; the mapping says what its operands became, and learns its results."""
+    """Copy an operation to a block's end; the mapping maps its operands, and receives its results."""
     copy = op.clone(ip=ir.InsertionPoint(block)).operation
     for inner in _walk(copy):
         for i, operand in enumerate(inner.operands):
@@ -336,7 +336,7 @@ def _walk(op: Any) -> list[Any]:
 
 
 def _captured(op: Any) -> Iterator[Any]:
-    """Operands, then values from outside that the operation's regions use."""
+    """Return the operands, then the captured values of the operation's regions."""
     yield from op.operands
     if not len(op.regions):
         return
@@ -356,12 +356,12 @@ def _has_effect(unit: Unit) -> bool:
 
 
 def _location_of(value: Any) -> Any:
-    """A parameter keeps its location, which holds its name; other values become parameters without one."""
+    """Return a parameter's location, which holds its name; other values become parameters without one."""
     return value.location if isinstance(value.owner, ir.Block) else ir.Location.unknown(value.context)
 
 
 def _remember_calls(module: ir.Module) -> None:
-    """Writes out the calls in `main`, level by level, so that what came from a call says so in its location.
+    """Inline the calls in `main`, level by level, and keep them in the locations.
 
     What is left, such as a call in a circle, is for the pass on calls.
     """

@@ -1,4 +1,4 @@
-"""Programs from elsewhere: StableHLO as text, bytecode, portable artifacts, files and modules of jaxlib."""
+"""Programs of other producers: StableHLO as text, bytecode, portable artifacts, files and modules of jaxlib."""
 
 from importlib import import_module
 
@@ -8,7 +8,7 @@ __all__ = ["load"]
 
 
 def __getattr__(name: str) -> object:
-    """`stablexla.interop.jax` is imported when it is asked for."""
+    """Import `stablexla.interop.jax` at its first use."""
     if name == "jax":
         return import_module("stablexla.interop.jax")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

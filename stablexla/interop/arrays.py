@@ -14,7 +14,7 @@ _CODES = {np.dtype(dtype): code for (code, _), dtype in DLPACK_TYPES.items()}
 
 
 def to_dlpack(array: npt.NDArray[Any] | DeviceArray) -> Any:
-    """An object with DLPack over an array's own memory, for `torch.from_dlpack`, `jax.dlpack.from_dlpack` and others.
+    """Wrap an array's own memory in DLPack, for `torch.from_dlpack`, `jax.dlpack.from_dlpack` and others.
 
     numpy's arrays have DLPack themselves, but not those of bf16 and the 8-bit floats, nor those that are read-only for
     every reader. Whoever takes the object can write to the memory.

@@ -1,7 +1,7 @@
-"""Branches between the blocks of a function, `cf.br` and the like, made into loops and conditionals.
+"""Rewriting of branches between blocks, `cf.br` and the like, as structured control flow.
 
 Upstream's MLIR does that, for any flow of control. The two MLIRs share no objects but texts: upstream takes StableHLO's
-operations as ones that it does not know. The loops come back as those of the dialect scf; the pass that refines shapes
+operations as unknown ones. The loops come back as those of the dialect scf; the pass that refines shapes
 makes them StableHLO's, with all else that comes from dialects of scalars.
 """
 
@@ -21,7 +21,7 @@ _BRANCHES = ("cf.br", "cf.cond_br", "cf.switch")
 
 
 def structure_branches(module: ir.Module) -> ir.Module:
-    """The module, or another one in its context without branches.
+    """Return the module, or another one in its context, without branches.
 
     Raises:
         UnsupportedError: a flow of control that cannot be structured, such as a loop without an end.

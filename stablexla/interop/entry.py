@@ -1,4 +1,4 @@
-"""The function of a module that is run."""
+"""The entry function of a module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAIN = "main"
 
 
 def with_entry(module: ir.Module, entry: str) -> ir.Module:
-    """The module, in which the function of that name is public and called `main`.
+    """Return the module with the function of that name public and renamed to `main`.
 
     A function that had the name gets another one.
 
@@ -32,7 +32,7 @@ def with_entry(module: ir.Module, entry: str) -> ir.Module:
 
 
 def name_of(function: ir.OpView) -> str:
-    """The name of a function."""
+    """Return the name of a function."""
     return str(ir.StringAttr(function.attributes["sym_name"]).value)
 
 

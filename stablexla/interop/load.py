@@ -38,7 +38,7 @@ _OF_A_DIALECT = re.compile("Dialect `mhlo' not found|an unregistered dialect")
 
 
 def load(program: Program, *, entry: str = "main", trusted: bool = False) -> ir.Module:
-    """A verified StableHLO module that nobody else holds.
+    """Return a verified StableHLO module without other owners.
 
     Args:
         program: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO portable artifact, an HLO
@@ -91,7 +91,7 @@ def _load_file(path: Path, trusted: bool) -> ir.Module:
 
 
 def load_bytes(data: bytes, file: str = _BYTES, *, trusted: bool = False) -> ir.Module:
-    """As `load`, for the contents of the file of that name, which may be of any form."""
+    """Load the contents of the file of that name, in any form."""
     if not data.removeprefix(codecs.BOM_UTF8).strip():
         raise ParseError("is empty", file=file)
     form = recognise(data)
@@ -110,7 +110,7 @@ def _load_text(text: str, file: str, trusted: bool) -> ir.Module:
 
 
 def _parsed(parse: Callable[[], ir.Module], text: str, file: str, trusted: bool) -> ir.Module:
-    """The module of a text, made one of StableHLO when it is one of VHLO or MHLO."""
+    """Parse a module of a text; VHLO and MHLO become StableHLO."""
     try:
         module = parse()
         if "mhlo." not in text or not _holds_mhlo(module):
@@ -125,18 +125,18 @@ def _parsed(parse: Callable[[], ir.Module], text: str, file: str, trusted: bool)
 
 
 def _holds_mhlo(module: ir.Module) -> bool:
-    """Whether there are operations of MHLO, a dialect that is known once a trusted program of HLO was read here."""
+    """Return whether there are operations of MHLO, a dialect that is loaded once trusted HLO was read here."""
     if not module.context.is_registered_operation("mhlo.add"):
         return False
     return any(op.name.startswith("mhlo.") for op in all_operations(module.operation))
 
 
 def _copy(module: ir.Module) -> ir.Module:
-    """The module in this thread's context: it may come from another one, and is not ours to change."""
+    """Copy the module into this thread's context: it may be another's, and is not ours to change."""
     copy: ir.Module = copy_of(module, here=True)
     return copy
 
 
 def _in_our_form(module: ir.Module) -> ir.Module:
-    """Without tuples as values, and without branches between blocks."""
+    """Return the module without tuples as values, and without branches between blocks."""
     return structure_branches(flatten_tuples(module))

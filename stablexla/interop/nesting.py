@@ -16,7 +16,7 @@ _OTHERS = bytes(set(range(256)) - {*_OPENING, *_CLOSING})
 
 
 def too_deep(text: str) -> tuple[int, int] | None:
-    """The line and column, from 1, of the first bracket that is nested too deep; None when there is none.
+    """Return the line and column, from 1, of the first bracket nested too deep; None without one.
 
     >>> too_deep("[" * 10 + "]" * 10), too_deep("\\n" + "[" * 2000)
     (None, (2, 1001))
@@ -27,7 +27,7 @@ def too_deep(text: str) -> tuple[int, int] | None:
 
 
 def _bound(data: bytes) -> int:
-    """At least the depth: brackets in strings count, and what closes there too much does not."""
+    """Return an upper bound of the depth: brackets in strings count, surplus closing ones do not."""
     brackets = np.frombuffer(data.replace(b"->", b"").translate(None, _OTHERS), np.uint8)
     step = np.zeros(256, np.int8)
     step[list(_OPENING)], step[list(_CLOSING)] = 1, -1

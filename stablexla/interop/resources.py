@@ -1,4 +1,4 @@
-"""Constants whose elements stand behind the program, as `dense_resource`, put where they are used.
+"""Inlining of constants whose elements are stored after the program, as `dense_resource`.
 
 MLIR's bindings do not give them out, but its printer does: they are read from the end of the module's text.
 """
@@ -23,7 +23,7 @@ _ALIGNMENT_BYTES = 4
 
 
 def inline_resources(module: ir.Module, file: str) -> ir.Module:
-    """The module itself, whose constants now hold their elements.
+    """Return the module itself, whose constants now hold their elements.
 
     Raises:
         ParseError: there are no elements of that name, or not as many as the type has.

@@ -1,4 +1,4 @@
-"""MLIR text read into a verified module, and what MLIR says of text that is none: with place and the line itself."""
+"""The parser of MLIR text into a verified module; errors have the place and the line."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _ABOUT_AN_OPERATION = re.compile(r"'[\w.]+' op ")
 
 
 def parse_file(path: Path, text: str, *, side: Side = "stablehlo") -> Any:
-    """As `parse_text`, for the text of a file, whose name then stands in the locations of all operations."""
+    """Parse the text of a file, whose name is then in the locations of all operations."""
     return _parse(lambda kind, context: kind.Module.parseFile(str(path), context), text, str(path), side)
 
 
 def parse_text(text: str, file: str = TEXT, *, side: Side = "stablehlo") -> Any:
-    """The verified module of a text, in this thread's context of StableHLO or of upstream's dialects.
+    """Parse a text into a verified module, in this thread's context of StableHLO or of upstream's dialects.
 
     Args:
         text: MLIR.
@@ -65,7 +65,7 @@ def _parse(parse: Callable[[Any, Any], Any], text: str, file: str, side: Side) -
 def _refusal(
     error: Any, text: str, file: str, messages: Sequence[str], parse: Callable[[str], object]
 ) -> StablexlaError:
-    """The first thing that MLIR said, as an error with its place."""
+    """Return MLIR's first diagnostic as an error with its place."""
     found: Sequence[Any] = error.error_diagnostics
     if not found:
         return ParseError(" ".join(messages) or str(error), file=file)
@@ -86,7 +86,7 @@ def _short(message: str) -> str:
 
 
 def _is_well_formed(message: str, text: str, parse: Callable[[str], object]) -> bool:
-    """Whether the message is about what a text says, not about how it is written."""
+    """Return whether the message is about the meaning of a text, not its syntax."""
     if _ABOUT_AN_OPERATION.match(message):
         return True
     if message.startswith(("expected", "use of undeclared")):
@@ -105,7 +105,7 @@ def _excerpt(text: str, match: re.Match[str] | None, file: str) -> str:
 
 
 def excerpt(text: str, number: int, column: int) -> str:
-    """The line at fault with a mark below the column."""
+    """Return the line at fault with a mark below the column."""
     lines = text.split("\n")
     if not 1 <= number <= len(lines):
         return ""

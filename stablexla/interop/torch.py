@@ -1,4 +1,4 @@
-"""PyTorch's exported programs, run by stablexla: torchax writes them as functions of JAX, whose StableHLO is compiled.
+"""PyTorch's exported programs, run by stablexla: torchax makes functions of JAX of them, whose StableHLO is compiled.
 
 Tensors go in and come out without copies; why this route was taken stands in docs/decisions/0014-pytorch.md.
 """
@@ -23,7 +23,7 @@ from stablexla.targets.pipeline.options import CompileOptions
 
 
 class TorchProgram:
-    """A compiled program of PyTorch. It is called as the exported module is, with tensors on the CPU.
+    """A compiled program of PyTorch. Call it like the exported module, with tensors on the CPU.
 
     Parameters and buffers are those of the exported program, read anew at each call; buffers that the module changes
     are changed.
@@ -41,7 +41,7 @@ class TorchProgram:
         self._outputs = _outputs(program)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the program.
+        """Run the program.
 
         Raises:
             ExecutionError: arguments of another structure than it was exported for, or tensors that do not fit.
@@ -59,7 +59,7 @@ class TorchProgram:
 
 
 def from_exported(program: Any, *, options: CompileOptions | None = None) -> TorchProgram:
-    """Compiles what `torch.export.export` gave.
+    """Compile the result of `torch.export.export`.
 
     Dimensions that were exported as dynamic may have any size; the program is compiled once for each set of shapes.
 
@@ -85,7 +85,7 @@ def from_exported(program: Any, *, options: CompileOptions | None = None) -> Tor
 def compile(
     module: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None, *, dynamic_shapes: Any = None
 ) -> TorchProgram:
-    """Exports a module for example arguments, and compiles it; `from_exported` for who wants to say more.
+    """Export a module for example arguments, and compile it; `from_exported` for more options.
 
     Args:
         module: a `torch.nn.Module` on the CPU.
@@ -102,7 +102,7 @@ def compile(
 
 @cache
 def _torch() -> Any:
-    """What is used of torch and torchax.
+    """Import the parts of torch and torchax in use.
 
     Raises:
         StablexlaError: they are not installed, or do not fit together.
@@ -140,7 +140,7 @@ def _torch() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Torch warns of what it deprecated in itself."""
+    """Silence torch's warnings about its own deprecations."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -150,7 +150,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _stablehlo(program: Any) -> str | bytes:
-    """The program as text, or as a portable artifact when it has dynamic dimensions."""
+    """Return the program as text, or as a portable artifact when it has dynamic dimensions."""
     torch = _torch()
     avals, is_static = _avals(program)
     types = [torch.dtype(v.dtype) if isinstance(v, torch.Tensor) else None for v in _output_values(program)]
@@ -173,7 +173,7 @@ def _stablehlo(program: Any) -> str | bytes:
 
 
 def _avals(program: Any) -> tuple[list[Any], bool]:
-    """For each placeholder of the graph its abstract value, and whether all shapes are known."""
+    """Return the abstract value of each placeholder of the graph, and whether all shapes are known."""
     torch = _torch()
     dynamic = iter(torch.extract_avals(program) if program.range_constraints else ())
     user = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"}
@@ -202,7 +202,7 @@ _WRITTEN = object()  # stands for a result that went into a buffer
 
 
 def _inputs(program: Any) -> list[Callable[[Sequence[Any]], Any]]:
-    """For each parameter of the compiled program what finds its tensor among the leaves of the arguments."""
+    """Return for each parameter of the compiled program how to find its tensor among the arguments' leaves."""
     made: list[Callable[[Sequence[Any]], Any]] = []
     count = 0
     for spec in program.graph_signature.input_specs:
@@ -215,7 +215,7 @@ def _inputs(program: Any) -> list[Callable[[Sequence[Any]], Any]]:
 
 
 def _state(program: Any, spec: Any) -> Any:
-    """A parameter, buffer or constant of the program."""
+    """Return a parameter, buffer or constant of the program."""
     for holder in (program.state_dict, program.constants):
         if spec.target in holder:
             return holder[spec.target]
@@ -223,7 +223,7 @@ def _state(program: Any, spec: Any) -> Any:
 
 
 def _outputs(program: Any) -> list[Callable[[npt.NDArray[Any], Sequence[Any]], Any]]:
-    """For each result of the compiled program what becomes of it, given the program's arguments."""
+    """Return for each result of the compiled program its use, given the program's arguments."""
     signature = program.graph_signature
     places = {spec.target: i for i, spec in enumerate(signature.input_specs) if spec.target is not None}
     inputs = {spec.arg.name: i for i, spec in enumerate(signature.input_specs)}

@@ -1,4 +1,4 @@
-"""Tuples as values, as HLO has them, taken apart: StableHLO gives operations several operands and results instead.
+"""Flattening of HLO's tuple values: StableHLO has several operands and results instead.
 
 They may be nested, and go through functions, regions and any operation.
 """
@@ -16,7 +16,7 @@ CALL, TUPLE, ELEMENT = "stablehlo.custom_call", "stablehlo.tuple", "stablehlo.ge
 
 
 def flatten_tuples(module: ir.Module) -> ir.Module:
-    """The module itself, changed in place; without tuples it is left as it is."""
+    """Return the module itself, changed in place; without tuples it stays unchanged."""
     if has_tuples(module):
         with module.context:
             _Flattening().run(module)
@@ -24,7 +24,7 @@ def flatten_tuples(module: ir.Module) -> ir.Module:
 
 
 def has_tuples(module: ir.Module) -> bool:
-    """Whether a value is a tuple."""
+    """Return whether a value is a tuple."""
     found = False
 
     def look(op: Any) -> Any:
@@ -37,7 +37,7 @@ def has_tuples(module: ir.Module) -> bool:
 
 
 class _Flattening:
-    """Goes through operations in program order, so that the parts of a tuple are known where it is used."""
+    """Visits operations in program order, so that a tuple's elements are known at its uses."""
 
     def __init__(self) -> None:
         self._parts: dict[Any, list[Any]] = {}
@@ -97,7 +97,7 @@ class _Flattening:
         return self._parts[operand][start : start + sizes[index]]
 
     def _rebuilt(self, op: Any) -> Any:
-        """The operation with arrays in place of tuples; its regions move over."""
+        """Return the operation with arrays in place of tuples; its regions are moved."""
         with ir.InsertionPoint(op):
             new = ir.Operation.create(
                 op.name,
@@ -120,7 +120,7 @@ class _Flattening:
 
 
 def _attributes(op: Any) -> dict[str, Any]:
-    """Without those that count by tuples: aliases are only a permission, layouts of tuples there are none."""
+    """Drop attributes that count by tuples: aliases are optional, layouts of tuples do not exist."""
     attributes = dict(op.attributes.items())
     types = [result.type for result in op.results]
     nested = any(isinstance(t, ir.TupleType) for type_ in types for t in _members(type_))
@@ -131,7 +131,7 @@ def _attributes(op: Any) -> dict[str, Any]:
 
 
 def _take_signature_apart(function: Any) -> None:
-    """The type of a function, and the attributes of its parameters and results; those of a tuple are dropped."""
+    """Flatten the type of a function, and the attributes of its parameters and results; a tuple's are dropped."""
     attributes = function.attributes
     type_ = ir.FunctionType(ir.TypeAttr(attributes["function_type"]).value)
     inputs, results = ([leaf for t in types for leaf in _leaves(t)] for types in (type_.inputs, type_.results))

@@ -1,4 +1,4 @@
-"""Sums of products over dimensions that two operands share."""
+"""Contractions: sums of products over dimensions that two operands share."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @operation("stablehlo.while")
 def while_(condition: Computation, body: Computation, init: Packed) -> XlaOp:
-    """Applies `body` to `init` again and again, as long as `condition` holds.
+    """Applies `body` to `init` repeatedly, while `condition` holds.
 
     Args:
         condition: from the state to a pred scalar.
@@ -103,13 +103,13 @@ def conditional(
 
     Args:
         pred: a pred scalar; or `branch_index`, an s32 scalar.
-        true_operand: what the first branch takes, or the sequence `branch_computations`.
+        true_operand: the first branch's operand, or the sequence `branch_computations`.
         true_computation: the first branch, or the sequence `branch_operands`.
-        false_operand: what the second branch takes.
+        false_operand: the second branch's operand.
         false_computation: the second branch.
         branch_index: which branch runs.
         branch_computations: the branches.
-        branch_operands: what each of them takes; a sequence stands for a tuple.
+        branch_operands: the operand of each; a sequence stands for a tuple.
 
     Raises:
         ShapeError: (C1) no branch, or not as many operands; (C3) branches that return different shapes; a branch that
@@ -232,7 +232,7 @@ def composite_call(
     decomposition: Computation | None = None,
     version: int = 0,
 ) -> XlaOp:
-    """An operation made of others, under a name for which a target may have something better.
+    """A composite operation: a named decomposition, which a target's kernel may replace.
 
     Where there are no inputs, `b.composite_call((), name, ...)` says in which builder.
 
@@ -240,7 +240,7 @@ def composite_call(
         inputs: its operands.
         name: with a namespace, as "my.gelu".
         composite_attributes: its attributes, as MLIR text ("{axis = 1 : i64}") or a mapping of plain values.
-        decomposition: the computation that says what it means, which must be given.
+        decomposition: the computation that defines it, which must be given.
         version: of that meaning.
 
     Raises:

@@ -16,7 +16,7 @@ def set_dimension_size(operand: XlaOp, size: XlaOp | int, dimension: int) -> Xla
 
     Operations that follow see the first `size` elements along the dimension, and so does who runs the program. The
     others are still there, unseen: an element keeps its place and its value until an operation other than this one
-    makes a new array, in which what stands behind the size means nothing.
+    makes a new array, in which elements beyond the size have no meaning.
 
     Args:
         operand: an array.

@@ -1,4 +1,4 @@
-"""Operations on each element by itself: unary, binary, comparisons, select and clamp.
+"""Element-wise operations: unary, binary, comparisons, select and clamp.
 
 Two operands are broadcast together by `stablexla.builder.broadcasting`. Conversions between types are in conversion.py.
 """
@@ -26,7 +26,7 @@ from stablexla.ops.support.registry import (
     operation,
 )
 
-# What the elements of the result are, where that is not what the operands' are.
+# The result's element type, where it differs from the operands'.
 _PARTS = ("abs", "imag", "real")
 _TESTS = ("is_finite", "is_inf", "is_neg_inf", "is_pos_inf")
 
@@ -59,7 +59,7 @@ def _binary(name: str, lhs: Operand, rhs: Operand, broadcast_dimensions: Sequenc
 
 
 def _together(rule: Rules, lhs: XlaOp, rhs: XlaOp, broadcast_dimensions: Sequence[int]) -> tuple[XlaOp, XlaOp]:
-    """Both operands in the result's dimensions."""
+    """Both operands, broadcast to the result's dimensions."""
     rule(
         "C1",
         same_element_type(lhs, rhs),
@@ -256,7 +256,7 @@ def reciprocal(operand: XlaOp) -> XlaOp:
 
 
 def shift_right(lhs: Operand, rhs: Operand) -> XlaOp:
-    """What `>>` builds: an arithmetic shift of signed integers, a logical shift of unsigned ones."""
+    """The operation of `>>`: an arithmetic shift of signed integers, a logical shift of unsigned ones."""
     like = lhs if isinstance(lhs, XlaOp) else rhs
     signed = isinstance(like, XlaOp) and like.shape.is_array and like.shape.element_type.is_signed
     return shift_right_arithmetic(lhs, rhs) if signed else shift_right_logical(lhs, rhs)
@@ -662,7 +662,7 @@ def logistic(operand: XlaOp, result_accuracy: Accuracy | None = None) -> XlaOp:
 
 @operation("stablehlo.negate", NUMBER)
 def neg(operand: XlaOp) -> XlaOp:
-    """Each element with its sign turned; unsigned integers wrap around.
+    """Each element with the opposite sign; unsigned integers wrap around.
 
     An array of integers, floating-point or complex numbers.
     Source: `Neg` of XLA's operation semantics; StableHLO `negate`.
@@ -675,7 +675,7 @@ def neg(operand: XlaOp) -> XlaOp:
 
 @operation("stablehlo.not", INTEGER | PRED)
 def not_(operand: XlaOp) -> XlaOp:
-    """The logical opposite of each truth value, or of each bit of integers.
+    """The logical negation of each truth value, or of each bit of integers.
 
     An array of truth values or integers.
     Source: `Not` of XLA's operation semantics; StableHLO `not`.
@@ -978,7 +978,7 @@ def mulhi(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) 
 
 @operation("chlo.next_after", FLOAT)
 def next_after(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """The next representable number after lhs on the way to rhs.
+    """The next representable number after lhs in the direction of rhs.
 
     Arrays of floating-point numbers.
     Source: XLA's client library; CHLO `next_after`.
@@ -1034,7 +1034,7 @@ def pow(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) ->
 
 @operation("stablehlo.remainder", INTEGER | FLOAT)
 def rem(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """What is left of lhs / rhs rounded toward zero, with the sign of lhs. Of an integer by zero, lhs itself.
+    """The remainder of lhs / rhs rounded toward zero, with the sign of lhs. Of an integer by zero, lhs itself.
 
     Arrays of integers or floating-point numbers; complex numbers have no order, and so no remainder.
     Source: `Rem` of XLA's operation semantics; StableHLO `remainder`.
@@ -1048,7 +1048,7 @@ def rem(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) ->
 
 @operation("stablehlo.shift_left", INTEGER)
 def shift_left(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs moved left by rhs bits; 0 where rhs is not below the width.
+    """lhs shifted left by rhs bits; 0 where rhs is not below the width.
 
     Arrays of integers.
     Source: `ShiftLeft` of XLA's operation semantics; StableHLO `shift_left`.
@@ -1062,7 +1062,7 @@ def shift_left(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] =
 
 @operation("stablehlo.shift_right_arithmetic", INTEGER)
 def shift_right_arithmetic(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs moved right by rhs bits, with copies of the sign bit coming in.
+    """lhs shifted right by rhs bits, filled with copies of the sign bit.
 
     Arrays of integers.
     Source: `ShiftRightArithmetic` of XLA's operation semantics; StableHLO `shift_right_arithmetic`.
@@ -1076,7 +1076,7 @@ def shift_right_arithmetic(lhs: Operand, rhs: Operand, broadcast_dimensions: Seq
 
 @operation("stablehlo.shift_right_logical", INTEGER)
 def shift_right_logical(lhs: Operand, rhs: Operand, broadcast_dimensions: Sequence[int] = ()) -> XlaOp:
-    """lhs moved right by rhs bits, with zeros coming in.
+    """lhs shifted right by rhs bits, filled with zeros.
 
     Arrays of integers.
     Source: `ShiftRightLogical` of XLA's operation semantics; StableHLO `shift_right_logical`.

@@ -1,4 +1,4 @@
-"""Operations whose places are told by arrays of indices: slices gathered from an array, updates scattered into one."""
+"""Gather and scatter: slices and updates at positions that arrays of indices give."""
 
 from __future__ import annotations
 
@@ -159,9 +159,9 @@ def scatter(
     scatter_indices_batching_dims: Sequence[int] = (),
     dimension_numbers: ScatterDimensionNumbers | None = None,
 ) -> XlaOp:
-    """The operands with windows of `updates` combined into them, each where an index vector tells.
+    """The operands with windows of `updates` combined into them, each at its index vector.
 
-    What would lie outside of the operands is left out. Where several updates meet an element, all of them are combined
+    Updates outside of the operands are dropped. Where several updates address one element, all of them are combined
     with it; the order is not fixed.
 
     Args:
@@ -178,7 +178,7 @@ def scatter(
         scatter_dims_to_operand_dims: for each number of an index vector the dimension of the operands that it points
             into.
         indices_are_sorted: a promise that the index vectors ascend.
-        unique_indices: a promise that no two updates meet an element.
+        unique_indices: a promise that no two updates address one element.
         input_batching_dims: dimensions of the operands that go along with dimensions of the indices,
         scatter_indices_batching_dims: namely with these.
         dimension_numbers: all dimensions as one value, in place of the single ones.

@@ -12,7 +12,7 @@ from stablexla.ops.support.registry import FLOAT, operation
 
 @operation("stablehlo.batch_norm_training", FLOAT)
 def batch_norm_training(operand: XlaOp, scale: XlaOp, offset: XlaOp, epsilon: float, feature_index: int) -> XlaOp:
-    """`operand` moved to mean 0 and variance 1 for each feature, then scaled and moved by feature.
+    """`operand` normalized to mean 0 and variance 1 for each feature, then scaled and shifted by feature.
 
     Args:
         operand: an array of floats.
@@ -54,7 +54,7 @@ def batch_norm_inference(
     epsilon: float,
     feature_index: int,
 ) -> XlaOp:
-    """`operand` normalized as by `batch_norm_training`, with a mean and variance that are known before.
+    """`operand` normalized as by `batch_norm_training`, with a given mean and variance.
 
     Args:
         operand: an array of floats.

@@ -1,4 +1,4 @@
-"""Operations that put elements in order: sort by any comparison, and the first few of an order."""
+"""Sorting: `sort` by any comparator, and the first few elements of an order."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from stablexla.ops.support.registry import FLOAT, INTEGER, PRED, operation
 
 @operation("stablehlo.sort")
 def sort(operands: Operands, comparator: Computation, dimension: int = -1, is_stable: bool = False) -> XlaOp:
-    """The operands with their elements along one dimension in order, all operands moved alike.
+    """The operands with their elements along one dimension sorted, all operands permuted alike.
 
-    The order of -0 and 0, and where NaN goes, is what the comparator says. One that contradicts itself gives some
+    The comparator decides the order of -0 and 0, and the position of NaN. One that contradicts itself gives some
     permutation of the elements.
 
     Args:
@@ -70,7 +70,7 @@ def _comparator(rule: Rules, xs: Sequence[XlaOp], given: Computation) -> XlaComp
 
 @operation("chlo.top_k", PRED | INTEGER | FLOAT)
 def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
-    """The `k` largest, or smallest, elements of each row of `operand`, the best first, and where in the row they stood.
+    """The `k` largest, or smallest, elements of each row of `operand`, the best first, and their indices in the row.
 
     Floats are in the total order: NaN is above all, one with a sign below all, and 0 above -0. Of equal elements that
     with the lower index comes first.
@@ -108,7 +108,7 @@ def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
 
 
 def _smallest(x: XlaOp, k: int) -> list[XlaOp]:
-    """What the smallest elements are, by a sort of all."""
+    """The smallest elements, by a sort of all."""
     last = x.shape.rank - 1
     places = x.builder.iota(x.shape.with_element_type("s32"), last)
     less = lt_total_order if x.shape.element_type.is_float else lt

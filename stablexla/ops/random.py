@@ -1,4 +1,4 @@
-"""Random numbers: drawn from a distribution anew at each run, or as bits that follow from a state."""
+"""Random numbers: drawn from a distribution in each run, or as bits that follow from a state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALGORITHMS = {
 
 @operation("stablehlo.rng", PRED | INTEGER | FLOAT)
 def rng_uniform(a: Operand, b: Operand, shape: Shape) -> XlaOp:
-    """Numbers of the uniform distribution from `a` up to but not including `b`, other ones whenever it runs.
+    """Numbers of the uniform distribution from `a` up to but not including `b`, different in each run.
 
     `Executable.seed` makes them repeatable. Where `b` is not above `a`, they are `a`.
 
@@ -43,7 +43,7 @@ def rng_uniform(a: Operand, b: Operand, shape: Shape) -> XlaOp:
 
 @operation("stablehlo.rng", FLOAT)
 def rng_normal(mu: Operand, sigma: Operand, shape: Shape) -> XlaOp:
-    """Numbers of the normal distribution, other ones whenever it runs. `Executable.seed` makes them repeatable.
+    """Numbers of the normal distribution, different in each run. `Executable.seed` makes them repeatable.
 
     Args:
         mu: their mean, a scalar of the result's type.

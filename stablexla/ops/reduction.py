@@ -16,7 +16,7 @@ from stablexla.ops.support.registry import operation
 
 @operation("stablehlo.reduce")
 def reduce(operands: Operands, init_values: InitValues, computation: Computation, dimensions: Sequence[int]) -> XlaOp:
-    """The operands with some dimensions folded away by a computation, all operands at once.
+    """The operands reduced over some dimensions by a computation, all operands at once.
 
     The order in which elements are combined is not fixed, so the computation should be associative, and the initial
     values change nothing in it.
@@ -63,7 +63,7 @@ def _reduce(
 
 @operation("stablehlo.reduce")
 def reduce_all(operand: XlaOp, init_value: Operand, computation: Computation) -> XlaOp:
-    """The whole of `operand` folded into a scalar.
+    """The whole of `operand` reduced to a scalar.
 
     Raises:
         ShapeError: as `reduce`.

@@ -1,4 +1,4 @@
-"""Operations that arrange elements and compute nothing: broadcasts, reshapes, transposes, slices, joins and padding."""
+"""Data movement: broadcasts, reshapes, transposes, slices, concatenations and padding."""
 
 from __future__ import annotations
 
@@ -384,7 +384,7 @@ def pad_in_dim(operand: XlaOp, padding_value: Operand, dimno: int, pad_lo: int, 
 
 @operation("stablehlo.dynamic_slice")
 def dynamic_slice(operand: XlaOp, start_indices: XlaOp | Sequence[XlaOp | int], size_indices: Sizes) -> XlaOp:
-    """A slice of sizes that are known now, from where `start_indices` say when it runs.
+    """A slice of static sizes, at `start_indices` that are known at run time.
 
     The start is moved so that the slice lies within `operand`.
 
@@ -489,7 +489,7 @@ def get_dimension_size(operand: XlaOp, dimension: int) -> XlaOp:
 
 
 def static_index(x: XlaOp, index: Any) -> XlaOp:
-    """`x[1, 2:, ...]` by numpy's rules for integers and slices that are known now, with steps above 0."""
+    """`x[1, 2:, ...]` by numpy's rules for static integers and slices, with steps above 0."""
     items = list(index) if isinstance(index, tuple) else [index]
     gaps = [at for at, item in enumerate(items) if item is Ellipsis]  # an array or an op would be compared by `==`
     if len(gaps) > 1 or len(items) - len(gaps) > x.shape.rank:

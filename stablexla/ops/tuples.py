@@ -1,4 +1,4 @@
-"""Tuples: they arrange values, and nothing is emitted for them."""
+"""Tuples: they group values, and nothing is emitted for them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tuple(elements: Sequence[XlaOp]) -> XlaOp:
 
 @operation()
 def get_tuple_element(tuple_data: XlaOp, index: int) -> XlaOp:
-    """The element of a tuple at a place that is known now.
+    """The element of a tuple at a static position.
 
     Raises:
         ShapeError: (C1) an index beyond the tuple; an operand that is no tuple.

@@ -1,4 +1,4 @@
-"""Operations that slide a window over arrays: reductions of each window, and scattering to what each window selects."""
+"""Sliding windows over arrays: the reduction of each window, and scatter to its selected element."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def reduce_window(
     window_dilations: Sequence[int] | None = None,
     padding: Padding | None = None,
 ) -> XlaOp:
-    """Each window of the operands folded by a computation, all operands at once.
+    """Each window of the operands reduced by a computation, all operands at once.
 
     The order in which the elements of a window are combined is not fixed, so the computation should be associative, and
     the initial values change nothing in it. With six arguments by their places the last is the padding, as the
@@ -64,7 +64,7 @@ def reduce_window(
         window_dimensions: the size of the window along each dimension.
         window_strides: how far it moves along each dimension; None means 1.
         base_dilations: how far apart the operands' elements are set; without it 1.
-        window_dilations: how far apart the elements lie that a window takes; without it 1.
+        window_dilations: the distances between the elements of a window; without it 1.
         padding: "VALID" for windows that lie inside the operands; "SAME" for as many as there are strides; or
             (low, high) for each dimension, which may be negative.
 
@@ -107,7 +107,7 @@ def reduce_window_with_general_padding(
         window_dimensions: how many elements of each dimension the window takes.
         window_strides: how far it moves along each dimension; None and () mean 1 everywhere, here and below.
         base_dilations: how far apart the operands' elements are set.
-        window_dilations: how far apart the elements lie that a window takes.
+        window_dilations: the distances between the elements of a window.
         padding: (low, high) for each dimension, or "SAME" or "VALID".
 
     Raises:

@@ -1,4 +1,4 @@
-"""The process that compiles: it takes programs, tells which step it is at, and sends saved programs or errors back.
+"""The compiling process: it receives programs, reports its step, and sends saved programs or errors back.
 
 It ends with the process that started it, also when MLIR is in an endless loop: see `_end_with`.
 """
@@ -25,7 +25,7 @@ _F_SETSIG = 10  # of Linux: which signal tells of a pipe
 
 
 def main(link_number: int, lifeline: int) -> None:
-    """Serves the process at the other end of a socket until that is closed."""
+    """Serve the other end of a socket until that is closed."""
     end_with(lifeline)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     link = socket.socket(fileno=link_number)
@@ -39,10 +39,9 @@ def main(link_number: int, lifeline: int) -> None:
 
 
 def _import_all() -> None:
-    """So that nothing of it counts as time of a program."""
+    """Import everything ahead, so that it does not count as a program's time."""
     from stablexla.compiling import compiler  # noqa: F401
     from stablexla.executable import saved  # noqa: F401
-    from stablexla.targets.pipeline.standard_error import leave_for_others
     from stablexla.targets.registry import find_target
 
     find_target("cpu")
@@ -50,7 +49,7 @@ def _import_all() -> None:
 
 
 def end_with(lifeline: int, *, whole_group: bool = False) -> None:
-    """Ends this process, or its group, when the other end of a pipe is closed, whatever it is doing then."""
+    """End this process, or its group, when the other end of a pipe is closed, at any time."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp() if whole_group else os.getpid())
     fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGTERM)
@@ -58,7 +57,7 @@ def end_with(lifeline: int, *, whole_group: bool = False) -> None:
 
 
 def answer(link: socket.socket, request: Message) -> None:
-    """Does what a request asks for."""
+    """Execute a request."""
     try:
         values, data = _compile(link, request)
     except Exception as error:
@@ -71,7 +70,7 @@ def answer(link: socket.socket, request: Message) -> None:
 
 
 def _compile(link: socket.socket, request: Message) -> tuple[dict[str, Any], bytes]:
-    """The compiled program as it stands in a file; the source, when the program waits for the shapes of arguments."""
+    """Return the compiled program as a file's contents; the source, when shapes come with the arguments."""
     from stablexla.compiling.compiler import compile_watched
     from stablexla.compiling.program_bytes import bytecode_of
     from stablexla.compiling.specialization import ShapedExecutable
@@ -145,9 +144,9 @@ def _knobs(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _register(custom_calls: Mapping[str, str], composites: list[list[Any]]) -> None:
-    """Stands for the functions of the other process, none of which is called here.
+    """Register stubs for the other process's functions, none of which is called here.
 
-    What modules of a user's register when they are imported is not what holds there.
+    Registrations of imported user modules do not apply here.
     """
     from stablexla.compiling.composite_kernels import register_composite_kernel
     from stablexla.dialects import rules
@@ -174,7 +173,7 @@ def _elsewhere(*arguments: object, **keywords: object) -> None:
 
 
 def _watcher(link: socket.socket, folder: Path) -> Any:
-    """The class that watches a run: it tells of every pass, and leaves what a step begins with in the folder."""
+    """Return a watcher class: it reports every pass, and writes the module before each step to the folder."""
     from stablexla.targets.pipeline.dump import KnobWatcher, reproducing_options
     from stablexla.targets.pipeline.pipelines import Step
 

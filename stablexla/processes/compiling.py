@@ -1,4 +1,4 @@
-"""`compile` in another process: what is sent there, and what becomes of its crash."""
+"""`compile` in another process: the request, and the error for its crash."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def compile_isolated(
     num_partitions: int | None,
     options: CompileOptions,
 ) -> Executable:
-    """As `sx.compile`, with everything that reads or changes the program in another process.
+    """Like `sx.compile`, with everything that reads or changes the program in another process.
 
     Raises:
         CompileError: also when that process ended, or took too long.
@@ -92,7 +92,7 @@ def _run(request: dict[str, Any], data: bytes, folder: Path, seconds: float | No
 
 
 class _Progress:
-    """Where the other process is."""
+    """The progress of the other process."""
 
     def __init__(self) -> None:
         self.at: dict[str, Any] = {"stage": "source", "number": 0}
@@ -106,7 +106,7 @@ class _Progress:
 
 
 def _error(what: str, progress: _Progress, folder: Path, words: tuple[str, ...] = ()) -> CompileError:
-    """The error for a step that ended the process or took too long, with a file that shows it again."""
+    """Return the error for a step that ended the process or took too long, with a reproducer."""
     at = progress.at
     if "options" not in at:
         return CompileError(f"reading the program {what}", stage="source", diagnostics=words)
@@ -124,12 +124,12 @@ def _error(what: str, progress: _Progress, folder: Path, words: tuple[str, ...] 
 
 
 def _kind(target: CustomCallTarget) -> str:
-    """What kind of function a custom call's target is."""
+    """Return the kind of a custom call target's function."""
     return "c" if target.address else "ffi" if target.stages else "python"
 
 
 def _plain(options: CompileOptions) -> dict[str, Any]:
-    """The options for the other process."""
+    """Return the options for the other process."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
     del values["isolated"], values["time_limit"], values["cache"], values["rules"]
     if options.pipeline is not None:

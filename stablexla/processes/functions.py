@@ -1,4 +1,4 @@
-"""What of this process's own functions another process can have: those that it can import."""
+"""Functions of this process that another process can import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stablexla.targets.pipeline.pipelines import Pipeline
 
 
 def rules_of(pipeline: Pipeline) -> list[list[str]]:
-    """The lowering rules of users: what each is for, and its function's module and name.
+    """Return the users' lowering rules: the operation, and the function's module and name.
 
     Raises:
         UnsupportedError: one of them is no function that another process can import.
@@ -30,7 +30,7 @@ def rules_of(pipeline: Pipeline) -> list[list[str]]:
 
 
 def modules_of(pipeline: Pipeline) -> list[str]:
-    """The modules that define the passes of users in a pipeline.
+    """Return the modules that define the user passes of a pipeline.
 
     Raises:
         UnsupportedError: one of them is no function that another process can import.
@@ -55,7 +55,7 @@ def _module_of(function: Callable[..., Any], what: str) -> str:
 
 
 def _home_of(function: Callable[..., Any], what: str) -> str:
-    """The module in which the function's name leads to this very function, which may have become a rule."""
+    """Return the module that has this very function under its name; it may have become a rule."""
     module, name = _module_of(function, what), function.__qualname__
     found: Any = sys.modules[module]
     for part in name.split("."):
@@ -73,7 +73,7 @@ def _not_there(what: str) -> UnsupportedError:
 
 
 def sendable_composites(registered: dict[Key, CompositeKernel], program: Callable[[], bytes]) -> list[list[Any]]:
-    """Name, version and maybe target of the registered kernels for composites; `program` gives the program's bytes.
+    """Return name, version and target of the registered composite kernels; `program` returns the program's bytes.
 
     Raises:
         UnsupportedError: the program may use one whose function has to be asked while it is compiled.

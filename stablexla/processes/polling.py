@@ -1,4 +1,4 @@
-"""Waiting for another process: for what can be read from it, or written to it."""
+"""Waiting for another process: for data to read, or for room to write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST = 1_000_000
 
 
 def is_ready(file: Any, what: int, seconds: float | None = None) -> bool:
-    """Whether a file can be read from or written to, or was closed at the other end, within some seconds.
+    """Return whether a file can be read or written, or was closed at the other end, within some seconds.
 
     `select.select` takes no file of a number above 1023.
     """

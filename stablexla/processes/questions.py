@@ -1,4 +1,4 @@
-"""A child process that answers questions, each in turn, and whose death or delay is an answer as well.
+"""A child process that answers requests one by one; its crash or timeout is an answer as well.
 
 The child imports what it needs once and answers in a fork of itself, so that one that died is soon replaced. What
 goes through the pipes is pickled: both ends are this program.
@@ -21,7 +21,7 @@ from typing import IO, Any
 
 @dataclass(frozen=True)
 class Refusal:
-    """A question that has no answer.
+    """A request without an answer.
 
     Attributes:
         kind: the class of the exception, `died` or `timeout`.
@@ -40,7 +40,7 @@ class Refusal:
 
 
 class Child:
-    """A process that runs a module's `serve` under a name; started when it is first asked."""
+    """A process that runs a module's `serve`, started by the first request."""
 
     def __init__(self, module: str, name: str, timeout: float) -> None:
         self._command = [sys.executable, "-m", module, name]
@@ -49,7 +49,7 @@ class Child:
         self._lifeline = -1
 
     def start(self) -> None:
-        """Starts the process, which takes a second; whoever asks later does not wait so long."""
+        """Start the process ahead of time: it takes a second."""
         if self._process is None:
             lifeline, self._lifeline = os.pipe()
             self._process = subprocess.Popen(
@@ -65,12 +65,12 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the process, which must have been started."""
+        """The process id; the process must have been started."""
         assert self._process is not None
         return self._process.pid
 
     def ask(self, question: Any) -> Any:
-        """What the child answers, or a `Refusal`; one that died or was too slow is started anew for the next."""
+        """Return the child's answer, or a `Refusal`; after a crash or timeout the next request starts a new process."""
         self.start()
         process = self._process
         assert process is not None
@@ -93,7 +93,7 @@ class Child:
             raise
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -119,7 +119,7 @@ def _receive(pipe: IO[bytes]) -> Any:
 
 
 def _read(pipe: IO[bytes], size: int) -> bytes:
-    """So many bytes: an unbuffered pipe gives what is there."""
+    """Read exactly so many bytes: an unbuffered pipe returns what it has."""
     parts = []
     while size:
         parts.append(pipe.read(size))
@@ -138,7 +138,7 @@ def serve(
     answer: Callable[[Any], Any],
     told: Callable[[Exception], str] = lambda error: first_lines(error),
 ) -> None:
-    """Answers until the questions end.
+    """Answer requests until the pipe is closed.
 
     Args:
         lifeline: the pipe whose end is the end of this process and of its forks.
@@ -168,7 +168,7 @@ def serve(
 
 
 def _replace_the_dead(answers: IO[bytes]) -> None:
-    """Returns in a fork, which is to serve; when it dies, says so and makes another."""
+    """Fork, and return in the child, which serves; when it dies, report that and fork another one."""
     while True:
         child = os.fork()
         if child == 0:
@@ -180,6 +180,6 @@ def _replace_the_dead(answers: IO[bytes]) -> None:
 
 
 def first_lines(error: Exception) -> str:
-    """What an exception says, no more than one reads."""
+    """Return the beginning of an exception's message."""
     lines = str(error).strip().splitlines() or [""]
     return "\n".join(lines[:6])[:1500]

@@ -1,4 +1,4 @@
-"""The file that shows a crash again: the module that a step began with."""
+"""Reproducers: the module before the step that crashed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stablexla.targets.pipeline.dump import Header, assembly
 
 
 def keep_reproducer(bytecode: Path, number: int, before: str, name: str, options: str) -> str:
-    """Writes what a step began with, as text, to a folder that stays, with the command that shows the crash.
+    """Write the module before the step, as text, to a folder that stays, with the command that fails again.
 
     Args:
         bytecode: the module as the other process left it.
@@ -43,7 +43,7 @@ def keep_reproducer(bytecode: Path, number: int, before: str, name: str, options
 
 
 def _parse(data: bytes) -> Any:
-    """A module of either MLIR."""
+    """Parse a module of either MLIR."""
     try:
         return hlo_ir.Module.parse(data, stablehlo_context())
     except (ValueError, hlo_ir.MLIRError):

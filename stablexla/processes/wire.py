@@ -1,4 +1,4 @@
-"""What goes between the two processes: messages of a kind, plain values and bytes; errors as plain values.
+"""The protocol between the two processes: messages of a kind, plain values and bytes; errors as plain values.
 
 Nothing here imports an MLIR, and nothing is unpickled: the other process may have read harmful bytes.
 """
@@ -24,7 +24,7 @@ READY, COMPILE, STAGE, PASS, DONE, ERROR = "ready", "compile", "stage", "pass", 
 
 
 class Closed(Exception):
-    """The other side is gone."""
+    """The other side has closed the connection."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Message:
     """One message.
 
     Attributes:
-        kind: what it is.
+        kind: its kind.
         values: plain values.
         data: bytes.
     """
@@ -43,10 +43,10 @@ class Message:
 
 
 def send(link: socket.socket, kind: str, values: Mapping[str, Any], data: bytes = b"") -> None:
-    """Sends a message.
+    """Send a message.
 
     Raises:
-        Closed: nobody reads it.
+        Closed: the connection is closed.
     """
     text = json.dumps(values).encode()
     try:
@@ -58,7 +58,7 @@ def send(link: socket.socket, kind: str, values: Mapping[str, Any], data: bytes 
 
 
 def receive(link: socket.socket, wait: Callable[[], None] = lambda: None) -> Message:
-    """The next message.
+    """Receive the next message.
 
     Args:
         wait: is called before each read; it may raise.
@@ -89,7 +89,7 @@ def _exactly(link: socket.socket, size: int, wait: Callable[[], None]) -> bytes:
 
 
 def values_of(error: BaseException) -> dict[str, Any]:
-    """An error as plain values; one that is not of this package becomes a CompileError there."""
+    """Return an error as plain values; one of another package becomes a CompileError there."""
     if not isinstance(error, StablexlaError):
         return {"class": "", "message": f"{type(error).__name__}: {error}", "fields": {}}
     fields = {name: _plain(value) for name, value in vars(error).items() if not name.startswith("_")}
@@ -97,7 +97,7 @@ def values_of(error: BaseException) -> dict[str, Any]:
 
 
 def error_of(values: Mapping[str, Any]) -> StablexlaError:
-    """The error once more: of its class, with its message and fields."""
+    """Rebuild the error, of its class, with its message and fields."""
     class_ = getattr(errors, values["class"], None) if values["class"] else None
     if not (isinstance(class_, type) and issubclass(class_, StablexlaError)):
         return CompileError(str(values["message"]))

@@ -1,4 +1,4 @@
-"""Processes that compile: started when they are needed, kept for the next program, ended with this process."""
+"""Worker processes that compile: started on demand, kept for the next program, ended with this process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Ended(Exception):
 
     Attributes:
         how: by which signal, or with which exit code.
-        words: what it wrote on standard error at last.
+        words: its last lines on standard error.
     """
 
     def __init__(self, how: str, words: list[str]) -> None:
@@ -80,16 +80,16 @@ class Worker:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can take another program; one that was started before a fork belongs to the parent."""
+        """Whether it can take another program; one started before a fork belongs to the parent."""
         return self.owner == os.getpid() and self.programs < PROGRAMS and self._process.poll() is None
 
     def ask(
         self, values: Mapping[str, Any], data: bytes, told: Callable[[Message], None], seconds: float | None
     ) -> tuple[Message, str]:
-        """Sends a request, and hands what comes of progress to `told` until there is an answer.
+        """Send a request, and pass progress to `told` until there is an answer.
 
         Returns:
-            The answer, and what was written on standard error meanwhile.
+            The answer, and the output on standard error meanwhile.
 
         Raises:
             Ended: the process ended first.
@@ -112,7 +112,7 @@ class Worker:
             raise Ended(self._how(), last_words(self._said())) from None
 
     def close(self) -> None:
-        """Ends the process, unless it belongs to the process that forked this one."""
+        """End the process, unless it belongs to the parent of a fork."""
         self._link.close()
         with contextlib.suppress(OSError):
             os.close(self._lifeline)
@@ -138,7 +138,7 @@ class Worker:
 
 
 def signal_name(number: int) -> str:
-    """A signal's name; those for real time have none.
+    """Return a signal's name; those for real time have none.
 
     >>> signal_name(11), signal_name(40)
     ('SIGSEGV', 'signal 40')
@@ -150,7 +150,7 @@ def signal_name(number: int) -> str:
 
 
 def _high(link: socket.socket) -> socket.socket:
-    """The socket under a number that is none of the standard streams', which may be closed."""
+    """Return the socket under a number that is none of the standard streams', which may be closed."""
     number = _high_number(link.detach())
     return socket.socket(fileno=number)
 
@@ -168,7 +168,7 @@ _NOISE = ("stack dump", "please submit a bug report", "#", "program arguments", 
 
 
 def last_words(text: str) -> list[str]:
-    """What a process that ended says of the reason, out of what it wrote on standard error; at most some lines.
+    """Return the last lines of an ended process's standard error that give the reason.
 
     >>> last_words("python: Ops.cpp:12: int f(): Assertion `x > 0' failed.\\nPLEASE submit a bug report\\n #0 0x12 f()")
     ["python: Ops.cpp:12: int f(): Assertion `x > 0' failed."]
@@ -188,7 +188,7 @@ _busy: set[Worker] = set()
 
 @contextmanager
 def worker() -> Iterator[Worker]:
-    """A process for the length of a `with` block; when that is left by any exception, the process is ended."""
+    """Provide a process inside a `with` block; an exception inside ends the process."""
     taken = _take()
     try:
         yield taken
@@ -225,7 +225,7 @@ def _end(taken: Worker) -> None:
 
 @atexit.register
 def close_all() -> None:
-    """Ends all processes."""
+    """End all processes."""
     with _lock:
         found = [*_idle, *_busy]
         _idle.clear()

@@ -1,2 +1,2 @@
 """The command line: `stablexla-opt` runs passes on a file, `stablexla-run` runs a program,
-`stablexla-translate` turns one form of a program into another."""
+`stablexla-translate` converts a program from one form to another."""

@@ -14,7 +14,7 @@ ISOLATED, TIME_LIMIT, APART = "--isolated", "--time-limit", "--apart"
 
 
 def run_apart(module: str, arguments: Sequence[str], *, compiling_apart: bool = False) -> int:
-    """The exit code of a tool that runs in another process, with what it prints; 1 when that process is ended.
+    """Run a tool in another process, and return its exit code and output; 1 when the process is ended.
 
     Args:
         module: the tool's.

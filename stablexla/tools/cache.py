@@ -1,4 +1,4 @@
-"""Looking into the cache of compiled programs, and emptying it: `python -m stablexla.tools.cache`."""
+"""The tool for the cache of compiled programs: `python -m stablexla.tools.cache`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXAMPLES = """examples:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
+    """Run the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m stablexla.tools.cache",
         description="Lists the compiled programs that are kept in the cache's folder, or removes them.",
@@ -57,7 +57,7 @@ def _run(folder: Path | None, clear: bool) -> int:
 
 
 def _name(path: Path) -> str:
-    """What an entry holds."""
+    """Return the contents of an entry, in a word."""
     with contextlib.suppress(LoadError, KeyError):
         described = container.read(path).description
         return f"{described['name']}({', '.join(described['parameters'])}) -> ({', '.join(described['results'])})"

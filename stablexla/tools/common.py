@@ -1,4 +1,4 @@
-"""What the command-line tools share: options of a compilation, reading input, and how errors end a tool."""
+"""The common part of the command-line tools: compile options, reading input, and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAILED, USAGE = 1, 2
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """The options that `compile_options` reads."""
+    """Add the options that `compile_options` reads."""
     group = parser.add_argument_group("compilation")
     group.add_argument("--target", type=target, default="cpu", help="what to compile for: cpu (default), gpu:sm_90 ...")
     group.add_argument("--opt-level", type=int, choices=OPT_LEVELS, help="LLVM's optimisation level")
@@ -32,13 +32,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_entry_option(parser: argparse.ArgumentParser) -> None:
-    """The option that says which function of a module is run."""
+    """Add the option for the entry function of a module."""
     help_ = "the function of the program to run; it becomes main (default: main)"
     parser.add_argument("--entry", metavar="NAME", default=MAIN, help=help_)
 
 
 def target(text: str) -> str:
-    """An option's target; what stands behind the colon is checked when it is looked up."""
+    """Parse an option's target; the text after the colon is checked at look-up."""
     kind = text.partition(":")[0]
     if kind not in TARGETS:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(sorted(TARGETS))}")
@@ -46,7 +46,7 @@ def target(text: str) -> str:
 
 
 def count(text: str) -> int:
-    """An option's number, from 1 on."""
+    """Parse an option's number, from 1 on."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"a number from 1 on, not {text}")
@@ -54,7 +54,7 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """An option's number of seconds."""
+    """Parse an option's number of seconds."""
     number = float(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"a number of seconds, not {text}")
@@ -62,7 +62,7 @@ def seconds(text: str) -> float:
 
 
 def compile_options(arguments: argparse.Namespace) -> CompileOptions:
-    """The options that were given."""
+    """Return the options that were given."""
     return CompileOptions(
         opt_level=arguments.opt_level,
         num_threads=arguments.num_threads,
@@ -75,7 +75,7 @@ def compile_options(arguments: argparse.Namespace) -> CompileOptions:
 
 
 def read_input(file: str) -> tuple[bytes, str]:
-    """The contents of a file, or of standard input for `-`, and what to call it in errors.
+    """Return the contents of a file, or of standard input for `-`, and its name in errors.
 
     Raises:
         ParseError: it cannot be read.
@@ -89,12 +89,12 @@ def read_input(file: str) -> tuple[bytes, str]:
 
 
 def tell(error: StablexlaError) -> None:
-    """Prints an error as the tools do: `error: file:line:column: what`."""
+    """Print an error as the tools do: `error: file:line:column: what`."""
     print(f"error: {error}", file=sys.stderr)
 
 
 def run_tool(main: Callable[[], int]) -> int:
-    """The exit code of a tool: what `main` gives, or 1 after an error, which is printed."""
+    """Return the exit code of a tool: that of `main`, or 1 after an error, which is printed."""
     if sys.stdout is None:  # the caller closed it
         sys.stdout = io.TextIOWrapper(io.BytesIO())
     try:

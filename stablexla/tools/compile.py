@@ -1,4 +1,4 @@
-"""`stablexla-compile`: makes a C library of a program, which C programs call without Python."""
+"""`stablexla-compile`: compiles a program to a C library, without Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ exit codes: 0 it was made; 1 an error; 2 wrong usage
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
+    """Run the tool; the exit code is 0, 1 after an error, 2 for wrong arguments."""
     arguments = sys.argv[1:] if arguments is None else arguments
     given = _parser().parse_args(arguments)
     if given.isolated:

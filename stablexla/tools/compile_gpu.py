@@ -1,4 +1,4 @@
-"""The kernels of a program for a GPU in a file: PTX, or the machine code that ptxas makes of it."""
+"""The kernels of a GPU program in a file: PTX, or ptxas's cubin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUFFIXES = (".ptx", ".cubin")
 
 
 def write_kernels(given: argparse.Namespace) -> int:
-    """Writes what `--output` names, as its suffix says.
+    """Write the file of `--output`, in the form of its suffix.
 
     Raises:
         CompileError: there is no ptxas for a cubin, or it does not know the chip; and as `sx.compile`.

@@ -1,4 +1,4 @@
-"""`stablexla-opt`: as `mlir-opt`, for both MLIRs and the passes written in Python; runs any part of a pipeline."""
+"""`stablexla-opt`: like `mlir-opt`, for both MLIRs and Python passes; runs any part of a pipeline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRANSFORM = "transform"
 
 
 class Job:
-    """What to do with each part of the input."""
+    """The work on each part of the input."""
 
     def __init__(self, given: argparse.Namespace, target: Pipeline) -> None:
         self._given = given
@@ -44,7 +44,7 @@ class Job:
         self._times = PassTimes() if given.mlir_timing in ("1", "true") else None
 
     def run(self, part: Part) -> bytes:
-        """What is left of a part, as text or bytecode.
+        """Return the output of a part, as text or bytecode.
 
         Raises:
             StablexlaError: as the reader or a pass raised it.
@@ -70,7 +70,7 @@ class Job:
             return self._written(left, part.file)
 
     def report(self) -> None:
-        """Prints the times, if they were asked for."""
+        """Print the times on request."""
         if self._times is not None:
             print(self._times.report(), file=sys.stderr)
 
@@ -83,13 +83,13 @@ class Job:
             self._times.end(what, "")
 
     def _start(self, part: Part) -> str:
-        """The stage that a part is in."""
+        """Return the stage of a part."""
         header = part.header
         start: str = self._given.from_stage or (header.stage if header else "source")
         return start if start in self._target else "source"
 
     def _pipeline(self, part: Part, start: str) -> Pipeline:
-        """The steps to run."""
+        """Return the steps to run."""
         given = self._given
         if given.stage is not None:
             return self._with_schedule(self._up_to(given.stage, start))
@@ -114,7 +114,7 @@ class Job:
         return rest.up_to(stage)
 
     def _with_schedule(self, pipeline: Pipeline) -> Pipeline:
-        """With the step that applies the user's schedule."""
+        """Add the step that applies the user's schedule."""
         given = self._given
         if given.transform_script is None:
             return pipeline
@@ -148,7 +148,7 @@ class Job:
 
 
 def _rule(text: str) -> LoweringRule:
-    """The lowering rule in `stablehlo.tanh=my_file:my_rule`.
+    """Return the lowering rule in `stablehlo.tanh=my_file:my_rule`.
 
     Raises:
         CompileError: there is no such function.
@@ -159,7 +159,7 @@ def _rule(text: str) -> LoweringRule:
 
 
 def _reproduced(header: Header | None, loaded: Sequence[str]) -> tuple[str, str | None, list[str]]:
-    """The passes, what they may leave, and the rules that the first line of a reproducer tells."""
+    """Return the passes, legal dialects and rules of a reproducer's first line."""
     words = [word.partition("=") for word in (shlex.split(header.command) if header else [])]
     given = {name: value for name, _, value in words}
     if "--pass-pipeline" not in given:
@@ -170,7 +170,7 @@ def _reproduced(header: Header | None, loaded: Sequence[str]) -> tuple[str, str 
 
 
 def _run_parts(job: Job, parts: Sequence[Part]) -> tuple[list[bytes], int]:
-    """What is left of each part, and the exit code; a part that fails does not keep the others from being read."""
+    """Return the output of each part, and the exit code; a failing part does not stop the others."""
     written, code = [], 0
     for part in parts:
         try:
@@ -183,7 +183,7 @@ def _run_parts(job: Job, parts: Sequence[Part]) -> tuple[list[bytes], int]:
 
 
 def _verify_parts(job: Job, parts: Sequence[Part], only_expected: bool) -> tuple[list[bytes], int]:
-    """As `_run_parts`; what fails is well if it was expected."""
+    """Like `_run_parts`; expected failures are fine."""
     written, code = [], 0
     for part in parts:
         said: list[Diagnostic] = []
@@ -193,7 +193,7 @@ def _verify_parts(job: Job, parts: Sequence[Part], only_expected: bool) -> tuple
             except StablexlaError as error:
                 if isinstance(error, CompileError) and not said and not error.stage:
                     raise
-                if not any(one.severity == "error" for one in said):  # a pass written in Python says what is wrong
+                if not any(one.severity == "error" for one in said):  # a pass written in Python raises its own error
                     said.append(Diagnostic("error", str(error), str(error)))
                 written.append(b"")
         for complaint in compare(part.text, said, part.file, only_expected=only_expected):
@@ -204,7 +204,7 @@ def _verify_parts(job: Job, parts: Sequence[Part], only_expected: bool) -> tuple
 
 @contextmanager
 def _unregistered(allowed: bool) -> Iterator[None]:
-    """Takes operations of unknown dialects inside a `with` block."""
+    """Allow operations of unknown dialects inside a `with` block."""
     contexts = (stablehlo_context(), upstream_context()) if allowed else ()
     for context in contexts:
         context.allow_unregistered_dialects = True
@@ -267,7 +267,7 @@ def _run_with(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The tool; returns its exit code."""
+    """Run the tool; return its exit code."""
     try:
         return run_tool(lambda: _run_with(sys.argv[1:] if argv is None else argv))
     except UsageError as error:

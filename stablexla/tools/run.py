@@ -1,4 +1,4 @@
-"""`stablexla-run`: compiles a program and runs it on given or made-up inputs; shows, saves, times, compares results."""
+"""`stablexla-run`: compiles a program and runs it on given or random inputs; shows, saves, times, compares results."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _show(results: Sequence[Sequence[Array]], types: Sequence[TensorType], console: Console) -> None:
-    """A line for each result of each device."""
+    """Print a line for each result of each device."""
     several = len(results) > 1
     table = Table(*(("device",) if several else ()), "result", "shape", "smallest", "mean", "largest", "not a number")
     for device, own in enumerate(results):
@@ -179,7 +179,7 @@ def _run(arguments: argparse.Namespace, given: Sequence[str]) -> int:
 
 
 def _work(executable: Executable, signature: Signature, arguments: argparse.Namespace, compiling: float) -> int:
-    """Runs the program, and does what else was asked for."""
+    """Run the program, and execute the other requests."""
     if arguments.collective_timeout:
         executable.collective_timeout = arguments.collective_timeout
     inputs = device_inputs(arguments, signature, 1 if executable._shardings else executable.num_devices)
@@ -202,7 +202,7 @@ def _work(executable: Executable, signature: Signature, arguments: argparse.Name
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The tool; returns its exit code."""
+    """Run the tool; return its exit code."""
     given = sys.argv[1:] if argv is None else argv
     parser = _parser()
     arguments = parser.parse_args(given)

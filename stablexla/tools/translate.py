@@ -1,4 +1,4 @@
-"""`stablexla-translate`: a program from one form into another, and what is in a file."""
+"""`stablexla-translate`: converts programs between forms, and describes files."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class UsageError(Exception):
-    """Options that do not go together."""
+    """Options that contradict each other."""
 
 
 def _form(arguments: argparse.Namespace) -> Format:
@@ -106,7 +106,7 @@ def _form(arguments: argparse.Namespace) -> Format:
 
 
 def _check(arguments: argparse.Namespace, form: Format) -> None:
-    """Raises UsageError when options were given that the form does not have."""
+    """Raise UsageError for options that the form does not have."""
     if arguments.target_version and form is not Format.ARTIFACT:
         raise UsageError(f"--target-version is for artifacts, not for {form.described}; add --to=artifact")
     if arguments.allow_other_dialects and form is not Format.ARTIFACT:
@@ -164,7 +164,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def show(found: Information, console: Console) -> None:
-    """Prints what is known of a file: as tables on a terminal, as plain lines elsewhere."""
+    """Print the facts about a file: as tables on a terminal, as plain lines elsewhere."""
     rows = {
         "file": found.file,
         "form": found.form.described,
@@ -219,7 +219,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The tool; returns its exit code."""
+    """Run the tool; return its exit code."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:

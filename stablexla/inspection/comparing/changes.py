@@ -1,4 +1,4 @@
-"""What lies between two pipelines, change by change, and which of the changes turns a right program into a wrong one.
+"""The changes between two pipelines, and the search for the one that breaks a program.
 
 Every change leaves a pipeline that can be run: steps and passes that one has and the other has not, passes with other
 options, and options of the compilation. Where it is the emitters, kernels are sent the general way one by one.
@@ -34,7 +34,7 @@ EMIT = ("stablexla-emit-kernels", "stablexla-map-kernels")
 
 @dataclass(frozen=True)
 class Change:
-    """One difference between two ways.
+    """One difference between two ways of compiling.
 
     Attributes:
         step: the step that it is in, "" for an option of the compilation.
@@ -50,7 +50,7 @@ class Change:
 
 
 def plain(way: Compiled) -> Compiled | None:
-    """The least that makes a program run: nothing folded, nothing fused, no emitters, no threads, no optimisation.
+    """Return the minimal pipeline: no folding, no fusion, no emitters, no threads, no optimisation.
 
     None for a target that has no such way.
     """
@@ -75,7 +75,7 @@ def _with_option(passes: str, name: str, option: str) -> str:
 
 
 def up_to_stage(way: Compiled, stage: str) -> Compiled:
-    """The way up to a stage, "source" for nothing of it, and then as plainly as possible."""
+    """Return the way up to a stage, "source" for none of it, followed by the minimal pipeline."""
     base = plain(way)
     assert base is not None
     if stage == "source":
@@ -93,7 +93,7 @@ def up_to_stage(way: Compiled, stage: str) -> Compiled:
 
 
 def changes_between(one: Compiled, other: Compiled) -> list[Change]:
-    """The changes that make `other` of `one`, in the order of the steps."""
+    """Return the changes from `one` to `other`, in the order of the steps."""
     found: list[Change] = []
     steps = list(one.pipeline.steps)
     way = one
@@ -129,7 +129,7 @@ def changes_between(one: Compiled, other: Compiled) -> list[Change]:
 
 
 def _step_edits(one: Pipeline, other: Pipeline) -> Iterator[tuple[str, int, Step | None]]:
-    """Edits of the list of steps, each at the place where it then is."""
+    """Return edits of the list of steps, each at its position after the previous ones."""
     at = 0
     codes = difflib.SequenceMatcher(None, one.names, other.names, autojunk=False).get_opcodes()
     for tag, a, b, c, d in codes:
@@ -147,7 +147,7 @@ def _step_edits(one: Pipeline, other: Pipeline) -> Iterator[tuple[str, int, Step
 
 
 def _pass_edits(one: Step, other: Step) -> Iterator[tuple[str, str, str]]:
-    """What changes in a step, pass by pass: in words, the pass, and the step's text after it."""
+    """Return the changes of a step, pass by pass: a description, the pass, and the step's text after it."""
     before, after = list(one.elements), list(other.elements)
     done: list[Element] = []
     codes = difflib.SequenceMatcher(None, _keys(before), _keys(after), autojunk=False).get_opcodes()
@@ -175,7 +175,7 @@ def _other_options(old: Element, new: Element) -> str:
 
 
 def _keys(elements: Sequence[Element]) -> list[str]:
-    """What says that two elements are the same pass, whatever its options."""
+    """Return the keys by which two passes are the same, whatever their options."""
     return [e.text if e.name == FUNCTION or (e.text != e.name and "(" in e.text) else e.name for e in elements]
 
 
@@ -194,7 +194,7 @@ def _option_edits(one: Compiled, other: Compiled) -> Iterator[Change]:
 
 
 def first_bad(changes: Sequence[Change], goes_wrong: GoesWrong) -> tuple[Change | None, int]:
-    """The change with which a program begins to go wrong, and how many were tried.
+    """Return the first change that makes the program wrong, and the number of pipelines tried.
 
     The way before the first change is right, that after the last is wrong.
     """
@@ -204,7 +204,7 @@ def first_bad(changes: Sequence[Change], goes_wrong: GoesWrong) -> tuple[Change 
         middle = (low + high) // 2
         answer = goes_wrong(changes[middle].result)
         tried += 1
-        if answer is None:  # such a pipeline does not run: its neighbours may
+        if answer is None:  # such a pipeline does not run: adjacent ones may
             return _one_by_one(changes, low, high, goes_wrong, tried)
         low, high = (low, middle) if answer else (middle, high)
     return changes[high] if changes else None, tried
@@ -224,7 +224,7 @@ def _one_by_one(
 
 
 class _KernelWatcher(Watcher):
-    """Notes the kernels, with the places of what they hold, and whether they are emitted."""
+    """Records the kernels, the places of their operations, and whether they are emitted."""
 
     pass_by_pass = True
 
@@ -239,7 +239,7 @@ class _KernelWatcher(Watcher):
 
 
 def kernels_of(way: Compiled, module: hlo_ir.Module) -> list[KernelPart]:
-    """The kernels that a way makes of a program."""
+    """Return the kernels of a program compiled in some way."""
     watcher = _KernelWatcher()
     steps = way.pipeline.up_to("buffers") if "buffers" in way.pipeline else way.pipeline
     run_pipeline(copy_of(module), steps, watcher=watcher)
@@ -287,7 +287,7 @@ def _path(function: Any) -> str:
 
 
 def bad_kernel(way: Compiled, module: hlo_ir.Module, goes_wrong: GoesWrong) -> tuple[KernelPart | None, int]:
-    """The kernel whose emitted loops are wrong: with it on the general path the program is right."""
+    """Return the kernel whose emitter is wrong: with it on the general path the program is right."""
     kernels = [k for k in kernels_of(way, module) if k.path == "emitted"]
     low, high, tried = 0, len(kernels), 0  # with the first `low` emitted it is right, with `high` wrong
     while high - low > 1:
@@ -301,7 +301,7 @@ def bad_kernel(way: Compiled, module: hlo_ir.Module, goes_wrong: GoesWrong) -> t
 
 
 def with_general(way: Compiled, names: Sequence[str]) -> Compiled:
-    """The way with some kernels on the general path."""
+    """Return the way with some kernels on the general path."""
     step = way.pipeline["buffers"]
     elements = [_general(e, names) if e.name in EMIT else e.text for e in step.elements]
     return replace(way, pipeline=way.pipeline.with_step("buffers", ",".join(elements)))
@@ -316,7 +316,7 @@ def _general(element: Element, names: Sequence[str]) -> str:
 
 
 def rule_of(way: Compiled, name: str) -> str:
-    """The lowering rule of an operation, a user's or the package's own, with the place where it stands."""
+    """Return the lowering rule of an operation, a user's or the package's own, with its place."""
     own = next((str(rule) for rule in way.pipeline.rules if rule.name == name), "")
     found = RULES.get(name)
     if own or found is None:
@@ -338,7 +338,7 @@ def cause_of(
     operation: str,
     right_after: RightAfter,
 ) -> Cause | None:
-    """What makes `ours` wrong where `base` is right; where both are wrong, what they have in common.
+    """Return why `ours` is wrong where `base` is right; where both are wrong, their common cause.
 
     Args:
         ours, base: the ways.
@@ -369,7 +369,7 @@ def cause_of(
 def _shared_cause(
     ours: Compiled, base: Compiled, module: hlo_ir.Module, operation: str, right_after: RightAfter
 ) -> Cause:
-    """A pass on StableHLO after which the program means something else, or else the lowering rule."""
+    """Return the first pass on StableHLO that changes the program's meaning, or else the lowering rule."""
     copy = copy_of(module)
     for step in base.pipeline:
         for element in step.elements:

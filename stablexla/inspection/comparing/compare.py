@@ -1,4 +1,4 @@
-"""`executable.compare`: runs a program in two ways and finds the first operation that is wrong, and what made it so.
+"""`executable.compare`: runs a program in two ways, and finds the first wrong operation and its cause.
 
 Values come from our own run, so that every operation is judged on the operands that it had (`search.py`). Programs that
 are wrong only as they are, and right when more of their values are returned, are cut shorter (`prefixes.py`). What is
@@ -39,7 +39,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """How two ways are compared.
+    """Options of a comparison.
 
     Attributes:
         tolerance: how far values that several operations made may be apart, as a part of the largest; None is by the
@@ -47,7 +47,7 @@ class CompareOptions:
         ulp: units in the last place that each operation's result may be off; None is by operation and element type.
         byte_limit: bytes of values that are held at a time.
         cause: whether to look for the step, pass or kernel at fault.
-        progress: is told what is going on, and how far it is.
+        progress: a callback for the current activity and its progress.
     """
 
     tolerance: float | None = None
@@ -60,7 +60,7 @@ class CompareOptions:
 def compare(
     executable: Executable, arguments: Sequence[Any], against: Against, options: CompareOptions | None = None
 ) -> Comparison:
-    """As `Executable.compare`."""
+    """Like `Executable.compare`."""
     start = perf_counter()
     options = options or CompareOptions()
     if executable.num_devices > 1:
@@ -94,7 +94,7 @@ def _text(module: ir.Module) -> str:
 
 
 def _results_only(one: Executable, other: Executable, arguments: list[Array], options: CompareOptions) -> Comparison:
-    """The results of two programs that have nothing else in common."""
+    """Compare the results of two programs that have no operations in common."""
     actual, wanted = ([np.asarray(r) for r in e.execute(arguments)] for e in (one, other))
     if [(a.dtype, a.shape) for a in actual] != [(w.dtype, w.shape) for w in wanted]:
         raise ExecutionError(f"{one.name} and {other.name} give results of other types")
@@ -104,14 +104,14 @@ def _results_only(one: Executable, other: Executable, arguments: list[Array], op
 
 
 def _differences(actual: list[Array], wanted: list[Array], tolerance: float | None) -> dict[int, Difference]:
-    """Which arrays differ, and how."""
+    """Return the differing arrays with their differences."""
     masks = [apart(a, w, tolerance) for a, w in zip(actual, wanted, strict=True)]
     return {i: Difference.of(actual[i], wanted[i], mask) for i, mask in enumerate(masks) if mask.any()}
 
 
 @dataclass
 class _Comparing:
-    """One comparison while it is made."""
+    """The state of one comparison."""
 
     name: str
     ours: Compiled
@@ -123,7 +123,7 @@ class _Comparing:
     whole: bool = True
 
     def run(self) -> Comparison:
-        """Runs both ways, and looks for what is wrong."""
+        """Run both ways, and search for the wrong operation."""
         self.program = FlatProgram.of(self.source)
         waiting = next((u for u in self.program.units if {"infeed", "recv"} & u.operations), None)
         if waiting is not None:
@@ -161,7 +161,7 @@ class _Comparing:
         )
 
     def _run(self) -> list[Array]:
-        """The results of the program as it is."""
+        """Return the results of the unchanged program."""
         actual = self.ours.run(self.source, self.arguments)
         if isinstance(actual, Refusal):
             raise ExecutionError(f"{self.name} does not run: {actual.message}")
@@ -170,7 +170,7 @@ class _Comparing:
     # ---- whole programs --------------------------------------------------------------------------------------------
 
     def _results_apart(self) -> dict[int, Difference]:
-        """Which results are not the other's, and how."""
+        """Return the results that differ from the reference, with the differences."""
         self.options.progress(f"the program by {self.other.name}", 0, 0)
         wanted = self.other.run(self.source, self.arguments)
         if isinstance(wanted, Refusal):
@@ -185,7 +185,7 @@ class _Comparing:
     # ---- one operation ---------------------------------------------------------------------------------------------
 
     def _of_operation(self, found: Found) -> Finding:
-        """A finding of the first way: an operation that is wrong on the operands that it had."""
+        """Return a finding of the first search: an operation that is wrong on its own operands."""
         self.options.progress("the smallest program", 0, 0)
         unit = found.unit
         replay = found.program.apart([unit])
@@ -218,7 +218,7 @@ class _Comparing:
         return bool(self.quiet.verdict(*args).wrong.any())
 
     def _in_context(self, found: Found) -> tuple[SmallProgram, Cause | None] | None:
-        """A program that holds more than the operation, where that alone is right, and what makes it wrong."""
+        """Return a larger failing program and its cause, where the operation alone is right."""
         trusted = plain(self.ours) or self.other
         if found.context is None:
             return None
@@ -231,7 +231,7 @@ class _Comparing:
         return Prefixes(self.ours, trusted, program, arguments, options.tolerance, options.byte_limit, options.progress)
 
     def _cause_of_program(self, program: SmallProgram, unit: Unit) -> Cause | None:
-        """What makes a program wrong whose results are known."""
+        """Return the cause of a wrong program whose right results are known."""
         if not self.options.cause or program.wanted is None:
             return None
         module, wanted = ir.Module.parse(program.text, self.program.module.context), program.wanted
@@ -260,7 +260,7 @@ class _Comparing:
         return cause_of(self.ours, base, module, goes_wrong, str(unit.op.name), right_after)
 
     def _own_steps(self) -> str:
-        """The pipeline's text, where it is not the target's own and text says it all."""
+        """Return the pipeline's text, where it differs from the target's and text describes all of it."""
         usual = pipeline_of(find_target(self.ours.target), self.ours.options)
         own = self.ours.pipeline
         return str(own) if own.steps != usual.steps and own.is_text else ""
@@ -285,7 +285,7 @@ class _Comparing:
     # ---- only as the program is ------------------------------------------------------------------------------------
 
     def _of_prefix(self) -> Finding | None:
-        """A finding of the second way: every operation is right by itself, and the program is wrong."""
+        """Return a finding of the second search: every operation is right, the program is wrong."""
         trusted = self._trusted()
         if trusted is None:
             return None
@@ -297,7 +297,7 @@ class _Comparing:
         return replace(finding, after=f"{after.name} at {after.place}" if after is not found.unit else "")
 
     def _trusted(self) -> Way | None:
-        """What gives right values where ours does not; None when the program, as it is, is right."""
+        """Return a way with right values where ours is wrong; None when the unchanged program is right."""
         judged = self.search.returned
         different = [
             v
@@ -323,7 +323,7 @@ class _Comparing:
     # ---- rounding --------------------------------------------------------------------------------------------------
 
     def _of_rounding(self) -> Finding | None:
-        """The first value that is not the other's, where no operation is wrong: what is small at first may grow."""
+        """Return the first value beyond the tolerance, where no operation is wrong: small errors may grow."""
         units = [u for u in self.program.units if u.is_judged and not self.program.is_constant(u.op.results[0])]
         low, high = 0, len(units)
         found: Found | None = None

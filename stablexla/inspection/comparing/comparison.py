@@ -1,4 +1,4 @@
-"""What `executable.compare` gives: a value that says whether two ways of running a program agree, and if not, where."""
+"""The result of `executable.compare`: whether two ways of running a program agree, and where they differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Comparison:
 
     Attributes:
         name: the program's.
-        against: what it was held against: "interpreter", "xla", a stage, or the name of a pipeline.
+        against: the reference: "interpreter", "xla", a stage, or the name of a pipeline.
         equal: whether no operation is wrong and the results agree, as far as they could be compared; false when nothing
             could be.
         finding: the first wrong operation; None when there is none.
@@ -25,8 +25,8 @@ class Comparison:
         judged: how many of them were judged, with those inside loops and branches that were looked into.
         not_judged: the others, and why.
         whole: whether the program's results could be compared.
-        excused: known faults of the other side that were met, and what the standard leaves open, with how often.
-        notes: what else is worth knowing.
+        excused: known faults of the other side, and freedoms of the standard, with their counts.
+        notes: further remarks.
         seconds: how long it took.
     """
 
@@ -62,13 +62,13 @@ class Comparison:
         return html(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values, for JSON; of the smallest program its text and the types of its arguments."""
+        """Return everything as plain values, for JSON; of the smallest program its text and argument types."""
         made = _plain(self)
         assert isinstance(made, dict)
         return made
 
     def save(self, folder: str | Path) -> Path | None:
-        """Writes the smallest program that shows the difference, its arguments, and how to run it.
+        """Write the smallest failing program, its arguments, and the command to run it.
 
         Args:
             folder: where to; made if it is not there.

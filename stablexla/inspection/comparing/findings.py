@@ -1,4 +1,4 @@
-"""What a comparison finds, as plain values: differences of arrays, operations that are wrong, and what made them so."""
+"""Findings of a comparison as plain values: differences of arrays, wrong operations, and their causes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Difference:
         ours, theirs: that element.
         ulp: units in the last place between the two; of integers the difference.
         largest: the largest absolute difference.
-        operands: for an operation that works element by element, what it read there.
+        operands: of an element-wise operation, its operands at this element.
         start: index of the first element of the excerpt.
         our_excerpt, their_excerpt: elements around the worst one, along the last dimension.
     """
@@ -49,12 +49,12 @@ class Difference:
 
     @staticmethod
     def of(ours: Array, theirs: Array, wrong: Array, operands: Sequence[Array] = ()) -> Difference:
-        """The difference between two arrays.
+        """Return the difference between two arrays.
 
         Args:
             ours, theirs: the arrays.
             wrong: which elements count as different, flat.
-            operands: what was read to make them.
+            operands: the operands that they were computed from.
         """
         ulps = np.where(wrong, distance_in_ulp(ours, theirs), -1.0)
         at = int(np.argmax(ulps)) if wrong.size else 0
@@ -82,7 +82,7 @@ class Difference:
 
 
 def text_of(element: Any) -> str:
-    """An element in as many digits as it takes to tell it from its neighbours."""
+    """Format an element with enough digits to tell it from its neighbours."""
     value = element[()] if isinstance(element, np.ndarray) else element
     if isinstance(value, (np.bool_, bool)):
         return str(bool(value)).lower()
@@ -98,12 +98,12 @@ def _largest(ours: Array, theirs: Array, wrong: Array) -> float:
 
 @dataclass(frozen=True)
 class Turn:
-    """A step into an operation that has regions.
+    """A step into a region of an operation.
 
     Attributes:
         operation: its name.
-        place: where it stands.
-        what: which turn of the loop, or which branch: `turn 3`, `branch 0`.
+        place: its place in the source.
+        what: the iteration of the loop, or the branch: `turn 3`, `branch 0`.
     """
 
     operation: str
@@ -113,7 +113,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class KernelPart:
-    """A kernel of the compiled program, and the operations that it holds.
+    """A kernel of the compiled program, and its operations.
 
     Attributes:
         name, kind, path: as in `executable.kernels`.
@@ -128,7 +128,7 @@ class KernelPart:
 
 @dataclass(frozen=True)
 class Cause:
-    """What turned a right program into a wrong one.
+    """The change that made a right program wrong.
 
     Attributes:
         step: the pipeline's step; "" when it is none of them.
@@ -149,7 +149,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class SmallProgram:
-    """A program that shows what is wrong, with its arguments.
+    """A program that shows the difference, with its arguments.
 
     Attributes:
         text: MLIR.
@@ -168,7 +168,7 @@ class SmallProgram:
 
 @dataclass(frozen=True)
 class Finding:
-    """The first operation, in the order of the program, that is wrong.
+    """The first wrong operation in program order.
 
     Attributes:
         operation: its name.

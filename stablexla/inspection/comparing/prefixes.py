@@ -1,4 +1,4 @@
-"""The second way to find what is wrong, for programs that go right as soon as they return more values.
+"""The second search: prefixes of programs that become right when they return more values.
 
 Programs are compiled as they are, but end earlier: what lies between the last that is right and the first that is wrong
 is one operation. Then they also begin later, and lose operations in between, as long as they still go wrong.
@@ -24,11 +24,11 @@ MOST_TRIES = 60
 
 @dataclass
 class Prefixes:
-    """Programs made of the first operations of one.
+    """Programs made of the first operations of a program.
 
     Attributes:
-        ours: what is under suspicion.
-        trusted: what gives the right values.
+        ours: the way under test.
+        trusted: the way with the right values.
         program: the program.
         arguments: its arguments.
         tolerance: as for results.
@@ -47,7 +47,7 @@ class Prefixes:
     _right: dict[Any, Array] = field(default_factory=dict)
 
     def find(self) -> tuple[Found, Unit, SmallProgram] | None:
-        """The operation whose value goes wrong, the operation that has to be there for it, and a small program."""
+        """Find the operation whose value becomes wrong, the operation that triggers it, and a small program."""
         count = len(self.program.units)
         if self._wrong_among(self.program.returns, None) is None:
             return None
@@ -70,7 +70,7 @@ class Prefixes:
         return found, self.program.units[high - 1], self._small_program(results, given)
 
     def _ends(self, count: int) -> list[Any]:
-        """The values of the first operations that later ones, or the caller, use."""
+        """Return the values of the prefix that later operations, or the caller, use."""
         last = self.program.units[count - 1].number if count else -1
         return [v for v in self.program.live_at(count) if v in self.program.unit_of and self._made_by(v) <= last]
 
@@ -82,7 +82,7 @@ class Prefixes:
     def _wrong_among(
         self, results: Sequence[Any], given: Sequence[Any] | None
     ) -> tuple[Any, Array, Array, Array] | None:
-        """The first of the results that is wrong where the program returns them all, on right values of `given`."""
+        """Return the first wrong result where the program returns all of them, given right values of `given`."""
         values = [v for v in dict.fromkeys(results) if v in self.program.unit_of and not self.program.is_constant(v)]
         if not values:
             return None
@@ -102,7 +102,7 @@ class Prefixes:
         return None
 
     def _right_values(self, values: Sequence[Any]) -> list[Array] | None:
-        """What values are by the way that is trusted, on the program's arguments."""
+        """Return values by the trusted way, on the program's arguments."""
         known = dict(zip(self.program.arguments, self.arguments, strict=True))
         missing = [v for v in values if v not in known and v not in self._right]
         if missing and not self._right:
@@ -115,14 +115,14 @@ class Prefixes:
         return [known[v] if v in known else self._right[v] for v in values]
 
     def _all_values(self) -> list[Any]:
-        """Every value of the program, if they are not too many bytes."""
+        """Return every value of the program, if they are not too many bytes."""
         values = [r for u in self.program.units for r in u.results if not self.program.is_constant(r)]
         return values if sum(map(self.program.bytes_of, values)) <= self.byte_limit else []
 
     # ---- smaller ones ----------------------------------------------------------------------------------------------
 
     def _smallest(self, results: list[Any], end: int) -> tuple[list[Any], list[Any]]:
-        """Fewer results, a later beginning, and operations in between whose values are given instead."""
+        """Reduce the program: fewer results, a later beginning, and intermediate values as parameters."""
 
         def goes_wrong(values: list[Any], given: list[Any]) -> bool:
             return self._wrong_among(values, given) is not None
@@ -144,7 +144,7 @@ class Prefixes:
     def _with_gaps(
         self, results: list[Any], given: list[Any], goes_wrong: Callable[[list[Any], list[Any]], bool]
     ) -> list[Any]:
-        """More values given, one operation's after the other, the latest first."""
+        """Replace further operations by given values, one by one, the latest first."""
         tries = 0
         for unit in reversed(self._kept(results, given)):
             if tries == MOST_TRIES:
@@ -173,7 +173,7 @@ class Prefixes:
 
 
 def _without(values: list[Any], still: Callable[[list[Any]], bool]) -> list[Any]:
-    """One of the values if it is enough, else all of them."""
+    """Return one of the values if it suffices, else all of them."""
     if len(values) == 1:
         return values
     for value in values[:MOST_TRIES]:
@@ -183,5 +183,5 @@ def _without(values: list[Any], still: Callable[[list[Any]], bool]) -> list[Any]
 
 
 def text_of_module(module: Any) -> str:
-    """MLIR's text with the locations that say where operations come from."""
+    """Return MLIR's text with locations."""
     return str(module.operation.get_asm(enable_debug_info=True)).rstrip("\n") + "\n"

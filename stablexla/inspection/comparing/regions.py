@@ -1,6 +1,6 @@
-"""Looking inside loops and branches: which turn goes wrong first, and which operation in it.
+"""The search inside loops and branches: the first wrong iteration, and the wrong operation in it.
 
-A loop that also stops after n turns gives the state after each of them, as our own loop had it.
+A loop that also stops after n iterations gives the state after each of them, as in our own loop.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Inside:
     # ---- branches --------------------------------------------------------------------------------------------------
 
     def branch(self) -> Found | None:
-        """Looks into the branch that was taken."""
+        """Search the branch that was taken."""
         number = self._branch_number()
         place = Turn(self._unit.name, self._unit.place, f"branch {number}")
         region = FlatProgram.of_region(self._unit.op.regions[number], self._outside, self._program)
@@ -76,7 +76,7 @@ class _Inside:
     # ---- loops -----------------------------------------------------------------------------------------------------
 
     def loop(self) -> Found | None:
-        """Looks for the first turn that goes wrong, and into it."""
+        """Find the first wrong iteration, and search it."""
         module = self._stopping()
         ours, other = _runner(self._search.ours, module), _runner(self._search.other, module)
         start = [self._values[v] for v in self._unit.op.operands]
@@ -95,8 +95,8 @@ class _Inside:
     def _first_turn(
         self, ours: Callable[..., Any], other: Callable[..., Any], start: list[Array], count: int
     ) -> int | None:
-        """The number of the first turn, from 0, that makes something else of the same state than it should."""
-        low, high = 0, count + 1  # after `low` turns both agree, after `high` they do not
+        """Return the number of the first iteration, from 0, that is wrong for the same state."""
+        low, high = 0, count + 1  # after `low` iterations both agree, after `high` they do not
         while high - low > 1:
             middle = (low + high) // 2
             self._search.progress("turns of a loop", middle, count)
@@ -139,8 +139,8 @@ class _Inside:
         return self.itself(made[:-1], wanted[:-1], turns)
 
     def _stopping(self) -> ir.Module:
-        """The loop with one more parameter, the number of turns after which it ends at the latest, and one more
-        result, how many it made."""
+        """Return the loop with one more parameter, the largest number of iterations, and one more
+        result, the number of iterations."""
         op = self._unit.op
         with self._program.module.context, ir.Location.unknown():
             i64 = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64))
@@ -173,12 +173,12 @@ class _Inside:
     # ---- the operation itself --------------------------------------------------------------------------------------
 
     def again(self) -> list[Array] | Refusal:
-        """The operation's results by our own way, when it is a program by itself."""
+        """Return the operation's results by our own way, as a program by itself."""
         replay = self._program.apart([self._unit])
         return self._search.ours.run(replay.module, [self._values[v] for v in replay.taken])
 
     def itself(self, actual: list[Array], wanted: list[Array], turns: tuple[Turn, ...]) -> Found | None:
-        """The operation as what is wrong."""
+        """Return the operation itself as the wrong one."""
         from stablexla.inspection.comparing.search import Found, apart
 
         for number, (ours, theirs) in enumerate(zip(actual, wanted, strict=True)):
@@ -190,7 +190,7 @@ class _Inside:
 
 
 def _fill_condition(block: Any, source: Any, outside: dict[Any, Any], limit: Any) -> None:
-    """The loop's own condition, as long as there are turns left."""
+    """Write the loop's own condition, and a limit of iterations."""
     (holds,) = _copied(block, source, outside)
     counter = block.arguments[len(block.arguments) - 1]
     with ir.InsertionPoint(block):
@@ -199,7 +199,7 @@ def _fill_condition(block: Any, source: Any, outside: dict[Any, Any], limit: Any
 
 
 def _fill_body(block: Any, source: Any, outside: dict[Any, Any], one: Any) -> None:
-    """The loop's own body, with the turns counted."""
+    """Write the loop's own body, with a counter of iterations."""
     results = _copied(block, source, outside)
     counter = block.arguments[len(block.arguments) - 1]
     with ir.InsertionPoint(block):
@@ -207,7 +207,7 @@ def _fill_body(block: Any, source: Any, outside: dict[Any, Any], one: Any) -> No
 
 
 def _copied(block: Any, source: Any, outside: dict[Any, Any]) -> list[Any]:
-    """Copies a block's operations but the terminator; gives what that returns."""
+    """Copy a block's operations but the terminator; return the terminator's operands."""
     mapping = dict(outside) | dict(zip(source.arguments, list(block.arguments)[:-1], strict=True))
     *operations, terminator = (view.operation for view in source.operations)
     for op in operations:
@@ -221,7 +221,7 @@ def _scalar(number: int, type_: Any) -> Any:
 
 
 def _is_captured(unit: Unit, value: Any) -> bool:
-    """Whether the regions of an operation read a value that is also an operand."""
+    """Return whether the regions of an operation read a value that is also an operand."""
     return any(use.owner.operation != unit.op for use in value.uses if _within(use.owner.operation, unit.op))
 
 

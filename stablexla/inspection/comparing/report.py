@@ -1,4 +1,4 @@
-"""How a comparison is shown: as text, as tables on a terminal, as HTML in a notebook, and as files to go on with."""
+"""Reports of a comparison: text, tables on a terminal, HTML in a notebook, and files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Row = tuple[str, str]
 
 
 def plain_text(comparison: Comparison, folder: Path | None = None) -> str:
-    """The report without colours and frames, with lines as long as they are."""
+    """Return the report without colours and frames, lines not wrapped."""
     lines = [_headline(comparison)]
     rows = _rows(comparison, folder)
     width = max((len(name) for name, _ in rows), default=0)
@@ -42,7 +42,7 @@ def plain_text(comparison: Comparison, folder: Path | None = None) -> str:
 
 
 def show(comparison: Comparison, console: Console, folder: Path | None = None) -> None:
-    """Prints the report, with tables and colours on a terminal.
+    """Print the report, with tables and colours on a terminal.
 
     Args:
         folder: where the smallest program was written to.
@@ -162,7 +162,7 @@ def _program_line(program: SmallProgram, folder: Path | None) -> str:
 
 
 def _excerpt(difference: Difference, against: str) -> Table:
-    """The elements around the worst one, side by side."""
+    """Return the elements around the worst one, side by side."""
     table = Table("", *_heads(difference))
     for name, row in (("here", difference.our_excerpt), (against, difference.their_excerpt)):
         table.add_row(name, *row)
@@ -197,7 +197,7 @@ def _first_line(text: str) -> str:
 
 
 def html(comparison: Comparison) -> str:
-    """The report as a fragment of HTML."""
+    """Return the report as a fragment of HTML."""
     colour = "#2a7a2a" if comparison.equal else "#a02020"
     rows = "".join(
         f"<tr><th style='text-align:left;vertical-align:top'>{escape(name)}</th>"
@@ -208,7 +208,7 @@ def html(comparison: Comparison) -> str:
 
 
 def json_text(comparison: Comparison) -> str:
-    """The report as JSON; what is infinite or not a number is a text."""
+    """Return the report as JSON; infinities and NaN are texts."""
     return json.dumps(_finite(comparison.as_dict()), indent=2)
 
 
@@ -224,7 +224,7 @@ def _finite(value: Any) -> Any:
 
 
 def save(comparison: Comparison, folder: Path) -> Path | None:
-    """As `Comparison.save`."""
+    """Like `Comparison.save`."""
     found = comparison.finding
     if found is None or found.program is None:
         return None
@@ -241,7 +241,7 @@ def save(comparison: Comparison, folder: Path) -> Path | None:
 
 
 def _save_arrays(path: Path, arrays: tuple[Any, ...]) -> None:
-    """numpy's files do not know all the types: those are there by their bytes, as numpy itself would write them."""
+    """Save arrays; types that numpy's files lack are saved as bytes, as numpy itself would write them."""
     known = [a if a.dtype.kind in "biufc" and a.dtype.isbuiltin == 1 else _as_void(a) for a in arrays]
     np.savez(path, *known)  # named arr_0, arr_1 ...
 

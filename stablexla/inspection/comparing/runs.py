@@ -1,4 +1,4 @@
-"""A run of a program of ours from which every value is had, some operations at a time.
+"""A run of one of our programs that returns every value, some operations at a time.
 
 Each part begins with the values that the parts before it made, so that nothing is compiled twice, and only those are
 held that are needed later.
@@ -25,7 +25,7 @@ BATCH = 96
 
 
 class Run:
-    """A program that is run part by part.
+    """A program that runs in parts.
 
     Attributes:
         program: the program.
@@ -42,7 +42,7 @@ class Run:
         self._in_parts = not any(is_token(r.type) for u in program.units for r in u.op.results)
 
     def batches(self, byte_limit: int) -> Iterator[list[Unit]]:
-        """The operations that can be judged, so many at a time as their values fit into the limit."""
+        """Return the operations to judge, in batches whose values fit into the limit."""
         batch: list[Unit] = []
         held: set[Any] = set()
         size = 0
@@ -62,7 +62,7 @@ class Run:
             yield batch
 
     def values(self, units: list[Unit]) -> Values | Refusal:
-        """What operations read and make; they come after those that were asked for before."""
+        """Return the operands and results of operations; later ones than those requested before."""
         wanted = self._to_be_had(units)
         later = self.program.live_at(units[-1].number + 1)
         if self._in_parts:

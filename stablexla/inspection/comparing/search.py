@@ -1,4 +1,4 @@
-"""The first wrong operation: every value of the program is had from our own run, and each operation is judged on them.
+"""The first search: each operation is judged on the values of our own run.
 
 Values are made in batches, each by a program that returns them, so that only so many bytes are held at a time.
 """
@@ -59,17 +59,17 @@ Progress = Callable[[str, int, int], None]
 
 
 def no_progress(what: str, done: int, of: int) -> None:
-    """Tells nobody."""
+    """Ignore progress."""
 
 
 @dataclass
 class Search:
-    """Looks for the first operation that is wrong, in a program and in the regions of its operations.
+    """The search for the first wrong operation, in a program and in regions.
 
     Attributes:
-        ours: what is under suspicion.
-        other: what it is held against.
-        judge: what counts as wrong.
+        ours: the way under test.
+        other: the reference.
+        judge: decides which results are wrong.
         byte_limit: bytes of values that are held at a time.
         tolerance: how far values may be apart that several operations made, as a part of the largest.
         progress: is told how many operations are done.
@@ -93,7 +93,7 @@ class Search:
     def first_wrong(
         self, program: FlatProgram, arguments: Sequence[Array], turns: tuple[Turn, ...] = ()
     ) -> Found | None:
-        """The first wrong operation of a program, in the order in which its operations stand."""
+        """Return the first wrong operation of a program, in program order."""
         run = Run(self.ours, program, arguments)
         for unit in program.units:
             if not unit.is_judged and unit.results and unit.op.name not in SOURCES:
@@ -137,7 +137,7 @@ class Search:
         return None
 
     def _wanted(self, program: FlatProgram, units: list[Unit], values: Values) -> dict[int, list[Array] | Refusal]:
-        """What the other makes of the same operands, by the operations' numbers; in halves where it refuses."""
+        """Return the reference's results for the same operands, by operation; batches that it refuses are halved."""
         replay = program.apart(units)
         found = self.other.run(replay.module, [values[v] for v in replay.taken])
         if isinstance(found, Refusal):
@@ -172,7 +172,7 @@ class Search:
         wanted: list[Array],
         turns: tuple[Turn, ...],
     ) -> Found | None:
-        from stablexla.inspection.comparing.regions import look_inside  # which searches in turn
+        from stablexla.inspection.comparing.regions import look_inside  # which searches again
 
         if all(not apart(a, w, self.tolerance).any() for a, w in zip(actual, wanted, strict=True)):
             return None
@@ -186,7 +186,7 @@ class Search:
 
 
 def apart(ours: Array, theirs: Array, tolerance: float | None = None) -> Array:
-    """Which elements, flat, of values that many operations made are further apart than rounding explains."""
+    """Return which elements, flat, of values of several operations differ by more than rounding allows."""
     element = BY_DTYPE[ours.dtype]
     if not (element.is_float or element.is_complex):
         return np.asarray((ours != theirs).reshape(-1))

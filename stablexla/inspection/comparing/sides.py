@@ -1,4 +1,4 @@
-"""What is compared: program and arguments as both sides get them, and what is meant by the other side's name."""
+"""The two sides of a comparison: program and arguments as both get them, and the reference by name."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Against = Any
 
 
 def way_of(executable: Executable) -> Compiled:
-    """How an executable was made, for other programs."""
+    """Return how an executable was compiled, for other programs."""
     options = executable._compile_options or CompileOptions()
     return Compiled(executable._pipeline_again(), replace(options, pipeline=None, rules=()), executable.target)
 
 
 def arrays_of(executable: Executable, arguments: Sequence[Any]) -> list[Array]:
-    """The arguments as arrays, the leaves of tuples one by one.
+    """Return the arguments as arrays, the leaves of tuples one by one.
 
     Raises:
         ExecutionError: they do not fit, or their sizes are known only at run time.
@@ -56,7 +56,7 @@ def arrays_of(executable: Executable, arguments: Sequence[Any]) -> list[Array]:
 
 
 def imported(way: Compiled, source: ir.Module) -> tuple[Compiled, ir.Module]:
-    """The program with static shapes and plain types, as both sides get it, and the way from there."""
+    """Return the program with static shapes and plain types, as both sides get it, and the steps from there."""
     steps = list(way.pipeline.steps)
     first = [steps.pop(0)] if steps[0].name == SHAPES else []
     passes = [e.text for s in steps[:1] for e in s.elements if e.name in IMPORTS]
@@ -66,7 +66,7 @@ def imported(way: Compiled, source: ir.Module) -> tuple[Compiled, ir.Module]:
 
 
 def other_way(ours: Compiled, against: Against) -> Way:
-    """What is meant by `against`.
+    """Return the reference that `against` names.
 
     Raises:
         CompileError: there is no such thing.

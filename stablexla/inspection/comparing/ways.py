@@ -1,4 +1,4 @@
-"""What a program can be run by: pipelines of our own, and the oracles. All of them are asked in one way."""
+"""Ways to run a program: pipelines of our own and oracles, behind one interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 Arrays = list[Array]
 SEED = 1
 NOT_A_NUMBER = 0xFF
-"""What memory is filled with, so that elements which nobody writes are not what an earlier run left there."""
+"""Fill byte of memory, so that elements that are never written do not hold an earlier run's results."""
 
 
 class Way(Protocol):
@@ -32,15 +32,15 @@ class Way(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name in reports."""
 
     def run(self, module: ir.Module, arguments: Sequence[Array]) -> Arrays | Refusal:
-        """The results of a module's `main`, or why there are none."""
+        """Return the results of a module's `main`, or why there are none."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A pipeline of ours with the options that it runs under.
+    """A pipeline of ours with its options.
 
     Attributes:
         pipeline: the steps.
@@ -55,8 +55,8 @@ class Compiled:
     name: str = "stablexla"
 
     def prepare(self, module: ir.Module) -> Callable[[Sequence[Array]], Arrays] | Refusal:
-        """The program, ready to be run many times."""
-        from stablexla.compiling.compiler import compile  # it makes executables, which know this package
+        """Compile the program for many runs."""
+        from stablexla.compiling.compiler import compile  # it makes executables, which import this package
 
         try:
             executable = compile(module, target=self.target, options=replace(self.options, pipeline=self.pipeline))
@@ -64,7 +64,7 @@ class Compiled:
             return Refusal(type(error).__name__, str(error))
 
         def run(arguments: Sequence[Array]) -> Arrays:
-            executable.seed(SEED)  # so that what draws numbers draws the same ones each time
+            executable.seed(SEED)  # so that random numbers repeat
             set_pool_fill(NOT_A_NUMBER)
             try:
                 return [np.asarray(r) for r in executable.execute(list(arguments))]
@@ -74,7 +74,7 @@ class Compiled:
         return run
 
     def run(self, module: ir.Module, arguments: Sequence[Array]) -> Arrays | Refusal:
-        """The results of a module's `main`, or why there are none."""
+        """Return the results of a module's `main`, or why there are none."""
         prepared = self.prepare(module)
         if isinstance(prepared, Refusal):
             return prepared

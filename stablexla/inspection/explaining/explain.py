@@ -1,4 +1,4 @@
-"""Follows every operation of a program through the pipeline, by the numbers that `numbering.py` gave it."""
+"""Follows every operation of a program through the pipeline, by the numbers of `numbering.py`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stablexla.targets.pipeline.driver import run_pipeline
 from stablexla.targets.pipeline.pipelines import Element, Pipeline, Step
 from stablexla.targets.stablehlo.composite_ways import CompositeWatcher
 
-# Operations that only say how an array is seen: what reads their result reads their operand.
+# Views: operations whose users read their operand.
 VIEWS = frozenset(
     [
         "stablehlo.bitcast_convert",
@@ -49,7 +49,7 @@ LARGE = 16
 
 
 def explain(module: hlo_ir.Module, pipeline: Pipeline, *, name: str, signature: str, target: str) -> Explanation:
-    """Runs the pipeline on a module, which is used up, and tells what became of it.
+    """Run the pipeline on a module, which is consumed, and explain each operation.
 
     Raises:
         CompileError: a step of the pipeline failed.
@@ -75,7 +75,7 @@ def explain(module: hlo_ir.Module, pipeline: Pipeline, *, name: str, signature: 
 
 
 class _Follower(CompositeWatcher):
-    """Reads kernels, calls and buffers when the kernels were written, and keeps every stage's text."""
+    """Reads kernels, calls and buffers after kernels are emitted, and keeps every stage's text."""
 
     pass_by_pass = True
 
@@ -126,7 +126,7 @@ class _Follower(CompositeWatcher):
 
 
 def _assignment(module: Any) -> BufferAssignment:
-    """The buffers of main, as the pass of the target will assign them."""
+    """Return the buffer assignment of main, as the target's pass will make it."""
     if all("stablexla.launch" not in view.operation.attributes for view in module.body.operations):
         return BufferAssignment(module)
     from stablexla.targets.gpu.launch.assign import DeviceAssignment
@@ -135,7 +135,7 @@ def _assignment(module: Any) -> BufferAssignment:
 
 
 def _calls(main: Any) -> Iterator[tuple[Any, int]]:
-    """The calls of kernels in main, and how deep each stands."""
+    """Return the calls of kernels in main, with their loop depth."""
     for op in walk(main):
         if op.name == "func.call":
             depth, parent = 0, op.parent.operation
@@ -175,7 +175,7 @@ def _kernel(name: str, function: Any, calls: Sequence[CallNote], call: Any) -> K
 
 
 def _fates(operations: Sequence[SourceOperation], watcher: _Follower) -> Iterator[Fate]:
-    """What became of each operation, by where its number turned up."""
+    """Return the fate of each operation, by the places of its number."""
     by_number: dict[int, list[int]] = {}
     for call in watcher.calls:
         for number in call.operations:

@@ -1,4 +1,4 @@
-"""What `Executable.explain` gives: the fate of each operation, the kernels, their calls, and the memory, as values."""
+"""The result of `Executable.explain`: the fate of each operation, kernels, calls and memory, as values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KernelNote:
     Attributes:
         name, kind: as in the stage "kernels".
         path: "emitted" when explicit vectors were written for it, "general" when MLIR's own passes made its loops.
-        items: work items of all its phases; they are what threads share.
+        items: work items of all its phases, which threads share.
         phases: functions that a call runs one after the other.
         parallel: whether a call has enough of them for several threads.
         cost: bytes and flops of one call.
@@ -38,7 +38,7 @@ class KernelNote:
 
 @dataclass(frozen=True)
 class BufferNote:
-    """Where an array lies while a program runs.
+    """The memory of an array while a program runs.
 
     Attributes:
         role: "parameter", "constant", "result" or "arena".
@@ -63,7 +63,7 @@ class CallNote:
     Attributes:
         number: from 0.
         kernel: name of the kernel.
-        depth: how many loops and branches it stands in.
+        depth: the number of loops and branches around it.
         operations: numbers of the operations that it computes.
         reads, writes: the buffers of the arrays that it takes and gives.
     """
@@ -78,7 +78,7 @@ class CallNote:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of an operation.
+    """The fate of an operation: its kernel, or why it has none.
 
     Attributes:
         what: "kernel", "main", "constant", "view", "inlined", "folded" or "unused".
@@ -93,7 +93,7 @@ class Fate:
 
 @dataclass(frozen=True)
 class CompositeNote:
-    """Which way the composites of a name and version went, and why."""
+    """The way of the composites of a name and version, and why."""
 
     title: str
     way: str
@@ -102,13 +102,13 @@ class CompositeNote:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What became of a program. `str()` is a table; `html()` is one page with the stages side by side.
+    """The explanation of a program. `str()` is a table; `html()` is one page with the stages side by side.
 
     Attributes:
         name, signature, target: the program's.
         operations: those of the program as it was given.
-        fates: of each of them what became of it.
-        kernels, calls, composites: what the program is now.
+        fates: the fate of each.
+        kernels, calls, composites: the compiled program.
         arena_bytes: memory for temporaries in a call.
         constant_bytes: memory for constants, once for the executable.
         stages: the text of each stage, with tags of `numbering.py` in its locations.
@@ -132,13 +132,13 @@ class Explanation:
         return text_of(self)
 
     def html(self) -> str:
-        """One page that needs nothing else: a click on a line shows where it is in all the other stages."""
+        """Return one self-contained page: a click on a line marks its counterparts in all other stages."""
         from stablexla.inspection.explaining.explanation_page import page_of
 
         return page_of(self)
 
     def save(self, path: str | Path) -> None:
-        """Writes `html()` to a file."""
+        """Write `html()` to a file."""
         Path(path).write_text(self.html(), encoding="utf-8")
 
     def _repr_html_(self) -> str:
@@ -147,5 +147,5 @@ class Explanation:
         return tables_of(self)
 
     def kernel_of(self, call: int) -> Any:
-        """The kernel of a call."""
+        """Return the kernel of a call."""
         return next(k for k in self.kernels if k.name == self.calls[call].kernel)

@@ -1,4 +1,4 @@
-"""An explanation as one self-contained page: tables, and the stages side by side with their lines linked through."""
+"""An explanation as one self-contained page: tables, and the stages side by side with linked lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROWS = ("kernel", "kind", "path", "calls", "items", "threads", "reads", "writes
 
 
 def page_of(explanation: Explanation) -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = files("stablexla.inspection")
     style, script = ((parts / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     columns = [_source(explanation), *(_stage(name, text) for name, text in explanation.stages.items())]
@@ -43,7 +43,7 @@ def _is_open(stage: str) -> bool:
 
 
 def tables_of(explanation: Explanation) -> str:
-    """The tables alone, as a notebook shows them."""
+    """Return the tables alone, for a notebook."""
     composites = [(n.title, n.way, n.why) for n in explanation.composites]
     return f"""<h1>{escape(explanation.name)}</h1>
 <p><code>{escape(explanation.signature)}</code> for {escape(explanation.target)}; {memory_of(explanation)}</p>
@@ -132,7 +132,7 @@ def _stage(name: str, text: str) -> str:
 
 
 def _source(explanation: Explanation) -> str:
-    """The user's own lines, of the files that can be read."""
+    """Return the user's own lines, of the files that can be read."""
     by_file: dict[str, dict[int, list[int]]] = {}
     for op in explanation.operations:
         if op.place.line and linecache.getline(op.place.file, op.place.line):
@@ -159,7 +159,7 @@ _LOCATION = re.compile(r"\s*\bloc\(")
 
 
 def without_locations(line: str) -> str:
-    """A line of MLIR without its `loc(...)`.
+    """Return a line of MLIR without its `loc(...)`.
 
     >>> without_locations('%0 = foo.bar %a : f32 loc("x"("f(1).py":3:4)) {')
     '%0 = foo.bar %a : f32 {'
@@ -176,7 +176,7 @@ def _outside(line: str) -> Iterator[str]:
 
 
 def _end_of(line: str, at: int) -> int:
-    """The place behind the parenthesis that closes the one before `at`; what stands in quotes does not count."""
+    """Return the position after the parenthesis that closes the one before `at`; quoted text does not count."""
     depth, quoted = 1, False
     while at < len(line) and depth:
         character = line[at]

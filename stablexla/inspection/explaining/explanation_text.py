@@ -14,7 +14,7 @@ WIDTH = 140
 
 
 def text_of(explanation: Explanation, width: int = WIDTH) -> str:
-    """The tables of operations, kernels and memory."""
+    """Return the tables of operations, kernels and memory."""
     file = io.StringIO()
     console = Console(file=file, width=width, legacy_windows=False)
     console.print(
@@ -28,13 +28,13 @@ def text_of(explanation: Explanation, width: int = WIDTH) -> str:
 
 
 def memory_of(explanation: Explanation) -> str:
-    """A line on memory."""
+    """Return a line on memory."""
     arena, constants = size(explanation.arena_bytes), size(explanation.constant_bytes)
     return f"memory: {arena} for temporaries in a call, {constants} of constants"
 
 
 def size(count: int) -> str:
-    """Bytes as people read them.
+    """Format a number of bytes.
 
     >>> size(1536), size(3), size(5 << 30)
     ('1.5 KiB', '3 B', '5.0 GiB')
@@ -43,7 +43,7 @@ def size(count: int) -> str:
 
 
 def number(count: int | None) -> str:
-    """A count as people read it; a dash where it is not known.
+    """Format a count; a dash where it is not known.
 
     >>> number(2_500_000), number(12), number(None)
     ('2.5 M', '12', '-')
@@ -59,7 +59,7 @@ def _scaled(count: int, step: int, units: Sequence[str]) -> str:
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Numbers with runs drawn together.
+    """Format numbers, runs as ranges.
 
     >>> spans([0, 1, 2, 5, 7, 8])
     '0-2 5 7-8'

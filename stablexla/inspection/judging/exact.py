@@ -1,4 +1,4 @@
-"""A third opinion on functions: the exact value by mpmath, where stablexla and an oracle are too far apart."""
+"""Exact values of functions by mpmath, where stablexla and an oracle disagree."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LARGEST_EXPONENT = 1e7
 
 
 def right(case: Case, wrong: Array) -> Array:
-    """Which of the elements are right by mpmath; those that it has no answer for are not."""
+    """Return which elements are right by mpmath; those that it cannot evaluate are not."""
     found = np.zeros(wrong.shape, bool)
     name = case.statement.operation
     if name not in (*FUNCTIONS, "cbrt") or not case.operands or wrong.sum() > 2000:
@@ -98,7 +98,7 @@ def _is_right(case: Case, operands: list[Any], actual: Any) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """The number for mpmath; None for infinities and NaN."""
+    """Return the number for mpmath; None for infinities and NaN."""
     if np.iscomplexobj(value):
         parts = _number(value.real), _number(value.imag)
         return None if None in parts else mpmath.mpc(*parts)
@@ -113,7 +113,7 @@ def _cbrt(x: Any) -> Any:
 
 
 def _near(exact: Any, actual: Any, limit: float) -> bool:
-    """Within so many units in the last place; beyond the type's range infinite, or NaN where it has no infinity."""
+    """Return whether a value is within so many ulps; beyond the type's range infinite, or NaN without infinities."""
     dtype = actual.real.dtype if np.iscomplexobj(actual) else actual.dtype
     finfo: Any = np.finfo if dtype.kind == "f" else ml_dtypes.finfo
     info = finfo(dtype)

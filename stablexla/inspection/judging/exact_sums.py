@@ -1,4 +1,4 @@
-"""Sums of an operation in a wider type than its own, to tell whether a result has lost more digits than it may."""
+"""Sums of an operation in a wider type, to decide whether a result's error exceeds its bound."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNIT[np.dtype(ml_dtypes.bfloat16)] = 2.0**-24
 
 @dataclass(frozen=True)
 class ExactSums:
-    """Sums, those of their terms' magnitudes, and how many terms each has."""
+    """Sums, sums of the terms' magnitudes, and numbers of terms."""
 
     values: Array
     magnitudes: Array
@@ -33,7 +33,7 @@ class ExactSums:
 
 
 def exact_sums(text: str, operands: list[Array]) -> ExactSums | None:
-    """The sums of a reduction by addition or a product; None for other operations and element types.
+    """Return the sums of a reduction by addition or a contraction; None for other operations and element types.
 
     Args:
         text: the operation, as MLIR spells it.
@@ -55,7 +55,7 @@ def exact_sums(text: str, operands: list[Array]) -> ExactSums | None:
 
 
 def has_lost_digits(actual: Array, sums: ExactSums) -> Array:
-    """Which results are farther from the exact sums than 8 u log2(n) of the magnitudes, and their own last rounding."""
+    """Return which results differ from the exact sums by more than 8 u log2(n) of the magnitudes, and one rounding."""
     finfo: Any = ml_dtypes.finfo
     info = finfo(actual.dtype)
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Whether an operation's result is right, given what another implementation makes of the same operands.
+"""Decides whether an operation's result is right, given another implementation's result for the same operands.
 
 First by the tables of `judgement.py`. Where these leave a doubt, and for all sums, the other implementation is asked
 again in f64: then it is known what the result should be, and how much rounding its terms explain.
@@ -32,7 +32,7 @@ EXACT = {
     *("reduce_precision", "reshape", "reverse", "round_nearest_afz", "round_nearest_even", "select", "sign", "slice"),
     *("sort", "subtract", "transpose", "broadcast_in_dim", "bitcast_convert", "real", "imag", "complex"),
 }
-# What sums may be apart without more ado, in units in the last place.
+# Difference of sums, in ulps, that is accepted without further evaluation.
 NEAR = 4
 # Functions of f64 that no table has are written out as several operations by the other implementations.
 WRITTEN_OUT = 4096
@@ -40,7 +40,7 @@ WRITTEN_OUT = 4096
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be said of a result.
+    """The judgement on a result.
 
     Attributes:
         wrong: which elements are wrong, flat.
@@ -56,9 +56,9 @@ class Judge:
     """Judges results by one other implementation.
 
     Attributes:
-        other: what results are held against.
+        other: the reference for results.
         ulp: units in the last place that are allowed everywhere, in the place of the tables.
-        faults: what was excused so far, with how often.
+        faults: the excused differences so far, with their counts.
     """
 
     other: Way
@@ -76,12 +76,12 @@ class Judge:
         wanted: Array,
         operands: Sequence[Array],
     ) -> Verdict:
-        """Judges one result of an operation.
+        """Judge one result of an operation.
 
         Args:
             program: where the operation stands.
             unit: the operation.
-            reads: what it read: the values of `unit.reads`.
+            reads: its operands: the values of `unit.reads`.
             number: which of its results it is.
             actual, wanted: the result here, and by the other.
             operands: the values of its operands, one that is read twice twice.
@@ -113,7 +113,7 @@ class Judge:
     def _beyond_truth(
         self, program: FlatProgram, unit: Unit, operands: Sequence[Array], number: int, case: Case
     ) -> Array:
-        """Elements that are further from what f64 gives than rounding explains, and than the other is."""
+        """Return the elements further from the f64 result than rounding allows, and than the other's."""
         is_double = BY_DTYPE[case.actual.dtype].part.bits == 64
         if is_double and not _is_sum(case):
             return _beyond_tables(case)
@@ -129,14 +129,14 @@ class Judge:
             return np.asarray((error > bound) & (is_double | (error > others)))
 
     def _in_doubles(self, program: FlatProgram, unit: Unit, operands: Sequence[Array], number: int) -> _Doubles:
-        """The operation in f64; the last one is kept, as it may be judged again."""
+        """Evaluate the operation in f64; the last one is cached, as it may be judged again."""
         key = (id(unit), number, *map(id, operands))
         if self._doubles is None or self._doubles[0] != key:
             self._doubles = key, _Doubles(self.other, program, unit, operands, number)
         return self._doubles[1]
 
     def _bound(self, case: Case, doubles: _Doubles, exact: Array) -> Array:
-        """What rounding explains, element by element."""
+        """Return the error bound by rounding of each element."""
         unit_, least = _unit(BY_DTYPE[case.actual.dtype].part)
         with np.errstate(all="ignore"):
             size = np.abs(exact)
@@ -165,7 +165,7 @@ def _beyond_tables(case: Case) -> Array:
 
 
 class _Doubles:
-    """An operation evaluated by the other implementation with every float type made f64."""
+    """An operation evaluated by the other implementation, with every float type replaced by f64."""
 
     def __init__(self, other: Way, program: FlatProgram, unit: Unit, operands: Sequence[Array], number: int) -> None:
         self._other, self._operands, self._number = other, operands, number
@@ -179,7 +179,7 @@ class _Doubles:
             self._module = None
 
     def run(self, what: str) -> Array | None:
-        """The result for operands changed as `CHANGES` says; None where it cannot be had."""
+        """Return the result for operands changed by `CHANGES`; None where there is none."""
         if what not in self._known:
             self._known[what] = self._run(CHANGES[what])
         return self._known[what]
@@ -217,12 +217,12 @@ def _is_sum(case: Case) -> bool:
 
 
 def _beyond(actual: Array, wanted: Array, ulp: float) -> Array:
-    """Elements that are further apart than so many units in the last place."""
+    """Return the elements that differ by more than so many ulps."""
     return np.asarray(distance_in_ulp(actual, wanted) > ulp)
 
 
 def distance_in_ulp(actual: Array, wanted: Array) -> Array:
-    """Units in the last place between two arrays, flat; of complex numbers, the larger part's; integers' difference."""
+    """Return the ulps between two arrays, flat; of complex numbers, the larger part's; integers' difference."""
     if actual.dtype.kind == "c":
         parts = [distance_in_ulp(np.ascontiguousarray(p(actual)), np.ascontiguousarray(p(wanted))) for p in _PARTS]
         return np.asarray(np.maximum(*parts))
@@ -244,7 +244,7 @@ def _wide(array: Array) -> Array:
 
 
 def _distance(one: Array, other: Array) -> Array:
-    """How far numbers are apart; infinities and NaN have to stand at the same places."""
+    """Return the distances of numbers; infinities and NaN must be at the same positions."""
     if np.iscomplexobj(one):
         return np.asarray(np.maximum(*(_distance(p(one), p(other)) for p in _PARTS)))
     same = (one == other) | (np.isnan(one) & np.isnan(other))
@@ -253,7 +253,7 @@ def _distance(one: Array, other: Array) -> Array:
 
 
 def _unit(element: ElementType) -> tuple[float, float]:
-    """The unit roundoff of a float type, and its least number."""
+    """Return the unit roundoff of a float type, and its least number."""
     finfo: Any = np.finfo if element.dtype.kind == "f" else ml_dtypes.finfo
     found = finfo(element.dtype)
     return float(found.eps) / 2, float(found.smallest_subnormal)

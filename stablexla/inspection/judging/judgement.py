@@ -1,4 +1,4 @@
-"""When two results of an operation agree: bits where IEEE leaves no choice, else within what its rounding can explain.
+"""Tolerances of operations: exact bits where IEEE requires them, else a bound by rounding.
 
 Operands are the same bits for both, so that nothing is left of errors made before: how far apart results may be
 depends on the operation alone. Functions have units in the last place; sums have the error that any order of summation
@@ -44,7 +44,7 @@ ALGORITHMS = {
 
 
 class Described(Protocol):
-    """What is known of an operation by its name and its text."""
+    """An operation as described by its name and its text."""
 
     @property
     def operation(self) -> str:
@@ -76,7 +76,7 @@ class Case:
 
 
 def ulp_distance(actual: Array, expected: Array) -> Array:
-    """Representable numbers between two float arrays of one type, flat; 0 where both are NaN."""
+    """Return the number of floats between the elements of two arrays of one type, flat; 0 where both are NaN."""
     assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
     signed = np.dtype(f"i{actual.dtype.itemsize}")
     keys = []
@@ -90,7 +90,7 @@ def ulp_distance(actual: Array, expected: Array) -> Array:
 
 
 def differing(case: Case) -> Array:
-    """Which elements disagree, flat."""
+    """Return which elements disagree, flat."""
     actual, wanted = case.actual.reshape(-1), case.wanted.reshape(-1)
     if not case.is_inexact:
         return np.asarray(actual != wanted)
@@ -109,7 +109,7 @@ def differing(case: Case) -> Array:
 
 
 def _same_zero(case: Case, actual: Array, wanted: Array) -> Array:
-    """Zeros of either sign, in operations that add up or pick: an order of evaluation may decide which it is."""
+    """Return where both are zeros of any sign, in sums and selections: the order of evaluation may decide the sign."""
     if not case.statement.operations & {
         "reduce",
         "reduce_window",
@@ -123,7 +123,7 @@ def _same_zero(case: Case, actual: Array, wanted: Array) -> Array:
 
 
 def _complex_differing(case: Case, actual: Array, wanted: Array) -> Array:
-    """Errors of complex numbers are measured by the larger part; NaN and infinities stand in the same parts."""
+    """Compare complex numbers by the error of the larger part; NaN and infinities must be in the same parts."""
     ulp, absolute = allowed(case)
     with np.errstate(all="ignore"):
         size = np.maximum(np.abs(wanted.real), np.abs(wanted.imag)).astype(np.float64)
@@ -138,7 +138,7 @@ def _complex_differing(case: Case, actual: Array, wanted: Array) -> Array:
 
 
 def allowed(case: Case) -> tuple[float, float]:
-    """Units in the last place that may be between the results, and a difference that is always allowed."""
+    """Return the allowed error in ulps, and an absolute difference that is always allowed."""
     name, element = case.statement.operation, BY_DTYPE[case.actual.dtype]
     double = element.part.name == "f64"
     eps = (
@@ -175,7 +175,7 @@ def _adds_up(case: Case) -> bool:
 
 
 def _sum_bound(case: Case, eps: float) -> float:
-    """n terms of magnitude m: any order of summation is within n * n * m * eps of any other."""
+    """Return the bound n * n * m * eps between two orders of summation of n terms of magnitude m."""
     product = case.statement.operation in ("dot_general", "dot", "convolution")
     count = terms(case)
     magnitude = (
@@ -187,7 +187,7 @@ def _sum_bound(case: Case, eps: float) -> float:
 
 
 def terms(case: Case) -> int:
-    """How many numbers at most are added up for one result."""
+    """Return the largest number of terms that are summed for one result."""
     shapes = [o.size for o in case.operands]
     if case.statement.operation in ("dot_general", "dot"):
         result = max(case.actual.size, 1)
@@ -213,13 +213,13 @@ def _wide(array: Array) -> Array:
 
 
 def _fraction(name: str) -> int:
-    """Bits of the fraction of a float type."""
+    """Return the number of fraction bits of a float type."""
     found = re.search(r"m(\d)", name)
     return {"bf16": 7, "f16": 10}.get(name) or int(found[1] if found else 1)
 
 
 def overflows(case: Case) -> bool:
-    """Whether sums may leave the type's range: then the order decides between a number and an infinity."""
+    """Return whether sums may overflow: then the order decides between a number and an infinity."""
     if not (case.is_inexact and _adds_up(case)):
         return False
     top = float(np.finfo(case.actual.dtype).max) if case.actual.dtype.kind in "fc" else _top(case.actual.dtype)

@@ -1,4 +1,4 @@
-"""Differences from the oracles that are theirs, or that the specification leaves open: what, where, and why.
+"""Known differences from the oracles: their faults, or freedoms of the specification, with the reasons.
 
 Nothing here is skipped without a word: each excused difference is counted by its name, and reported.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from stablexla.dialects.element_types import BY_DTYPE
 from stablexla.inspection.judging.judgement import Array, Case, largest, overflows, terms
 
-# What a fault explains of the elements (flat) that differ: which of them, or all or none.
+# The differing elements (flat) that a fault explains: a mask, or all or none.
 Excuse = Callable[[Case, Array], "Array | bool"]
 
 
@@ -23,9 +23,9 @@ class Fault:
     """A known difference.
 
     Attributes:
-        name: what the report calls it.
+        name: its name in reports.
         reason: why it is not a mistake of stablexla.
-        excuses: what it explains.
+        excuses: the differences that it explains.
         oracle: whose fault it is; empty for what the specification leaves open.
     """
 
@@ -35,7 +35,7 @@ class Fault:
     oracle: str = ""
 
     def explains(self, case: Case, wrong: Array) -> Array:
-        """Which of the elements that differ it explains."""
+        """Return which of the differing elements it explains."""
         if self.oracle not in ("", case.oracle):
             return np.zeros(wrong.shape, bool)
         return np.asarray(np.broadcast_to(np.asarray(self.excuses(case, wrong)), wrong.shape) & wrong)
@@ -57,7 +57,7 @@ def fault(name: str, reason: str, oracle: str = "") -> Callable[[Excuse], Excuse
 
 
 def _right(case: Case, wrong: Array) -> Array:
-    """Which of the elements are right by mpmath; none where it is not installed."""
+    """Return which elements are right by mpmath; none where it is not installed."""
     try:
         from stablexla.inspection.judging.exact import right
     except ImportError:
@@ -145,7 +145,7 @@ def bits_of_small_integers(case: Case, wrong: Array) -> bool:
 
 @fault("initial values", "one that changes something is counted not once, but for each part of a sum or never", "xla")
 def initial_values(case: Case, wrong: Array) -> bool:
-    """XLA's semantics ask for an identity; StableHLO's have the initial value once in each result."""
+    """XLA's semantics require an identity; StableHLO combines the initial value once into each result."""
     if case.statement.operation not in ("reduce", "reduce_window") or len(case.operands) < 2:
         return False
     initial = [o for o in case.operands if o.shape == ()]
@@ -153,7 +153,7 @@ def initial_values(case: Case, wrong: Array) -> bool:
 
 
 def _is_identity(value: Array, operations: Iterable[str]) -> bool:
-    """Whether one of the operations that a reduction is made of leaves everything as it is with this value."""
+    """Return whether this value is the identity of one of the reduction's combiners."""
     found = {"add": value == 0, "multiply": value == 1}
     if value.dtype.kind in "fiu":
         ends = np.array([-np.inf, np.inf]) if value.dtype.kind == "f" else np.iinfo(value.dtype)
@@ -165,7 +165,7 @@ def _is_identity(value: Array, operations: Iterable[str]) -> bool:
 
 @fault("variance", "the mean of squares less the square of the mean, which loses digits; can be negative", "xla")
 def variance(case: Case, wrong: Array) -> Array | bool:
-    """Only where stablexla is the nearer to the value of the formula."""
+    """Excuse differences only where stablexla is nearer to the formula's value."""
     text = case.statement.text
     if case.statement.operation != "batch_norm_training" or case.actual.dtype.name not in ("float32", "float64"):
         return False
@@ -223,7 +223,7 @@ def scatters_in_regions(case: Case, wrong: Array) -> bool:
 
 @fault("algorithms of products", "does not round the operands to the precision types of the algorithm", "interpreter")
 def algorithms_of_products(case: Case, wrong: Array) -> Array | bool:
-    """Only as far as the rounding of the operands, to bf16 at the least, explains it."""
+    """Excuse differences only within the rounding of the operands, to bf16 at the least."""
     if case.statement.operation != "dot_general" or "algorithm = <" not in case.statement.text:
         return False
     size = largest([case.operands[0]]) * largest([case.operands[1]])

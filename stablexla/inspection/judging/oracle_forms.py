@@ -1,4 +1,4 @@
-"""Programs in the form in which another implementation takes them: without CHLO, composites and calls.
+"""Programs in the form that another implementation takes: without CHLO, composites and calls.
 
 The reference interpreter aborts on complex results and writes over the operand of a scatter; its form avoids both.
 """
@@ -26,14 +26,14 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Form:
-    """A program for an oracle, and the types of the results of the one that it was made of."""
+    """A program for an oracle, and the result types of the original."""
 
     module: ir.Module
     results: list[TensorType]
 
 
 def form_for(oracle: str, module: ir.Module) -> Form:
-    """The program as the oracle takes it.
+    """Return the program as the oracle takes it.
 
     Raises:
         MLIRError: CHLO's operations cannot be legalised.
@@ -56,7 +56,7 @@ def form_for(oracle: str, module: ir.Module) -> Form:
 
 
 def joined(results: Sequence[Array], types: Sequence[TensorType]) -> list[Array]:
-    """The results in their types; complex ones may have come as their parts."""
+    """Return the results in their types; complex ones may have come as their parts."""
     left, made = iter(results), []
     for type_ in types:
         array = next(left)
@@ -74,7 +74,7 @@ def _terminator(module: ir.Module) -> Any:
 
 
 def _copy_operands(scatter: Any) -> None:
-    """What is scattered into is a copy: a slice that takes all of it."""
+    """Copy the operand of scatters, by a slice that takes all of it."""
     count = (len(scatter.operands) - 1) // 2
     for i in range(count):
         value = scatter.operands[i]
@@ -94,7 +94,7 @@ def _copy_operands(scatter: Any) -> None:
 
 
 def _split_complex_results(module: ir.Module) -> None:
-    """Real and imaginary parts in the place of complex results."""
+    """Replace complex results by their real and imaginary parts."""
     terminator = _terminator(module)
     values: list[Any] = []
     with module.context, ir.Location.unknown(), ir.InsertionPoint(terminator):

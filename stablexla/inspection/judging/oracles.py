@@ -1,4 +1,4 @@
-"""Other implementations of StableHLO, each in a child process that serves for as long as it lives.
+"""Other implementations of StableHLO, each in a child process that stays alive.
 
 What aborts or hangs there is an outcome like any other. The child is this file, run as a program.
 """
@@ -37,11 +37,11 @@ class Oracle:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Starts the child, which takes a second; whoever asks later does not wait so long."""
+        """Start the child ahead of time: it takes a second."""
         self._child.start()
 
     def run(self, module: Any, arguments: Sequence[Array]) -> Arrays | Refusal:
-        """The results of a module's `main`, which is left as it is."""
+        """Return the results of a module's `main`; the module stays unchanged."""
         from stablexla.inspection.judging.oracle_forms import form_for, joined
 
         try:
@@ -55,7 +55,7 @@ class Oracle:
         return found if isinstance(found, Refusal) else joined(found, form.results)
 
     def close(self) -> None:
-        """Ends the child."""
+        """End the child."""
         self._child.close()
 
     def __enter__(self) -> Oracle:
@@ -69,7 +69,7 @@ _shared: dict[str, Oracle] = {}
 
 
 def shared_oracle(name: str) -> Oracle:
-    """The oracle of that name that all comparisons of this process share; its child ends with the process."""
+    """Return the oracle of that name that all comparisons of this process share; its child ends with the process."""
     return _shared.setdefault(name, Oracle(name))
 
 

@@ -1,4 +1,4 @@
-"""What a kernel costs by its function on tensors: bytes that it must read and write, operations on numbers."""
+"""Cost model of a kernel by its function on tensors: bytes read and written, operations on numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FREE = frozenset(
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call of a kernel costs.
+    """The cost of one call of a kernel.
 
     Attributes:
         read: bytes of the arrays that it takes, each once.
@@ -46,7 +46,7 @@ class Cost:
 
 
 def cost_of(function: Any) -> Cost:
-    """The cost of a kernel's function on tensors."""
+    """Return the cost of a kernel's function on tensors."""
     block = function.regions[0].blocks[0]
     read = sum(bytes_of(a.type) for a in block.arguments if is_tensor(a))
     returned = block.operations[len(block.operations) - 1].operands

@@ -1,4 +1,4 @@
-"""Where a program's time goes: it is compiled once more with marks around its calls, and run.
+"""Profiles: a program is compiled once more with clock readings around its calls, and run.
 
 A mark is a reading of the clock; kernels are the same machine code as without them.
 """
@@ -33,7 +33,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Slice:
-    """A span of time in which a thread was inside one call.
+    """A span of time of a thread inside one call.
 
     Attributes:
         name: of the kernel; of another function that main calls, its own.
@@ -76,7 +76,7 @@ class Profile:
         seconds: in all runs together, as their caller saw it.
         kernels: the times, the longest first.
         slices: every span, in the order of their starts.
-        explanation: what the kernels compute.
+        explanation: the operations of the kernels.
         devices: how many ran it in this process at the same time; calls and times of kernels are those of all of them.
     """
 
@@ -90,7 +90,7 @@ class Profile:
 
     @property
     def outside(self) -> float:
-        """Seconds outside of all calls: arguments, results, control flow and scalars of main; of all devices."""
+        """Seconds outside all calls: arguments, results, control flow and scalars of main; of all devices."""
         return self.seconds * self.devices - sum(k.seconds for k in self.kernels)
 
     def __str__(self) -> str:
@@ -99,14 +99,14 @@ class Profile:
         return text_of(self)
 
     def save_trace(self, path: str | Path) -> None:
-        """Writes a trace in Chrome's format, which https://ui.perfetto.dev opens: a track for each thread."""
+        """Write a trace in Chrome's format, which https://ui.perfetto.dev opens: a track for each thread."""
         from stablexla.inspection.profiling.trace_file import write_trace
 
         write_trace(self, Path(path))
 
 
 def profile(executable: Executable, arguments: Sequence[object], *, runs: int = 10) -> Profile:
-    """Runs a program with marks, after one run that is not counted.
+    """Run a program with clock readings, after one warm-up run.
 
     Raises:
         UnsupportedError: a program whose pipeline does not end in LLVM's dialect.
@@ -148,7 +148,7 @@ def _run(executable: Executable, arguments: Sequence[Any]) -> None:
 
 
 class _Taker(Watcher):
-    """Takes the list of timed calls off the module, which LLVM's translation would refuse."""
+    """Takes the list of timed calls off the module, as LLVM's translation would refuse it."""
 
     timed: list[TimedCall] | None = None
 
@@ -159,7 +159,7 @@ class _Taker(Watcher):
 
 
 def _with_marks(executable: Executable) -> tuple[Executable, list[TimedCall]]:
-    """The program compiled anew."""
+    """Compile the program with clock readings."""
     from stablexla.executable.executable import Executable
 
     taker = _Taker()
@@ -190,7 +190,7 @@ def _with_marks(executable: Executable) -> tuple[Executable, list[TimedCall]]:
 
 
 def _slices(threads: Sequence[tuple[int, bytes]], timed: Sequence[TimedCall], kernels: Sequence[str]) -> list[Slice]:
-    """The spans between the marks of each thread. The thread that called passed the first mark."""
+    """Return the spans between the readings of each thread. The calling thread passed the first one."""
     tracks = [np.frombuffer(pairs, np.int64).reshape(-1, 2) for _, pairs in threads]
     if not tracks:
         return []
@@ -217,13 +217,13 @@ def _spans(
 
 
 def kernel_name(function: str, kernels: Sequence[str]) -> str:
-    """The kernel that a function on buffers belongs to, or the function itself."""
+    """Return the kernel of a function on buffers, or the function's own name."""
     fitting = [k for k in kernels if function == k or function.startswith(f"{k}_")]
     return max(fitting, key=len, default=function)
 
 
 def times_of(slices: Sequence[Slice], explanation: Explanation) -> list[KernelTime]:
-    """What the spans of each kernel come to, the longest first."""
+    """Return the total time of each kernel, the longest first."""
     by_name = {k.name: k for k in explanation.kernels}
     spent: dict[str, list[int]] = {}
     for span in slices:

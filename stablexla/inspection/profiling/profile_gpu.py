@@ -1,4 +1,4 @@
-"""Where the time of a program on a GPU goes: its launches are timed by the device's own clock, between events.
+"""Profiles on a GPU: launches are timed by the device's own clock, between events.
 
 Each run that counts is one call with events around every launch, so that launches wait for each other a little more
 than they do otherwise; what the host does meanwhile is no part of a kernel's time.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def profile_on_gpu(executable: Executable, function: GpuFunction, arguments: Sequence[object], runs: int) -> Profile:
-    """As `profile`, for a program that a GPU runs.
+    """Like `profile`, for a program that a GPU runs.
 
     Raises:
         ExecutionError: arguments that do not fit; no driver.

@@ -14,7 +14,7 @@ _BAR = 20
 
 
 def text_of(profile: Profile, width: int = WIDTH) -> str:
-    """A row for each kernel, the longest first, and what was spent outside of all."""
+    """Return a row for each kernel, the longest first, and the time outside all kernels."""
     table = Table(box=None, pad_edge=False, header_style="bold", title=_title(profile), title_justify="left")
     for name in ("kernel", "kind", "share", "", "calls a run", "us a call", "bytes/s", "flops/s", "operations"):
         table.add_column(name, justify="left" if name in ("kernel", "kind", "", "operations") else "right")

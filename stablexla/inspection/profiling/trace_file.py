@@ -11,7 +11,7 @@ from stablexla.inspection.profiling.profile import Profile
 
 
 def write_trace(profile: Profile, path: Path) -> None:
-    """Writes the file."""
+    """Write the file."""
     events = [*_names(profile), *_events(profile)]
     path.write_text(json.dumps({"displayTimeUnit": "ns", "traceEvents": events}), encoding="utf-8")
 
@@ -40,7 +40,7 @@ def _events(profile: Profile) -> Iterator[dict[str, Any]]:
 
 
 def _arguments(profile: Profile, kernel: Any) -> dict[str, Any]:
-    """What the viewer shows of a slice that is clicked on."""
+    """Return the details that the viewer shows of a selected slice."""
     if kernel is None:
         return {}
     operations = [profile.explanation.operations[n] for n in kernel.operations]

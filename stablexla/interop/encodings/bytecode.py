@@ -1,4 +1,4 @@
-"""MLIR bytecode read without MLIR: the header, the sections, and their tables, each number checked before it is used.
+"""A reader of MLIR bytecode without MLIR: header, sections and tables, each number checked before its use.
 
 MLIR's reader trusts many of them. What the operations look like is in `bytecode_operations.py`; attributes and types
 are left to MLIR: their encodings belong to dialects.
@@ -26,7 +26,7 @@ SECTIONS = (
     "properties",
 )
 NEEDED = (STRINGS, DIALECTS, VALUES, OFFSETS, OPERATIONS)
-# What came with which version.
+# Features by version.
 DIALECTS_HAVE_VERSIONS, REGIONS_ARE_SECTIONS, USES_HAVE_ORDER, OPERATIONS_ARE_COUNTED, HAS_PROPERTIES = 1, 2, 3, 4, 5
 
 _ALIGNED = 0x80
@@ -35,7 +35,7 @@ _LARGEST_ALIGNMENT = 1 << 12
 
 
 class MalformedError(Exception):
-    """Bytes that are no bytecode; `at` is where that was seen."""
+    """Bytes that are not bytecode; `at` is the position."""
 
     def __init__(self, what: str, at: int) -> None:
         super().__init__(f"{what} (at byte {at})")
@@ -43,7 +43,7 @@ class MalformedError(Exception):
 
 
 class Cursor:
-    """A place in bytes that end at `end`, and what can be read there."""
+    """A position in bytes that end at `end`, with methods to read them."""
 
     __slots__ = ("at", "data", "end")
 
@@ -65,7 +65,7 @@ class Cursor:
         return self.data[self.at - 1]
 
     def number(self) -> int:
-        """A number of variable length: the zeros below the lowest 1 of its first byte count the bytes that follow."""
+        """Read a variable-length number: the zeros below the lowest 1 of its first byte count the bytes after it."""
         at = self.at
         if at >= self.end:
             raise self.fail("ends too early")
@@ -82,33 +82,33 @@ class Cursor:
         return int.from_bytes(self.data[at : self.at], "little") >> (more + 1)
 
     def flagged(self) -> tuple[int, bool]:
-        """A number and the flag in its lowest bit."""
+        """Read a number and the flag in its lowest bit."""
         number = self.number()
         return number >> 1, bool(number & 1)
 
     def count(self, of: str) -> int:
-        """How many things follow: no more than there are bytes, as each takes one at least."""
+        """Read a count of items: at most the bytes left, as each takes one at least."""
         number = self.number()
         if number > self.left:
             raise self.fail(f"{number} {of}, in {self.left} bytes")
         return number
 
     def index(self, size: int, of: str) -> int:
-        """A number below `size`."""
+        """Read a number below `size`."""
         number = self.number()
         if number >= size:
             raise self.fail(f"{of} {number}, of {size}")
         return number
 
     def take(self, size: int) -> Cursor:
-        """The next `size` bytes, as a cursor of their own."""
+        """Return the next `size` bytes as a cursor of their own."""
         if size > self.left:
             raise self.fail(f"{size} bytes are to follow, and {self.left} do")
         self.at += size
         return Cursor(self.data, self.at - size, self.at)
 
     def text(self) -> str:
-        """The bytes up to a zero."""
+        """Read the bytes up to a zero."""
         end = self.data.find(b"\0", self.at, self.end)
         if end < 0:
             raise self.fail("a name without an end")
@@ -116,7 +116,7 @@ class Cursor:
         return raw.decode(errors="backslashreplace")
 
     def section(self) -> tuple[int, Cursor]:
-        """The next section: its kind and its contents."""
+        """Read the next section: its kind and its contents."""
         tag = self.byte()
         kind, size = tag & ~_ALIGNED, self.number()
         if kind >= len(SECTIONS):
@@ -136,7 +136,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Dialect:
-    """A dialect that a file uses, with the bytes of the version that it was written in, if any."""
+    """A dialect of a file, with the bytes of its version, if any."""
 
     name: str
     version: bytes = b""
@@ -144,7 +144,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class OperationName:
-    """An operation that a file uses, and whether whoever wrote the file knew it."""
+    """An operation of a file, and whether it was registered with the writer."""
 
     dialect: str
     name: str
@@ -156,11 +156,11 @@ class OperationName:
 
 @dataclass(frozen=True)
 class Bytecode:
-    """What a file of bytecode says about itself.
+    """The header and tables of a bytecode file.
 
     Attributes:
         version: of the encoding.
-        producer: what wrote it.
+        producer: the writer's name.
         strings, dialects, operation_names: its tables.
         attributes, types: how many it has.
         properties: how many; None when there is no such section.
@@ -179,7 +179,7 @@ class Bytecode:
 
 
 def read_header(data: bytes) -> tuple[int, str]:
-    """The version of the encoding and the producer.
+    """Read the version of the encoding and the producer.
 
     Raises:
         MalformedError: there is neither.
@@ -191,7 +191,7 @@ def read_header(data: bytes) -> tuple[int, str]:
 
 
 def read_bytecode(data: bytes) -> Bytecode:
-    """The header and all tables.
+    """Read the header and all tables.
 
     Raises:
         MalformedError: something in them cannot be.
@@ -236,7 +236,7 @@ def _sections(cursor: Cursor, version: int) -> dict[int, Cursor]:
 
 
 def _strings(cursor: Cursor) -> Iterator[bytes]:
-    """The strings, of which the lengths come first, last string first."""
+    """Read the strings; their lengths come first, last string first."""
     lengths = [cursor.number() for _ in range(cursor.count("strings"))]
     if 0 in lengths or sum(lengths) != cursor.left:
         raise cursor.fail(f"strings of {sum(lengths)} bytes in {cursor.left} bytes")
@@ -283,7 +283,7 @@ def _string(strings: tuple[bytes, ...], index: int, cursor: Cursor) -> str:
 
 
 def _offsets(cursor: Cursor, size: int, dialects: int) -> tuple[int, int]:
-    """How many attributes and types there are; all of them lie within `size` bytes."""
+    """Return the numbers of attributes and types; all of them are within `size` bytes."""
     attributes, types = cursor.number(), cursor.number()
     end = 0
     for what, count in (("attributes", attributes), ("types", types)):

@@ -1,6 +1,6 @@
 """The operations in MLIR bytecode, read without MLIR: their names in program order, each index checked.
 
-This tells what is in a file that MLIR cannot read, and finds most damage before MLIR's reader meets it.
+It describes files that MLIR cannot read, and finds most damage before MLIR's reader runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ATTRIBUTES, _RESULTS, _OPERANDS, _SUCCESSORS, _REGIONS, _USES, _PROPERTIES = (1
 
 @dataclass
 class _Scope:
-    """What a list of regions that is being read still has to come: of regions, of blocks, of operations in this one.
+    """The rest of a list of regions: regions, blocks, and operations of this block still to be read.
 
     Attributes:
         cursor: where its operations are; a section of its own when it is isolated.
@@ -46,7 +46,7 @@ class _Scope:
 
 
 def operations(found: Bytecode) -> Iterator[OperationName]:
-    """The name of each operation, in program order.
+    """Return the name of each operation, in program order.
 
     Raises:
         MalformedError: something in them cannot be.
@@ -144,7 +144,7 @@ def _read_properties(found: Bytecode, cursor: Cursor, name: OperationName) -> No
 
 
 def _inner(found: Bytecode, scope: _Scope) -> _Scope | None:
-    """The regions of an operation, which are read next."""
+    """Return the regions of an operation, which are read next."""
     count, isolated = scope.cursor.flagged()
     if count > scope.cursor.left:
         raise scope.cursor.fail(f"{count} regions, in {scope.cursor.left} bytes")
@@ -161,7 +161,7 @@ def _inner(found: Bytecode, scope: _Scope) -> _Scope | None:
 
 
 def _use_orders(cursor: Cursor, values: int) -> None:
-    """In which order the uses of values stand in memory; nobody here needs it."""
+    """Skip the use-list orders of values."""
     for _ in range(cursor.count("orders of uses") if values > 1 else 1):
         if values > 1:
             cursor.index(values, "value")

@@ -1,4 +1,4 @@
-"""Programs that come as bytes: bytecode, portable artifacts, HLO and files of `jax.export`.
+"""Programs as bytes: bytecode, portable artifacts, HLO and files of `jax.export`.
 
 Bytecode is looked through before MLIR's reader sees it. Unless the bytes are trusted, that reader, and XLA's of HLO,
 runs in a process of its own (`reader.py`).
@@ -41,12 +41,12 @@ _HLO_STATUS = re.compile(r"[A-Z_]+: ")
 
 
 def load_encoded(data: bytes, form: Format, file: str, *, trusted: bool = False) -> ir.Module:
-    """The verified module in some bytes, in this thread's context.
+    """Return the verified module in some bytes, in this thread's context.
 
     Args:
         data: the bytes.
-        form: what they are.
-        file: what to call them in errors.
+        form: their form.
+        file: their name in errors.
         trusted: read them in this process.
 
     Raises:
@@ -91,7 +91,7 @@ def _size(found: Bytecode) -> int:
 
 
 def _read(kind: Kind, data: bytes, file: str, trusted: bool) -> ir.Module:
-    """The module, read here, or read elsewhere and written anew.
+    """Return the module, read here, or read by another process and written anew.
 
     Raises:
         Refused: there is none.
@@ -105,12 +105,12 @@ def _read(kind: Kind, data: bytes, file: str, trusted: bool) -> ir.Module:
     with diagnostics(context) as seen:
         try:
             return _named(ir.Module.parse(written, context), file)
-        except ir.MLIRError as error:  # what MLIR wrote it reads; so this is a fault of MLIR's
+        except ir.MLIRError as error:  # MLIR reads what it wrote; so this is a fault of MLIR's
             raise ParseError(messages_of(error, seen)[0], file=file) from None
 
 
 def _named(module: ir.Module, file: str) -> ir.Module:
-    """The module, whose functions have names that are text: damaged ones may not be."""
+    """Return the module if its functions have names that are text: damaged ones may not."""
     try:
         for op in module.body.operations:
             _ = op.operation.name, op.attributes["sym_name"].value if "sym_name" in op.attributes else ""
@@ -131,7 +131,7 @@ def _bytecode_refused(refused: reader.Refused, found: Bytecode, file: str) -> St
 
 
 def _first(messages: tuple[str, ...]) -> str:
-    """What was said first, without the severity and without a place in a file that is none."""
+    """Return the first diagnostic, without severity and without a place in no file."""
     return _PLACE_IN_BYTES.sub("", messages[0] if messages else "no module").removeprefix("error: ")
 
 
@@ -141,7 +141,7 @@ def _no_stablehlo(said: str, file: str) -> UnsupportedError:
 
 
 def load_mhlo(text: str, file: str, *, trusted: bool = False) -> ir.Module:
-    """The module of a text with operations of MHLO, which become StableHLO's.
+    """Return the module of a text with operations of MHLO, rewritten as StableHLO.
 
     Raises:
         ParseError: it is none.

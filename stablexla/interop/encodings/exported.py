@@ -16,7 +16,7 @@ _SCHEMA, _NAME, _PLATFORMS, _MODULE = 0, 1, 9, 13
 
 @dataclass(frozen=True)
 class Exported:
-    """What the file says: the version of its schema, the function's name, the platforms, and the module's artifact."""
+    """The contents of the file: schema version, the function's name, the platforms, and the module's artifact."""
 
     schema: int
     name: str
@@ -25,12 +25,12 @@ class Exported:
 
 
 def is_exported(data: bytes) -> bool:
-    """Whether the data are such a file."""
+    """Return whether the data are such a file."""
     return find_exported(data) is not None
 
 
 def find_exported(data: bytes) -> Exported | None:
-    """The parts of the file; None when the data are none.
+    """Return the parts of the file; None for other data.
 
     >>> find_exported(b"something else") is None
     True
@@ -54,7 +54,7 @@ class _Table:
         self.data = data
 
     def vector(self, number: int) -> bytes:
-        """An entry's bytes; empty when there is none."""
+        """Return an entry's bytes; empty when there is none."""
         at = self._entry(number)
         return self._bytes(at + self._word(at)) if at else b""
 
@@ -71,7 +71,7 @@ class _Table:
         return int.from_bytes(self.data[at : at + 2], "little") if at else 0
 
     def _entry(self, number: int) -> int:
-        """Where an entry is; 0 when the table has none."""
+        """Return the position of an entry; 0 when the table has none."""
         root = self._word(0)
         fields = root - struct.unpack_from("<i", self.data, root)[0]
         size, place = struct.unpack_from("<H", self.data, fields)[0], 4 + 2 * number

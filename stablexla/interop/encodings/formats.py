@@ -1,4 +1,4 @@
-"""The forms in which a program may come as bytes, how each is recognised, and how a module is written in each."""
+"""The forms of programs as bytes: recognition of each, and writers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Format(Enum):
 
     @property
     def described(self) -> str:
-        """What it is called in sentences."""
+        """Its name in sentences."""
         return _DESCRIBED[self]
 
 
@@ -46,7 +46,7 @@ _DESCRIBED = {
 
 
 def recognise(data: bytes) -> Format:
-    """The form of a program; what has the marks of none is taken for text, whose parser then says what is wrong.
+    """Return the form of a program; without the magic of any it is text, and its parser reports what is wrong.
 
     >>> recognise(b"func.func @main() { return }"), recognise(b"HloModule affine"), recognise(b"ML\\xefR\\x01MLIR\\0")
     (<Format.TEXT: 'text'>, <Format.HLO_TEXT: 'hlo-text'>, <Format.BYTECODE: 'bytecode'>)
@@ -68,15 +68,15 @@ def recognise(data: bytes) -> Format:
 
 
 def looks_like_text(data: bytes) -> bool:
-    """Whether the first bytes are those of a text: no control characters but tabs and ends of lines."""
+    """Return whether the first bytes are text: no control characters but tabs and ends of lines."""
     return not any(byte < 32 and byte not in b"\t\n\v\f\r" for byte in data[:512])
 
 
 def to_bytecode(module: ir.Module | str, version: int | None = None) -> bytes:
-    """The bytecode of a module, or of the text of one.
+    """Return the bytecode of a module, or of the text of one.
 
     Args:
-        module: what to write.
+        module: the module to write.
         version: of the encoding; the newest when not given.
     """
     if isinstance(module, str):
@@ -93,7 +93,7 @@ def to_bytecode(module: ir.Module | str, version: int | None = None) -> bytes:
 
 
 def decode(data: bytes, file: str) -> str:
-    """The text in some bytes.
+    """Return the text in some bytes.
 
     Raises:
         ParseError: they are no UTF-8; the error says where.

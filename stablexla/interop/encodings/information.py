@@ -1,4 +1,4 @@
-"""What a file is: its form, versions, size, functions and operations; also of one that cannot be read."""
+"""Information about a file: form, versions, size, functions and operations; also of unreadable files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Function:
 
 @dataclass
 class Information:
-    """What is known of a file; what is not is empty.
+    """The facts known about a file; unknown ones are empty.
 
     Attributes:
         file, form, size: its name, form, and bytes.
-        producer: what wrote it.
+        producer: the writer's name.
         stablehlo: the version of StableHLO that it was written for.
         bytecode: the version of MLIR's encoding.
         module: the program's name.
@@ -58,7 +58,7 @@ class Information:
     problem: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The same, for `json.dumps`."""
+        """Return the same, for `json.dumps`."""
         functions = [{"name": f.name, "type": f.type, "public": f.public} for f in self.functions]
         return {
             **vars(self),
@@ -69,7 +69,7 @@ class Information:
 
 
 def inform(data: bytes, file: str) -> Information:
-    """What can be told of a file; never an error.
+    """Return the known facts about a file; never an error.
 
     >>> found = inform(b"func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }", "a.mlir")
     >>> found.form.value, found.functions[0].type, dict(found.operations)
@@ -118,7 +118,7 @@ def _add_module(found: Information, module: ir.Module) -> None:
 
 
 def _add_tables(found: Information, data: bytes) -> None:
-    """What the tables of bytecode tell when MLIR cannot read it."""
+    """Add the facts of bytecode tables when MLIR cannot read the file."""
     from stablexla.interop.encodings.versions import is_known
 
     if not data.startswith(bytecode.MAGIC):

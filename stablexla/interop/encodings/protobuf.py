@@ -1,4 +1,4 @@
-"""As much of protocol buffers' encoding as it takes to find an HLO module in a file, and to change its instructions.
+"""The part of protocol buffers' encoding needed to find an HLO module in a file and to change its instructions.
 
 HLO comes as an `HloModuleProto`, or as an `HloProto` or another message that has one as its first field.
 """
@@ -23,12 +23,12 @@ class Field:
 
     @property
     def data(self) -> bytes:
-        """The bytes of a field that has some; empty for a number."""
+        """The bytes of a field with some; empty for a number."""
         return self.value if isinstance(self.value, bytes) else b""
 
 
 def find_hlo_module(data: bytes) -> bytes | None:
-    """The HloModuleProto in the data, which may be it or enclose it; None when there is none.
+    """Return the HloModuleProto in the data, which may be it or enclose it; None without one.
 
     >>> find_hlo_module(b"\\x0a\\x01m\\x12\\x01e\\x1a\\x00"), find_hlo_module(b"no module at all")
     (b'\\n\\x01m\\x12\\x01e\\x1a\\x00', None)
@@ -58,7 +58,7 @@ def _is_module(found: dict[int, bytes | int]) -> bool:
 
 
 def fields(data: bytes) -> Iterator[Field]:
-    """The fields of a message in their order; one that is repeated comes several times.
+    """Return the fields of a message in order; a repeated one occurs several times.
 
     Raises:
         ValueError: it is no message.
@@ -86,7 +86,7 @@ def fields(data: bytes) -> Iterator[Field]:
 
 
 def encode(message: Sequence[Field]) -> bytes:
-    """The bytes of a message.
+    """Return the bytes of a message.
 
     >>> encode(list(fields(b"\\x0a\\x01m\\x10\\xac\\x02")))
     b'\\n\\x01m\\x10\\xac\\x02'
@@ -102,12 +102,12 @@ def encode(message: Sequence[Field]) -> bytes:
 
 
 def packed(numbers: Sequence[int]) -> bytes:
-    """Numbers from 0 on, as a repeated field holds them."""
+    """Encode non-negative numbers as a repeated field."""
     return b"".join(map(_encoded, numbers))
 
 
 def unpacked(data: bytes) -> list[int]:
-    """The numbers of a repeated field.
+    """Decode the numbers of a repeated field.
 
     >>> unpacked(packed([0, 300]))
     [0, 300]

@@ -1,4 +1,4 @@
-"""Reads bytes that nobody vouches for in a process of their own, which may crash, hang or ask for all memory.
+"""Reads untrusted bytes in a process of its own, which may crash, hang or exhaust memory.
 
 MLIR's reader of bytecode and XLA's of HLO do each of these on damaged bytes. The process starts with the first such
 bytes, and is kept: what comes back is bytecode that MLIR wrote of a module that it had verified.
@@ -37,7 +37,7 @@ _CHUNK = 1 << 20
 
 
 class Refused(Exception):
-    """What a reader says of bytes that it does not take."""
+    """A reader's refusal of bytes."""
 
     def __init__(self, *messages: str) -> None:
         super().__init__("; ".join(messages))
@@ -49,7 +49,7 @@ class _Ended(Exception):
 
 
 class ReaderProcess:
-    """One process, for one request at a time."""
+    """A process for one request at a time."""
 
     def __init__(self) -> None:
         if not sys.executable:
@@ -64,7 +64,7 @@ class ReaderProcess:
         )
 
     def ask(self, kind: Kind, data: bytes) -> bytes:
-        """The bytecode of the module in `data`.
+        """Return the bytecode of the module in `data`.
 
         Raises:
             Refused: there is none, or the process did not live to tell.
@@ -89,7 +89,7 @@ class ReaderProcess:
         return self.owner == os.getpid() and self._process.poll() is None
 
     def close(self) -> None:
-        """Ends the process, unless it belongs to whoever forked this one."""
+        """End the process, unless it belongs to the parent of a fork."""
         for pipe in (self._process.stdin, self._process.stdout, self._log):
             with contextlib.suppress(OSError):
                 if pipe is not None:
@@ -130,7 +130,7 @@ class ReaderProcess:
             raise _Ended
 
     def _last_words(self) -> str:
-        """Why the process ended."""
+        """Return why the process ended."""
         code = self._process.wait()
         self._log.seek(0)
         lines = self._log.read()[-4000:].decode(errors="replace").splitlines()
@@ -148,7 +148,7 @@ _kept: ReaderProcess | None = None
 
 
 def start() -> None:
-    """Starts the process, if there is none yet, and does not wait for it; who cannot is told when it is needed."""
+    """Start the process, if there is none yet, without waiting; a failure is reported at its first use."""
     with _lock, contextlib.suppress(OSError):
         _process()
 
@@ -163,7 +163,7 @@ def _process() -> ReaderProcess:
 
 
 def read_apart(kind: Kind, data: bytes, file: str) -> bytes:
-    """The bytecode of the module that the data hold, read in the other process.
+    """Return the bytecode of the module in the data, read in the other process.
 
     Args:
         kind: what they are to be.
@@ -192,7 +192,7 @@ def read_apart(kind: Kind, data: bytes, file: str) -> bytes:
 
 
 def read_here(kind: Kind, data: bytes) -> ir.Module | bytes:
-    """As `read_apart`, in this process: for bytes from where one trusts. A module is not written as bytecode.
+    """Read in this process, for trusted bytes. A module is not written as bytecode.
 
     Raises:
         Refused: they hold no module.
@@ -205,7 +205,7 @@ def read_here(kind: Kind, data: bytes) -> ir.Module | bytes:
 
 
 def _after_fork() -> None:
-    """Another thread may have held the lock, and is not there to give it back."""
+    """Replace the lock: another thread, gone after the fork, may have held it."""
     global _lock
     _lock = threading.Lock()
 

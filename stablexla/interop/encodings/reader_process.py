@@ -45,7 +45,7 @@ def _read_hlo_proto(data: bytes, context: Any) -> Any:
 
 
 def _read_mhlo(data: bytes, context: Any) -> Any:
-    """A module of MHLO, StableHLO's ancestor, whose operations XLA still uses for some of its own."""
+    """Read a module of MHLO, StableHLO's ancestor, whose operations XLA still uses for some of its own."""
     import jaxlib.mlir.ir as ir
     from jaxlib import _jax
     from jaxlib.mlir.dialects import mhlo
@@ -128,7 +128,7 @@ WRITERS: dict[Kind, Callable[[bytes, Any], bytes]] = {
 
 
 def read(kind: Kind, data: bytes, contexts: Any) -> Any:
-    """The module that the data hold, verified; for a kind that writes, bytes.
+    """Return the module in the data, verified; for a kind that writes, bytes.
 
     Raises:
         ValueError: they hold none; the arguments are the messages.
@@ -151,7 +151,7 @@ def read(kind: Kind, data: bytes, contexts: Any) -> Any:
 
 
 def serve(source: BinaryIO, sink: BinaryIO, contexts: Any) -> bool:
-    """Answers until a new context is needed, or, and then it is false, until nobody asks any more."""
+    """Answer until a new context is needed (true) or the pipe is closed (false)."""
     total = 0
     while total < _RENEW:
         head = source.read(REQUEST.size)
@@ -182,7 +182,7 @@ def _answer(kind: Any, data: bytes, contexts: Any) -> tuple[bool, bytes]:
 
 @contextlib.contextmanager
 def _limits(seconds: int, memory: int) -> Iterator[None]:
-    """Ends the process when a request takes too long or too much memory, even when nobody waits for it any more."""
+    """End the process when a request takes too long or too much memory, even when nobody waits for it."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     most = pages * resource.getpagesize() + memory
@@ -198,7 +198,7 @@ def _limits(seconds: int, memory: int) -> Iterator[None]:
 
 
 def main() -> None:
-    """Keeps the pipes for itself: what libraries print must not get into an answer."""
+    """Serve on the standard streams' pipes, and keep libraries from printing into them."""
     sys.path[:] = json.loads(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

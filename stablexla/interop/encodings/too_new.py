@@ -1,4 +1,4 @@
-"""Errors for files of another time: what wrote them, what this build reads, what is too new, and the ways out."""
+"""Errors for files of other versions: their writer, what this build reads, what is too new, and the ways out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stablexla.interop.encodings.versions import CURRENT, MINIMUM, is_known
 
 
 def stablehlo_version(producer: str) -> str:
-    """The version of StableHLO in a producer's name; "" when it has none.
+    """Return the version of StableHLO in a producer's name; "" without one.
 
     >>> stablehlo_version("StableHLO_v1.3.0"), stablehlo_version("MLIR22.1.8")
     ('1.3.0', '')
@@ -26,13 +26,13 @@ def stablehlo_version(producer: str) -> str:
 
 
 def is_newer(producer: str) -> bool:
-    """Whether a file says that it was written for a StableHLO newer than this build's."""
+    """Return whether a file was written for a StableHLO newer than this build's."""
     version = stablehlo_version(producer)
     return bool(version) and parts(version) > parts(CURRENT)
 
 
 def check_header(version: int, producer: str, file: str) -> None:
-    """Refuses an encoding that is too new, and a StableHLO that is too old.
+    """Refuse an encoding that is too new, and a StableHLO that is too old.
 
     Raises:
         UnsupportedError: it is one of these.
@@ -53,7 +53,7 @@ def check_header(version: int, producer: str, file: str) -> None:
 
 
 def check_operations(found: Bytecode, names: Sequence[OperationName], file: str) -> None:
-    """Refuses operations that this build does not have.
+    """Refuse operations that this build lacks.
 
     Args:
         found: the file.
@@ -77,7 +77,7 @@ def _operation(names: Sequence[OperationName], places: Sequence[int]) -> str:
 
 
 def of_another_version(found: Bytecode, file: str, what: str = "", said: str = "") -> UnsupportedError:
-    """The error for a file that is well-formed, and has something that is not known here.
+    """Return the error for a well-formed file with an unknown feature.
 
     Args:
         found: the file.

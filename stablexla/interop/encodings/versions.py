@@ -1,4 +1,4 @@
-"""Versions of StableHLO: which this build reads and writes, by what names they can be asked for, and what is too new.
+"""Versions of StableHLO: those that this build reads and writes, their names, and features that are too new.
 
 A portable artifact says by which version of StableHLO it can be read; its operations carry versions of their own.
 """
@@ -31,14 +31,14 @@ _LAST_BEFORE_1 = 20
 
 @cache
 def targets() -> tuple[str, ...]:
-    """Every version that can be written, without patch levels, the oldest first."""
+    """Return every version that can be written, without patch levels, the oldest first."""
     (_, first, _), (major, last, _) = parts(MINIMUM), parts(CURRENT)
     before = [f"0.{minor}.0" for minor in range(first, _LAST_BEFORE_1 + 1)] if parts(MINIMUM)[0] == 0 else []
     return (*before, *(f"{major}.{minor}.0" for minor in range(last + 1)))
 
 
 def resolve(name: str) -> str:
-    """The version that a name stands for.
+    """Return the version of a name.
 
     Args:
         name: `minimum`, `current`, `week-4`, `week-12`, or a version such as `1.3.0` or `1.3`.
@@ -68,7 +68,7 @@ def resolve(name: str) -> str:
 
 
 def serialise(module: ir.Module, target: str = "current", *, allow_other_dialects: bool = False) -> bytes:
-    """A portable artifact of a module, readable by StableHLO of the version `target` and later.
+    """Return a portable artifact of a module, readable by StableHLO of the version `target` and later.
 
     Args:
         module: a module of StableHLO, which is left as it is.
@@ -97,7 +97,7 @@ def serialise(module: ir.Module, target: str = "current", *, allow_other_dialect
 
 
 class _CannotError(Exception):
-    """A version of StableHLO does not have something."""
+    """A version of StableHLO lacks a feature."""
 
 
 def _serialise(module: ir.Module, version: str, allow_other_dialects: bool) -> bytes:
@@ -112,7 +112,7 @@ def _serialise(module: ir.Module, version: str, allow_other_dialects: bool) -> b
 
 
 def _what(said: str) -> str:
-    """What could not be written, by its name in VHLO when MLIR says no more than that it is illegal."""
+    """Return what could not be written, by its name in VHLO when MLIR says only that it is illegal."""
     match = _ILLEGAL.match(said)
     place = said.partition("\n    from ")[2]
     return match[1] + (f" ({place})" if place else "") if match else said.removeprefix("error: ")
@@ -127,5 +127,5 @@ def _can(module: ir.Module, version: str, allow_other_dialects: bool) -> bool:
 
 
 def is_known(operation: str) -> bool:
-    """Whether this build has an operation of that name."""
+    """Return whether this build has an operation of that name."""
     return bool(stablehlo_context().is_registered_operation(operation))

@@ -1,4 +1,4 @@
-"""VHLO, the versioned copy of StableHLO in which artifacts are written, made into StableHLO when it comes as text."""
+"""Conversion of VHLO text, the versioned copy of StableHLO in artifacts, to StableHLO."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stablexla.targets.pipeline.messages import messages_of
 
 
 def to_stablehlo(module: ir.Module) -> ir.Module:
-    """The module itself, or, when its functions are VHLO's, one of StableHLO.
+    """Return the module itself, or, when its functions are VHLO's, one of StableHLO.
 
     Raises:
         UnsupportedError: something in it is in no version of StableHLO that this build reads.

@@ -1,4 +1,4 @@
-"""A module written in each of the forms in which one can be read."""
+"""Writers of a module in each form that can be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stablexla.interop.encodings.reader_process import Kind
 from stablexla.interop.encodings.versions import serialise
 
 FORMS = (Format.TEXT, Format.BYTECODE, Format.ARTIFACT, Format.HLO_TEXT, Format.HLO_PROTO)
-"""What can be written."""
+"""The forms that can be written."""
 
 
 def write(
@@ -25,10 +25,10 @@ def write(
     locations: bool = False,
     elide: int | None = None,
 ) -> bytes:
-    """A module in one of `FORMS`.
+    """Write a module in one of `FORMS`.
 
     Args:
-        module: what to write; it stays as it is.
+        module: the module to write; it stays unchanged.
         form: how.
         target: of an artifact, the oldest StableHLO that shall read it; as `versions.resolve` takes it.
         bytecode_version: of bytecode, the version of the encoding.
@@ -60,7 +60,7 @@ def write(
 
 
 def _write_hlo(module: ir.Module, kind: Kind, form: Format) -> bytes:
-    """By XLA's converter, in a process of its own: what is no HLO ends the process that tries."""
+    """Write by XLA's converter, in a process of its own: a module that is no HLO ends it."""
     try:
         return reader.read_apart(kind, to_bytecode(module), "the program")
     except reader.Refused as refused:

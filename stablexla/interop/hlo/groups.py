@@ -19,7 +19,7 @@ Groups = Sequence[Sequence[int]]
 
 
 def groups_of(instruction: Sequence[Field]) -> Groups:
-    """The groups of a collective, or its pairs of source and target; nothing when it names none.
+    """Return the groups of a collective, or its pairs of source and target; nothing when it has none.
 
     Raises:
         ValueError: they are none.
@@ -41,7 +41,7 @@ def groups_of(instruction: Sequence[Field]) -> Groups:
 
 
 def listed(field: Field) -> Field:
-    """Groups that are axes of a mesh, as lists; any other field as it is.
+    """Return groups that are axes of a mesh as lists; any other field unchanged.
 
     XLA's conversion to StableHLO refuses them for an all-to-all of several arrays.
     """
@@ -52,7 +52,7 @@ def listed(field: Field) -> Field:
 
 
 def _numbers(message: Sequence[Field], number: int) -> list[int]:
-    """A repeated field of numbers, packed or not."""
+    """Return a repeated field of numbers, packed or not."""
     found: list[int] = []
     for field in message:
         if field.number == number:
@@ -61,7 +61,7 @@ def _numbers(message: Sequence[Field], number: int) -> list[int]:
 
 
 def _number(message: Sequence[Field], number: int, default: int = 0) -> int:
-    """A field of one number."""
+    """Return a field of one number."""
     return next(iter(_numbers(message, number)), default)
 
 

@@ -1,4 +1,4 @@
-"""HLO modules as protos, made fit for XLA's conversion to StableHLO, and what they tell of the devices they run on.
+"""HLO modules as protos, prepared for XLA's conversion to StableHLO, and their numbers of devices.
 
 XLA's conversion makes operations without a name of some opcodes, refuses some groups of devices, and takes what is left
 of shardings in a module for one that is still to be partitioned.
@@ -34,14 +34,14 @@ _BEFORE_PARTITIONING = {b"Sharding", b"SPMDFullToShardShape", b"SPMDShardToFullS
 
 @dataclass
 class Devices:
-    """How many devices a module names: the first number that is too large, 0 where none is named."""
+    """The number of devices of a module: the first number that is too large, 0 where it has none."""
 
     replicas: int = 0
     partitions: int = 0
     both: int = 0
 
     def counts(self, replicas: int | None, partitions: int | None) -> tuple[int | None, int | None]:
-        """The replicas and partitions to run on: as given, or else as many as are named, if that can be told."""
+        """Return the replicas and partitions to run on: as given, or else those of the module, if known."""
         if replicas is None and self.replicas > 1:
             replicas = self.replicas
         if partitions is None:
@@ -51,7 +51,7 @@ class Devices:
 
 
 def prepare(data: bytes) -> tuple[bytes, Devices]:
-    """The module as XLA's conversion takes it, and the devices that it names.
+    """Return the module as XLA's conversion takes it, and its devices.
 
     Raises:
         ValueError: the data are damaged.
@@ -72,7 +72,7 @@ def prepare(data: bytes) -> tuple[bytes, Devices]:
 
 
 def _rewrite(instructions: Sequence[tuple[Field, Message]], partitioned: bool) -> bool:
-    """Whether an instruction of a computation is another one now."""
+    """Rewrite the instructions of a computation; return whether any changed."""
     changed = False
     for field, instruction in instructions:
         opcode = _text(instruction, _OPCODE)
@@ -109,7 +109,7 @@ def _devices(instructions: Sequence[Message]) -> Devices:
 
 
 def _is_partitioned(data: bytes, module: Message, instructions: Sequence[Message], devices: Devices) -> bool:
-    """Whether each device's program is there already, so that shardings only say where it came from."""
+    """Return whether the module is partitioned already, so that its shardings only describe its origin."""
     if any(field.number in (_SCHEDULE, *_MODULE_SHARDINGS) for field in module):
         return True
     if b"xla.sdy." in data:
@@ -120,7 +120,7 @@ def _is_partitioned(data: bytes, module: Message, instructions: Sequence[Message
 
 
 def _as_custom_call(instruction: Message, opcode: str) -> Message:
-    """With the dimensions of a product, contracted and of batches, as its configuration."""
+    """Rewrite a dot as a custom call with its contracting and batch dimensions as configuration."""
     numbers = [field for f in instruction if f.number == _DOT_NUMBERS for field in fields(f.data)]
     dimensions = [[d for f in numbers if f.number == number for d in unpacked(f.data)] for number in range(1, 5)]
     kept = [field for field in instruction if field.number not in (_OPCODE, _TARGET, _CONFIG)]

@@ -15,7 +15,7 @@ _OLD_OPCODE = re.compile(rf"(?<=[\]}}) ])({'|'.join(_OLD_NAMES)})(-start|-done)?
 
 
 def check_constants(text: str, file: str) -> None:
-    """XLA reads elements that are not there as arbitrary ones.
+    """Refuse elided constants: XLA reads their elements as arbitrary ones.
 
     Raises:
         ParseError: a constant was printed without its elements.
@@ -33,7 +33,7 @@ def check_constants(text: str, file: str) -> None:
 
 
 def with_new_names(text: str) -> str:
-    """Opcodes by the names that they have today.
+    """Replace older opcode names by today's.
 
     >>> with_new_names("c = f32[2] cross-replica-sum(x)")
     'c = f32[2] all-reduce(x)'
@@ -42,7 +42,7 @@ def with_new_names(text: str) -> str:
 
 
 def header_counts(text: str) -> dict[str, int]:
-    """How many replicas and partitions the header names; what it does not name is not there.
+    """Return the replicas and partitions of the header; missing ones are left out.
 
     >>> header_counts("HloModule m, replica_count=2")
     {'replica': 2}

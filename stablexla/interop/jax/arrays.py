@@ -1,4 +1,4 @@
-"""Arrays between JAX and stablexla: views where the memory can be shared, and what stands for a type in a cache."""
+"""Arrays between JAX and stablexla: views where memory can be shared, and cache keys of argument types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Maker: TypeAlias = Callable[[Array], Any]
 
 
 def signature_of(leaf: Any) -> object:
-    """What JAX would compile anew for when it changes: an array's type with its weakness, a number's Python type."""
+    """Return JAX's cache key of an argument: an array's type with its weakness, a number's Python type."""
     kind = type(leaf)
     if kind is np.ndarray:
         return leaf.dtype, leaf.shape
@@ -27,7 +27,7 @@ def signature_of(leaf: Any) -> object:
 
 
 def to_host(leaf: Any, dtype: np.dtype[Any]) -> Array:
-    """An argument as a numpy array; of the program's element type when JAX would take it for that."""
+    """Return an argument as a numpy array, of the program's element type where JAX would accept it."""
     if isinstance(leaf, internals().Ref):
         leaf = contents_of(leaf)
     if is_key(leaf):
@@ -43,34 +43,34 @@ def to_host(leaf: Any, dtype: np.dtype[Any]) -> Array:
 
 
 def is_key(value: Any) -> bool:
-    """Whether an array holds random keys of the new style."""
+    """Return whether an array holds random keys of the new style."""
     dtype = getattr(value, "dtype", None)
     return dtype is not None and not isinstance(dtype, np.dtype) and is_key_type(dtype)
 
 
 def base_of_keys(keys: Any) -> Any:
-    """The array of numbers that random keys are made of, itself where `jax.random.key_data` gives a copy."""
+    """Return the array of numbers under random keys, itself where `jax.random.key_data` returns a copy."""
     return keys._base_array
 
 
 def is_key_type(dtype: Any) -> bool:
-    """Whether an element type of JAX is that of random keys."""
+    """Return whether an element type of JAX is that of random keys."""
     return bool(jax().dtypes.issubdtype(dtype, jax().dtypes.prng_key))
 
 
 def contents_of(reference: Any) -> Any:
-    """The array that a `jax.Ref` holds now."""
+    """Return the array that a `jax.Ref` holds."""
     return reference._refs._buf
 
 
 def replace_contents(reference: Any, array: Any) -> None:
-    """Let a `jax.Ref` hold another array of its type, committed to its device where the array before was."""
+    """Store another array of its type in a `jax.Ref`, committed to the device of the previous one."""
     held = contents_of(reference)
     held._replace_with(jax().device_put(array, held.sharding) if held._committed else array)
 
 
 def maker(aval: Any, returns: Returns) -> Maker:
-    """What makes of a result's numpy array what the caller gets."""
+    """Return the conversion of a result's numpy array to the caller's type."""
     if aval.dtype == jax().dtypes.float0:
         return lambda array: np.zeros(array.shape, jax().dtypes.float0)
     if is_key_type(aval.dtype):

@@ -25,7 +25,7 @@ _numbers = count()
 
 
 def bind_callbacks(module: ir.Module, callbacks: Sequence[Callback]) -> tuple[ir.Module, list[str]]:
-    """The module with each callback under a name of its own, and those names, registered as custom calls."""
+    """Return the module with a unique name for each callback, and those names, registered as custom calls."""
     if not callbacks:
         return module, []
     module = load(module)
@@ -43,7 +43,7 @@ def bind_callbacks(module: ir.Module, callbacks: Sequence[Callback]) -> tuple[ir
 
 
 def release_with(owner: object, names: Sequence[str]) -> None:
-    """Lets the functions of those names go when `owner` goes."""
+    """Unregister the functions of those names when `owner` is collected."""
     for name in names:
         weakref.finalize(owner, TARGETS.pop, name, None).atexit = False
 
@@ -57,7 +57,7 @@ def _rename(call: Any, name: str) -> None:
 
 
 def _function(callback: Callback, takes_token: bool) -> Callback:
-    """The callback as a function on arrays. What it is given is a copy, since JAX may keep it."""
+    """Return the callback as a function on arrays. Its arguments are copies, since JAX may keep them."""
 
     def call(*arrays: Any) -> tuple[Any, ...]:
         copies = [np.array(array) for array in arrays]

@@ -1,4 +1,4 @@
-"""Donated JAX arrays: they are deleted, and what stablexla gave out once may be written over when nobody reads it.
+"""Donated JAX arrays: they are deleted, and memory of stablexla's earlier results is reused if it has no other user.
 
 Memory that JAX took itself is never written to. Of the memory of a result JAX holds the numpy array: as long as a
 computation of JAX reads it, or a view of it is about, JAX does not let that go, even when its own array is deleted.
@@ -16,7 +16,7 @@ from stablexla.interop.jax.arrays import Array, base_of_keys, is_key
 from stablexla.interop.jax.required import internals
 from stablexla.targets.runtime._runtime import is_shared_block
 
-# What holds an array that nobody else holds: a name here, and the argument of getrefcount.
+# References of an array without other users: a name here, and the argument of getrefcount.
 _ALONE = 2
 
 
@@ -37,7 +37,7 @@ def _forget(gone: weakref.ref[Array]) -> None:
 
 
 def note(made: Any, array: Array) -> None:
-    """Remembers a result, and what the caller gets of it, which may come back as a donated argument."""
+    """Remember a result and the caller's view of it, which may come back as a donated argument."""
     if is_key(made):
         made = base_of_keys(made)
     result = _Result(array, _forget)
@@ -46,7 +46,7 @@ def note(made: Any, array: Array) -> None:
 
 
 def give_up(leaf: Any) -> tuple[Any, bool]:
-    """Deletes a JAX array; gives its elements, and whether nobody minds what is written where they lie.
+    """Delete a JAX array; return its elements, and whether their memory may be overwritten.
 
     Raises:
         RuntimeError: the array is deleted already; it is JAX's error.

@@ -1,4 +1,4 @@
-"""The handlers that JAX's users have registered with `jax.ffi.register_ffi_target`, taken over for programs here."""
+"""Handlers registered with `jax.ffi.register_ffi_target`, for programs of stablexla."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stablexla.interop.jax.required import jax as jax_package
 
 
 def use_ffi_targets(*names: str) -> tuple[str, ...]:
-    """Registers handlers for CPUs that JAX knows, under the same names; those of LAPACK need no registering.
+    """Register JAX's handlers for CPUs under the same names; those of LAPACK need no registration.
 
     Args:
         names: of targets; without any, all that were registered beside jaxlib's own.
@@ -19,7 +19,7 @@ def use_ffi_targets(*names: str) -> tuple[str, ...]:
         The names.
 
     Raises:
-        StablexlaError: JAX is not installed, or knows no target of that name.
+        StablexlaError: JAX is not installed, or has no target of that name.
 
     >>> from stablexla.interop import jax as interop
     >>> interop.use_ffi_targets("lapack_ssyevd_ffi")  # jaxlib's own handler instead of our call of LAPACK
@@ -27,7 +27,7 @@ def use_ffi_targets(*names: str) -> tuple[str, ...]:
     >>> sx.unregister_custom_call("lapack_ssyevd_ffi")
     """
     jax = jax_package()
-    jax.local_devices(backend="cpu")  # JAX hands its targets to XLA when a device is first asked for
+    jax.local_devices(backend="cpu")  # JAX registers its targets with XLA at the first request for a device
     from jaxlib import xla_client
 
     known = {name: stages for name, stages in xla_client.custom_call_targets("cpu").items() if isinstance(stages, dict)}

@@ -1,4 +1,4 @@
-"""`jit`: a function for JAX to trace and for stablexla to run, with a program for each signature of its arguments."""
+"""`jit`: JAX traces a function, stablexla runs it, with a program for each signature of its arguments."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def jit(
     options: CompileOptions | None = None,
     returns: Returns = "jax",
 ) -> Any:
-    """As `jax.jit`: the function is traced by JAX, and compiled and run by stablexla.
+    """Like `jax.jit`: the function is traced by JAX, and compiled and run by stablexla.
 
     Arguments and results are pytrees of arrays. A call with types, static values or JAX settings that were not there
     before compiles once more. Called while JAX traces another function, it becomes a part of that one, as a function
     of `jax.jit` does; so it may stand inside of `jax.grad`, `jax.vmap` or another `jit`.
 
     Args:
-        function: what JAX can trace. Without it, `jit` is a decorator with the other arguments.
+        function: a function that JAX can trace. Without it, `jit` is a decorator with the other arguments.
         static_argnums, static_argnames: arguments that are compiled for by value, by place or by name.
         donate_argnums, donate_argnames: arguments whose memory the results may take; they are deleted by the call.
         keep_unused: whether arguments that the function does not use are parameters of the program.
@@ -66,7 +66,7 @@ def jit(
 
 
 class JitFunction:
-    """What `jit` gives: a function with a compiled program for each signature that it was called with."""
+    """The result of `jit`: a function with a compiled program for each signature."""
 
     def __init__(
         self, function: Callable[..., Any], settings: dict[str, Any], options: CompileOptions | None, returns: Returns
@@ -86,7 +86,7 @@ class JitFunction:
         update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the program for these arguments; `executable` tells what it is."""
+        """Run the program for these arguments; `executable` returns it."""
         if not self._no_trace_under_way():
             return self._traced(*args, **kwargs)
         settings, programs = self._last
@@ -115,7 +115,7 @@ class JitFunction:
         return programs
 
     def _signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Key]:
-        """The leaves of the arguments that are not static, and what their program is kept under."""
+        """Return the leaves of the non-static arguments, and the cache key of their program."""
         static: object = None
         if self._static is not None:
             args, kwargs, static = self._static.split(args, kwargs)
@@ -125,7 +125,7 @@ class JitFunction:
         return leaves, (tree, static, self._with_meshes(types, leaves) if self._has_meshes else types)
 
     def _with_meshes(self, types: tuple[Any, ...], values: Sequence[Any]) -> tuple[Any, ...]:
-        """The types, and for arrays on several devices how they lie there."""
+        """Return the types, with the shardings of arrays on several devices."""
         self._has_meshes = jax().device_count() > 1
         array_type = self._array_type
         lie = [v.sharding if type(v) is array_type and len(v.sharding.device_set) > 1 else None for v in values]
@@ -139,7 +139,7 @@ class JitFunction:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> JaxProgram | None:
-        """A program under a new signature; None where JAX is to do without one.
+        """Compile a program for a new signature; None where JAX runs without one.
 
         Signatures that are one to JAX, such as those of its arrays and of numpy's, have one program.
         """
@@ -155,19 +155,19 @@ class JitFunction:
         return programs.setdefault(key, program)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """What JAX makes of the function for these arguments, a `jax.stages.Lowered` for the CPU."""
+        """Return JAX's lowering for these arguments, a `jax.stages.Lowered` for the CPU."""
         return self.trace(*args, **kwargs).lower(lowering_platforms=("cpu",))
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """What JAX traces of the function for these arguments, a `jax.stages.Traced`."""
+        """Return JAX's trace for these arguments, a `jax.stages.Traced`."""
         return self._traced.trace(*args, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """Shapes and types of the results, as `jax.eval_shape` tells them."""
+        """Return shapes and types of the results, as `jax.eval_shape` does."""
         return self._traced.eval_shape(*args, **kwargs)
 
     def program(self, *args: Any, **kwargs: Any) -> JaxProgram:
-        """The compiled program for these arguments."""
+        """Return the compiled program for these arguments."""
         programs = self._programs_for(self._settings_now())
         leaves, key = self._signature(args, kwargs)
         found = programs.get(key) or self._compile(programs, key, leaves, args, kwargs)
@@ -176,17 +176,17 @@ class JitFunction:
         return found
 
     def executable(self, *args: Any, **kwargs: Any) -> Executable:
-        """What runs the function on these arguments: its IR at every stage, its kernels."""
+        """Return the executable for these arguments: its IR at every stage, its kernels."""
         return self.program(*args, **kwargs).executable
 
     def clear_cache(self) -> None:
-        """Forgets the programs."""
+        """Discard the programs."""
         self._programs.clear()
         self._last = None, {}
         self._traced.clear_cache()
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """As a method, bound as functions are."""
+        """Bind as a method, as functions do."""
         return self if instance is None else MethodType(self, instance)
 
     def __repr__(self) -> str:

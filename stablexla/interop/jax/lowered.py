@@ -1,4 +1,4 @@
-"""What stands around a module that JAX has lowered: trees, types, constants, donated and unused arguments."""
+"""The interface of a module that JAX has lowered: trees, types, constants, donated and unused arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stablexla.targets.signature.signature import main_of
 
 @dataclass(frozen=True)
 class Interface:
-    """How a function's arguments become the parameters of its program, and the program's results its own.
+    """The mapping from a function's arguments to its program's parameters, and from results back.
 
     Attributes:
         name: the function's.
@@ -42,12 +42,12 @@ class Interface:
 
     @property
     def has_one_result(self) -> bool:
-        """The function gives one array, not a tree."""
+        """Whether the function returns one array, not a tree."""
         return bool(self.out_tree == jax().tree_util.tree_structure(0))
 
 
 def interface_of(lowered: Any) -> Interface:
-    """Of what `jax.jit(f).lower(...)` gives."""
+    """Return the interface of `jax.jit(f).lower(...)`."""
     lowering = lowered._lowering
     details = lowering.compile_args
     mutation = details.get("mut")
@@ -69,7 +69,7 @@ def interface_of(lowered: Any) -> Interface:
 
 
 def interface_of_exported(exported: Any, parameters: Sequence[ArraySpec]) -> Interface:
-    """Of what `jax.export.export(jax.jit(f))(...)` gives.
+    """Return the interface of `jax.export.export(jax.jit(f))(...)`.
 
     A module for several platforms takes the number of the one that it runs on before everything else: an s64 where it
     was exported with numbers of 64 bits, else an s32.
@@ -83,7 +83,7 @@ def interface_of_exported(exported: Any, parameters: Sequence[ArraySpec]) -> Int
 
 
 def _marked(module: ir.Module) -> list[bool]:
-    """For each array that `main` takes, whether it is marked as donated."""
+    """Return for each parameter of `main` whether it is marked as donated."""
     main = main_of(module)
     arguments = list(main.regions[0].blocks[0].arguments)
     if "arg_attrs" not in main.attributes:

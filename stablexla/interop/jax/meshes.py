@@ -1,4 +1,4 @@
-"""Programs of JAX for the devices of a mesh: results lie on JAX's own devices as the program leaves them.
+"""Programs of JAX on a mesh: results are arrays on JAX's own devices, with the program's shardings.
 
 Each device of the mesh is a partition here; the arrays of all of them lie in this process.
 """
@@ -20,7 +20,7 @@ Parts = Sequence[Array]
 
 
 def devices_of(shardings: Iterable[Any], count: int) -> list[Any]:
-    """The devices in the order of their partitions, as shardings of JAX name them; none for abstract meshes."""
+    """Return the devices in the order of their partitions, from JAX's shardings; none for abstract meshes."""
     for sharding in shardings:
         try:
             devices = list(sharding._device_assignment)
@@ -32,20 +32,20 @@ def devices_of(shardings: Iterable[Any], count: int) -> list[Any]:
 
 
 class Mesh:
-    """Runs a program on sharded arrays, and makes JAX's arrays of what its partitions give."""
+    """Runs a program on sharded arrays, and makes JAX's arrays of the partitions' results."""
 
     def __init__(self, executable: Executable, devices: Sequence[Any], declared: Sequence[Any]) -> None:
-        """`declared` are JAX's shardings of the results, where it has any."""
+        """Store `declared`, JAX's shardings of the results, where it has any."""
         self._executable, self._devices = executable, list(devices)
         self._outputs: tuple[ArraySharding, ...] = executable.output_shardings or ()
         self._declared = list(declared)
 
     def run(self, arguments: Sequence[object]) -> Sequence[Parts]:
-        """The parts of each result; the arguments are whole arrays."""
+        """Return the shards of each result; the arguments are whole arrays."""
         return run_parts(self._executable, arguments)
 
     def maker(self, index: int, aval: Any, returns: Returns) -> Any:
-        """What makes of the parts of a result what the caller gets: JAX's array on the devices of the mesh."""
+        """Return the conversion of a result's shards to JAX's array on the devices of the mesh."""
         output = self._outputs[index]
         plain: Maker = maker(aval, returns)
         if returns == "numpy" or not self._devices or aval.dtype == jax().dtypes.float0 or is_key_type(aval.dtype):
@@ -57,7 +57,7 @@ class Mesh:
         return lambda parts: put(type_, sharding, [parts[i] for i in order], devices, True)
 
     def _sharding(self, index: int, output: ArraySharding) -> Any:
-        """JAX's sharding of a result: the one that it was declared with, where the parts are those."""
+        """Return JAX's sharding of a result: the declared one, where it has the same shards."""
         made = named_sharding(output, self._devices)
         declared = self._declared[index] if index < len(self._declared) else None
         if isinstance(declared, jax().sharding.Sharding) and declared.is_equivalent_to(made, len(output.shape)):
@@ -66,7 +66,7 @@ class Mesh:
 
 
 def named_sharding(output: ArraySharding, devices: Sequence[Any]) -> Any:
-    """A sharding on a mesh that has an axis for each dimension of the array and one for equal parts."""
+    """Return a sharding on a mesh with an axis for each dimension of the array and one for equal shards."""
     sharding = jax().sharding
     starts = [sorted({part[d] for part in output.parts}) for d in range(len(output.shape))]
     counts = [len(each) for each in starts]

@@ -1,4 +1,4 @@
-"""A function that JAX has lowered, compiled by stablexla: pytrees on the outside, flat arrays inside."""
+"""A function that JAX has lowered, compiled by stablexla: pytrees outside, flat arrays inside."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stablexla.targets.stablehlo.partition import is_sharded
 
 
 class JaxProgram:
-    """A compiled function of JAX for arguments of certain types. It is called as the function is.
+    """A compiled function of JAX for certain argument types. Call it like the function.
 
     Attributes:
         name: the function's.
@@ -55,7 +55,7 @@ class JaxProgram:
         self._make_one = self._makers[0] if interface.has_one_result else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs it.
+        """Run the program.
 
         Raises:
             ExecutionError: arguments of another structure, or arrays of other types, than it was lowered for.
@@ -67,7 +67,7 @@ class JaxProgram:
         return self.call_flat(leaves)
 
     def call_flat(self, leaves: Sequence[Any]) -> Any:
-        """Runs it on the leaves of its arguments."""
+        """Run the program on the leaves of its arguments."""
         if self._interface.constants:
             leaves = [*self._interface.constants, *leaves]
         if self._interface.changed:
@@ -85,7 +85,7 @@ class JaxProgram:
         )
 
     def call_arrays(self, arrays: Sequence[Any]) -> Any:
-        """`call_flat` for leaves that are arrays of JAX all, of the types that it was lowered for."""
+        """Run `call_flat` on leaves that are all arrays of JAX, of the lowered types."""
         if not self._is_plain:
             return self.call_flat(arrays)
         results = self._execute([np.asarray(array) for array in arrays])
@@ -98,7 +98,7 @@ class JaxProgram:
         return self._interface.out_tree.unflatten(made)
 
     def _call_donated(self, leaves: Sequence[Any]) -> Any:
-        """Donated arguments are gone after the call; results take their memory where nobody else uses it."""
+        """Run with donation: donated arguments are deleted, results alias those without other users."""
         if self._mesh is not None:
             return self._call_donated_on_mesh(leaves)
         arguments, all_free = [], True
@@ -116,7 +116,7 @@ class JaxProgram:
         return self._interface.out_tree.unflatten(made)
 
     def _call_donated_on_mesh(self, leaves: Sequence[Any]) -> Any:
-        """Donated arguments, whose parts lie apart, are only deleted."""
+        """Run with donation on a mesh: sharded arguments are only deleted."""
         results = self._execute([to_host(leaves[i], dtype) for i, dtype in self._takes])
         for i, _ in self._takes:
             if i in self._interface.donated and isinstance(leaves[i], self._array_type):
@@ -124,7 +124,7 @@ class JaxProgram:
         return self._finish(results)
 
     def _call_changing(self, leaves: Sequence[Any]) -> Any:
-        """Some arguments are references: the last results are what they hold after the call."""
+        """Run with references among the arguments: the last results are their new contents."""
         given = [leaves[i] for i, _ in self._takes]
         arguments = [to_host(leaf, dtype) for leaf, (_, dtype) in zip(given, self._takes, strict=True)]
         results = self._execute(arguments)
@@ -143,7 +143,7 @@ class JaxProgram:
 
 
 def from_lowered(lowered: Any, *, options: CompileOptions | None = None, returns: Returns = "jax") -> JaxProgram:
-    """Compiles what `jax.jit(f).lower(...)` gives.
+    """Compile the result of `jax.jit(f).lower(...)`.
 
     Args:
         lowered: a `jax.stages.Lowered`.
@@ -169,7 +169,7 @@ def from_lowered(lowered: Any, *, options: CompileOptions | None = None, returns
 
 
 def from_exported(exported: Any, *, options: CompileOptions | None = None, returns: Returns = "jax") -> JaxProgram:
-    """Compiles what `jax.export.export(jax.jit(f))(...)` gives.
+    """Compile the result of `jax.export.export(jax.jit(f))(...)`.
 
     Args:
         exported: a `jax.export.Exported`, or the bytes that its `serialize()` gave.
@@ -200,7 +200,7 @@ def from_exported(exported: Any, *, options: CompileOptions | None = None, retur
 
 
 def _partitions(module: Any) -> int | None:
-    """As many as the module says where something is sharded; where nothing is, one device gives the same.
+    """Return the module's number of partitions where something is sharded; else one device.
 
     Arrays of unknown extents are not cut: one device it is, too.
     """
@@ -208,7 +208,7 @@ def _partitions(module: Any) -> int | None:
 
 
 def _mesh(executable: Executable, known: Sequence[Any], declared: Sequence[Any]) -> Mesh | None:
-    """What runs the program on the devices that shardings of JAX name; None for one device."""
+    """Return the runner of the program on the devices of JAX's shardings; None for one device."""
     if executable.num_partitions == 1:
         return None
     return Mesh(executable, devices_of(known, executable.num_partitions), declared)

@@ -1,4 +1,4 @@
-"""JAX itself, which only those need who use it, and the few things in it that have no public name."""
+"""The import of JAX, needed by users of it only, and of the few things in it without a public name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stablexla.dialects.errors import StablexlaError
 
 @cache
 def jax() -> Any:
-    """The package jax.
+    """Import the package jax.
 
     Raises:
         StablexlaError: it is not installed.
@@ -27,7 +27,7 @@ def jax() -> Any:
 
 @cache
 def internals() -> Any:
-    """What a call of a compiled function costs little with, and what a lowered function knows of its callbacks.
+    """Return JAX's internals for cheap calls of compiled functions, and a lowered function's callbacks.
 
     Raises:
         StablexlaError: this version of JAX has it elsewhere.

@@ -1,4 +1,4 @@
-"""Arguments that are compiled for by value: which they are, found as `jax.jit` finds them."""
+"""Static arguments, which are part of the cache key by value, found as `jax.jit` finds them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Names: TypeAlias = str | Iterable[str] | None
 
 
 class StaticArguments:
-    """Which arguments are static, by place and by name, and what they are in a call."""
+    """The static arguments by position and by name, and their values in a call."""
 
     def __init__(self, function: Callable[..., Any], numbers: Numbers, names: Names) -> None:
         self._numbers = [numbers] if isinstance(numbers, int) else list(numbers or ())
@@ -34,7 +34,7 @@ class StaticArguments:
     def split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Any, ...]]:
-        """The arguments that are not static, and those that are, each with its place or name.
+        """Split the arguments into non-static ones and static ones, each with its position or name.
 
         Raises:
             ValueError: a static one that cannot be hashed.

@@ -216,7 +216,7 @@ def _dynamic_entries(sizes: XlaOp, shape: Shape) -> dict[int, XlaOp]:
 
 
 def _reshaped(x: XlaOp, bounds: Sequence[int], sizes: dict[int, XlaOp]) -> XlaOp:
-    """The elements of `x` before its sizes, in row-major order, under dimensions of these bounds and sizes."""
+    """The elements of `x` within its sizes, in row-major order, under dimensions of these bounds and sizes."""
     if x.shape.is_static and set(sizes) <= {0}:
         return _with_sizes(reshape(x, bounds), sizes)
     if 0 in bounds:
@@ -231,7 +231,7 @@ def _reshaped(x: XlaOp, bounds: Sequence[int], sizes: dict[int, XlaOp]) -> XlaOp
 
 
 def _elements(x: XlaOp, ordinal: XlaOp) -> XlaOp:
-    """The elements of `x` with these numbers, counted in row-major order before its sizes."""
+    """The elements of `x` with these row-major numbers within its sizes."""
     flat, place = reshape(_full(x), (x.shape.size,)), ordinal
     if not x.shape.is_static:
         own = _strides(_own_sizes(x))
@@ -246,7 +246,7 @@ def _elements(x: XlaOp, ordinal: XlaOp) -> XlaOp:
 
 
 def _strides(sizes: Sequence[Any]) -> list[Any]:
-    """By how many elements neighbours along each dimension are apart; numbers or scalar ops."""
+    """The strides of dimensions, in elements; numbers or scalar ops."""
     found: list[Any] = [1] * len(sizes)
     for place in reversed(range(len(sizes) - 1)):
         found[place] = sizes[place + 1] * found[place + 1]

@@ -1,4 +1,4 @@
-"""Scans: a computation that goes along a dimension with values that it carries, composed of a loop."""
+"""Scans: a computation applied along a dimension, with loop-carried values; built as a loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def scan(
     is_reverse: bool = False,
     is_associative: bool | None = None,
 ) -> XlaOp:
-    """Goes along a dimension of the inputs, applying a computation to their slices and to what it carries on.
+    """Scans along a dimension of the inputs, applying a computation to their slices and the carried values.
 
     Args:
         inputs: N arrays of one size along the dimension; none, where the size is given.
@@ -128,7 +128,7 @@ def _size(rule: Rules, xs: Sequence[XlaOp], place: int, given: int | None) -> in
 def _outputs(
     rule: Rules, body: XlaComputation, shapes: Sequence[Shape], carried: Sequence[XlaOp], place: int
 ) -> list[Shape]:
-    """The slices of the outputs that the computation returns before the values that it carries on."""
+    """The slices of the outputs, which the computation returns before the carried values."""
     rule("", body.parameter_shapes == tuple(shapes), f"computation {body!r} must take the slices, then the values")
     result = body.result_shape
     returned = list(result.tuple_shapes) if result.is_tuple else [result]
@@ -146,6 +146,6 @@ def _without(shape: Shape, place: int) -> tuple[int, ...]:
 
 
 def _empty(like: Sequence[XlaOp], shape: Shape, place: int, size: int) -> XlaOp:
-    """Zeros for an output, which all are overwritten."""
+    """Zeros for an output; every element is overwritten."""
     zero = like[0].builder.constant(np.zeros((), shape.element_type.dtype))
     return broadcast_in_dim(zero, (*shape.dimensions[:place], size, *shape.dimensions[place:]), ())

@@ -26,7 +26,7 @@ def stochastic_convert_type(operand: XlaOp, random: XlaOp, new_element_type: str
         ShapeError: an operand that is no array of floats (I1); bits that are no unsigned integers of its width, or of
             other dimensions (I2); a type that is no signed integer.
 
-    Source: `StochasticConvertType` of XLA's builder; its decomposition in XLA says what it means.
+    Source: `StochasticConvertType` of XLA's builder; its decomposition in XLA defines it.
 
     >>> b = sx.XlaBuilder("example")
     >>> sx.stochastic_convert_type(b.parameter(0, sx.f32[3]), b.parameter(1, sx.u32[3]), "s8")

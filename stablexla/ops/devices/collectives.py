@@ -1,4 +1,4 @@
-"""Operations that replicas and partitions do together.
+"""Collectives: operations that replicas and partitions do together.
 
 Groups are lists of device numbers; no groups stand for one with all devices. How many devices there are is known when
 a program is compiled: `sx.compile(..., num_replicas=, num_partitions=)`.
@@ -48,7 +48,7 @@ def all_gather(
         operand: an array, or several as a tuple or a sequence.
         all_gather_dim: the dimension.
         shard_count: the number of devices in a group.
-        replica_groups: the groups, of replicas; in their order the operands stand in the result.
+        replica_groups: the groups, of replicas; their order is the order of the operands in the result.
         channel_id: with one above 0 all partitions of a group's replicas take part.
         use_global_device_ids: the numbers in the groups count replicas and partitions through.
         layout: the result's dimensions from the fastest on, as XLA would force it; checked, and of no effect here,
@@ -99,7 +99,7 @@ def all_reduce(
     *,
     shape_with_layout: Shape | None = None,
 ) -> XlaOp:
-    """The operands of all devices of a group, folded together by a computation, on each of them.
+    """The operands of all devices of a group, reduced by a computation, on each of them.
 
     Args:
         operand: an array, or several as a tuple or a sequence; each is reduced by itself.
@@ -453,7 +453,7 @@ def _check_count(
 
 
 def group_attributes(x: XlaOp, groups: Sequence[Sequence[int]], channel_id: int | None) -> dict[str, Any]:
-    """The groups, and the channel where there is one, as they stand in an operation."""
+    """The groups, and the channel where there is one, as an operation's attributes."""
     width = max((len(group) for group in groups), default=0)
     padded = [[*group, *[-1] * (width - len(group))] for group in groups]
     return {"replica_groups": table_attribute(padded, width, x.builder.context), **_channel(x, channel_id)}

@@ -23,7 +23,7 @@ def after_all(operands: Operands, *more: XlaOp) -> XlaOp:
     Without any, `b.create_token()` makes one.
 
     Raises:
-        ShapeError: (I1) what is no token; no operand.
+        ShapeError: (I1) an operand that is no token; no operand.
 
     Source: `AfterAll` of XLA's operation semantics; StableHLO `after_all`.
 

@@ -1,4 +1,4 @@
-"""Collectives with a root: the member of each group whose arrays all get, or who alone gets the reduced arrays."""
+"""Collectives with a root: the group member that sends to all, or that alone receives the reduced arrays."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def collective_reduce(
     *,
     root: XlaOp | int | Sequence[int] | None = None,
 ) -> XlaOp:
-    """`all_reduce`, whose result the root of each group alone gets; zeros on all other devices.
+    """`all_reduce`, whose result only the root of each group receives; zeros on all other devices.
 
     Args:
         operand: an array, or several as a tuple or a sequence; each is reduced by itself.

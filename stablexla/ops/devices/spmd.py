@@ -1,4 +1,4 @@
-"""The ways into and out of a part of a program that is written for what each partition holds of its arrays."""
+"""Manual partitioning: conversions between whole arrays and each partition's shard."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _TILES = re.compile(r"\{devices=\[([\d,]+)\][^{}]*\}")
 
 @operation("stablehlo.custom_call", family="collectives")
 def convert_spmd_full_to_shard_shape(input: XlaOp, single_dim: int, manual_sharding: str) -> XlaOp:
-    """The part of an array that the partition holds, as an array of that part's shape, to compute with by hand.
+    """The partition's shard of an array, as an array of that shape, to compute with by hand.
 
     Operations on it do on each partition what they say; collectives over a channel exchange between them.
 
     Args:
-        input: an array that lies in parts on the partitions.
+        input: an array that is sharded over the partitions.
         single_dim: -1: all of its dimensions become those of the part.
-        manual_sharding: how it lies, in XLA's text: "{devices=[2,1]<=[2]}".
+        manual_sharding: its sharding, in XLA's text: "{devices=[2,1]<=[2]}".
 
     Raises:
         ShapeError: a single dimension; a sharding that does not cut the array into equal parts.
@@ -43,13 +43,13 @@ def convert_spmd_full_to_shard_shape(input: XlaOp, single_dim: int, manual_shard
 
 @operation("stablehlo.custom_call", family="collectives")
 def convert_spmd_shard_to_full_shape(input: XlaOp, output_shape: Shape, single_dim: int, manual_sharding: str) -> XlaOp:
-    """The array whose parts the partitions have computed by hand.
+    """The array whose shards the partitions have computed by hand.
 
     Args:
         input: the partition's part.
         output_shape: of the whole array.
         single_dim: -1: all dimensions were those of the part.
-        manual_sharding: how the array lies on the partitions, in XLA's text: "{devices=[2,1]<=[2]}".
+        manual_sharding: the array's sharding, in XLA's text: "{devices=[2,1]<=[2]}".
 
     Raises:
         ShapeError: a single dimension; a sharding that does not cut the whole into parts of the input's shape.
@@ -76,7 +76,7 @@ def _crossing(x: XlaOp, before: str, target: str, after: str, shape: Shape) -> X
 
 
 def _part(rule: Rules, whole: Shape, single_dim: int, sharding: object) -> Shape:
-    """The shape of a part."""
+    """The shape of a shard."""
     single = rule.integer("single_dim", single_dim)
     rule("", single == -1, "single_dim must be -1: all dimensions at once")
     rule("", whole.is_array and whole.is_static, f"{whole} must be that of an array of known size")

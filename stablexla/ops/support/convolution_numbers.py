@@ -1,4 +1,4 @@
-"""What a convolution is told beside its operands: the order of dimensions and the window, and their checks."""
+"""The attributes of a convolution: the order of dimensions and the window, and their checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules of gather and scatter have in common."""
+"""The rules that gather and scatter have in common."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chosen_numbers(rule: Rules, kind: type[Numbers], whole: object, single: Mapp
         return cast("Numbers", whole)
     values: dict[str, Any] = {}
     for name, value in single.items():
-        # What an operand loses in a slice may be left away; everything else has to be said.
+        # Dimensions that slices drop are optional; all others are required.
         value = () if value is None and name in ("collapsed_slice_dims", "inserted_window_dims") else value
         rule("", value is not None, f"{name} must be given")
         values[name] = rule.integer(name, value) if name == "index_vector_dim" else rule.integers(name, value)

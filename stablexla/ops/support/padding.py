@@ -1,4 +1,4 @@
-"""How `pad` is told what to put around an array and between its elements."""
+"""The padding configuration of `pad`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operations that fold arrays by a computation ask of their operands and of that computation.
+"""Checks of reductions: the operands and the combiner.
 
 Each names the numbers that the rules have in its own section of the specification.
 """
@@ -17,7 +17,7 @@ from stablexla.dialects.shapes import Shape
 def check_reduced(
     rule: Rules, xs: Sequence[XlaOp], inits: Sequence[XlaOp], *, count: str, dimensions: str, types: str, scalars: str
 ) -> list[ElementType]:
-    """Operands of the same dimensions, and for each a scalar of its type to begin with; their element types."""
+    """Check the operands: the same dimensions, and for each an initial scalar of its type; return element types."""
     rule(count, bool(xs), "there must be an operand")
     rule(count, len(xs) == len(inits), f"there are {len(xs)} operands, and {len(inits)} init_values")
     rule.one_builder([*xs, *inits])
@@ -33,7 +33,7 @@ def check_reduced(
 def reducer(
     rule: Rules, number: str, x: XlaOp, given: Computation, types: Sequence[ElementType], name: str = "computation"
 ) -> XlaComputation:
-    """The computation, which folds N values and N elements into N values of the types that it folds in.
+    """The combiner, a computation of N accumulators and N elements with N results, of the accumulators' types.
 
     These may be wider than the operands' types, of the same kind, as sums of bf16 in f32.
     """
@@ -47,5 +47,5 @@ def reducer(
 
 
 def folds_in(wide: ElementType, narrow: ElementType) -> bool:
-    """Whether values may be folded in the type `wide`: of the same kind, and not narrower."""
+    """Whether the accumulator may have the type `wide`: of the same kind, and not narrower."""
     return wide.kind is narrow.kind and wide.bits >= narrow.bits

@@ -64,7 +64,7 @@ class Operation:
 
     @property
     def types_in_words(self) -> str:
-        """What is taken, for an error: "signed integer, floating-point or complex"."""
+        """The element types that are taken, for an error: "signed integer, floating-point or complex"."""
         if self.only:
             words = list(self.only)
         else:

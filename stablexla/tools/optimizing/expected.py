@@ -1,4 +1,4 @@
-"""`-verify-diagnostics`: what MLIR says of a file, against the comments in it that say what is expected.
+"""`-verify-diagnostics`: compares MLIR's diagnostics for a file with the expectations in its comments.
 
 The comments are mlir-opt's: `expected-error@+1 {{text}}`; also warning, note and remark, with `-re` for text that has
 regular expressions in inner braces, at a distance of lines, `@above`, `@below` or `@unknown`.
@@ -24,10 +24,10 @@ class Expected:
     """One comment.
 
     Attributes:
-        at: the line on which it stands, from 1.
+        at: its line, from 1.
         kind: error, warning, note or remark.
         line: the line that it is about; 0 for a place that is not known.
-        text: what is expected, as it is written.
+        text: the expectation, as written.
         is_pattern: whether it has regular expressions in it.
     """
 
@@ -38,7 +38,7 @@ class Expected:
     is_pattern: bool
 
     def fits(self, found: Diagnostic, line: int) -> bool:
-        """Whether it expects this message on this line."""
+        """Return whether it expects this message on this line."""
         if (found.severity, line) != (self.kind, self.line):
             return False
         if not self.is_pattern:
@@ -47,13 +47,13 @@ class Expected:
 
 
 def _pattern(text: str) -> str:
-    """The regular expression of a text with expressions in `{{...}}`."""
+    """Return the regular expression of a text with expressions in `{{...}}`."""
     parts = re.split(r"\{\{(.*?)\}\}", text)
     return "".join(f"(?:{part})" if number % 2 else re.escape(part) for number, part in enumerate(parts))
 
 
 def expectations(text: str) -> list[Expected]:
-    """The comments of a text.
+    """Return the comments of a text.
 
     >>> [(e.kind, e.line, e.text) for e in expectations("// expected-error@+1 {{no}}\\nfoo // expected-note {{here}}")]
     [('error', 2, 'no'), ('note', 2, 'here')]
@@ -86,12 +86,12 @@ def _expected(at: int, match: re.Match[str], line: int) -> Expected:
 
 
 def compare(text: str, said: list[Diagnostic], file: str, *, only_expected: bool = False) -> list[str]:
-    """Complaints: what was said but not expected, unless `only_expected`, and what was expected but not said.
+    """Return complaints: unexpected diagnostics, unless `only_expected`, and expected ones that are missing.
 
     Args:
         text: the input, whose places name the file `-`.
         said: in the order in which it was said.
-        file: what to call the input in the complaints.
+        file: the input's name in the complaints.
     """
     waiting, complaints = expectations(text), []
     for found in said:

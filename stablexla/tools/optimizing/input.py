@@ -1,4 +1,4 @@
-"""What `stablexla-opt` reads: which MLIR a file is for, the stage that it is in, and the parts that it has."""
+"""The input of `stablexla-opt`: the MLIR that a file is for, its stage, and its parts."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _OF_BOTH = {"builtin", "func"}
 
 @dataclass(frozen=True)
 class Part:
-    """One module to be.
+    """One module of the input.
 
     Attributes:
-        data: what was read.
-        file: what to call it in errors.
-        whole: whether it is all of a file that lies on disk.
+        data: the bytes of the part.
+        file: its name in errors.
+        whole: whether it is all of a file on disk.
     """
 
     data: bytes
@@ -67,7 +67,7 @@ class Part:
         return Header.read(self.text.lstrip("\n"))
 
     def side(self, start: str, target: Pipeline) -> Side:
-        """Which MLIR it is for: by its stage when that is known, else by its operations."""
+        """The MLIR that it is for: by its stage when that is known, else by its operations."""
         if start != "source":
             return side_after(target, start)
         if not self.is_text:
@@ -77,7 +77,7 @@ class Part:
         return "upstream" if not _HLO.search(text) and _UPSTREAM.search(text) else "stablehlo"
 
     def read(self, side: Side) -> Any:
-        """The verified module, in this thread's context of that side.
+        """Return the verified module, in this thread's context of that side.
 
         Raises:
             ParseError: it is no module.
@@ -90,7 +90,7 @@ class Part:
         return parse_text(self.text, self.file, side=side)
 
     def read_plainly(self, side: Side) -> Any:
-        """As `read`, for who listens to diagnostics: each is said once, and is about the file `-`.
+        """Like `read`, for listeners to diagnostics: each is emitted once, about the file `-`.
 
         Raises:
             ParseError: it is no module.
@@ -106,7 +106,7 @@ class Part:
                 raise ParseError("; ".join(messages_of(error, seen)), file=self.file) from None
 
     def _dialects(self) -> set[str]:
-        """The dialects whose operations stand in bytecode, which is looked through before MLIR reads it.
+        """Return the dialects of the operations in bytecode, which is scanned before MLIR reads it.
 
         Raises:
             ParseError: it is damaged.

@@ -1,4 +1,4 @@
-"""The options of `stablexla-opt`: those of `mlir-opt` under their names, with one dash or two, and its own.
+"""The options of `stablexla-opt`: `mlir-opt`'s names, with one dash or two, and its own.
 
 A pass may be given as an option, as `-cse` or `-canonicalize="max-iterations=3"`.
 """
@@ -51,15 +51,15 @@ OPTIONAL_VALUES = {
     "--mlir-disable-threading": "1",
     "--mlir-timing": "1",
 }
-"""Options whose value may be left out, and what it is then. A value must stand behind `=`."""
+"""Options with an optional value, and their default. A value must follow `=`."""
 
 
 class UsageError(Exception):
-    """Options that do not go together."""
+    """Options that contradict each other."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """All options but the passes."""
+    """Return the parser of all options but the passes."""
     made = argparse.ArgumentParser(
         prog="stablexla-opt",
         usage="%(prog)s [FILE] [options]",
@@ -149,7 +149,7 @@ def _add_diagnostics(made: argparse.ArgumentParser) -> None:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options; `passes` holds those that were given as options, as a pipeline's text.
+    """Parse the options; `passes` holds passes given as options, as a pipeline's text.
 
     Raises:
         UsageError: passes as options beside something else to run.
@@ -170,7 +170,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _normal(word: str, known: set[str]) -> str:
-    """An option with two dashes, and with the value that it has when none is given; `=true` of a flag left away."""
+    """Normalize an option: two dashes, its default value when none is given, no `=true` of a flag."""
     match = re.fullmatch(r"--?([a-z][\w-]+)(=.*)?", word, flags=re.DOTALL)
     if match is None or f"--{match[1]}" not in known:
         return word
@@ -179,7 +179,7 @@ def _normal(word: str, known: set[str]) -> str:
 
 
 def _without_passes(words: Sequence[str], known: set[str]) -> tuple[list[str], list[str]]:
-    """The other words, and the names of passes with their options."""
+    """Return the other words, and the names of passes with their options."""
     rest, flags = [], []
     for word in words:
         match = re.fullmatch(r"--?([a-z][\w-]+)(?:=(.*))?", word, flags=re.DOTALL)
@@ -191,7 +191,7 @@ def _without_passes(words: Sequence[str], known: set[str]) -> tuple[list[str], l
 
 
 def _may_be_pass(name: str) -> bool:
-    """Whether it is a registered pass, or one of the MLIRs has it."""
+    """Return whether it is a registered pass, or one of the MLIRs has it."""
     return name in PASSES or name.startswith(PREFIX) or bool(sides_of_pass(name))
 
 
@@ -201,7 +201,7 @@ def _files_to_load(words: Sequence[str]) -> list[str]:
 
 
 def load_python(file: str) -> None:
-    """Runs a Python file, under its name as a module's, so that the passes and rules in it are registered.
+    """Run a Python file, under its name as a module's, to register its passes and rules.
 
     Raises:
         ParseError: it cannot be read, or raises an exception.
@@ -223,7 +223,7 @@ def load_python(file: str) -> None:
 
 
 def nested(name: str) -> str:
-    """A pass in the nest that it asks for, as `func.func(affine-loop-fusion)`.
+    """Return a pass in its nest, as `func.func(affine-loop-fusion)`.
 
     Raises:
         CompileError: options that it does not have.
@@ -237,7 +237,7 @@ def nested(name: str) -> str:
 
 
 def _refusal(element: Element, side: str) -> str:
-    with captured_stderr():  # what LLVM says of an option's value is said again when the passes are read
+    with captured_stderr():  # LLVM repeats its message on an option's value when the passes are read
         try:
             parse_passes((element,), "stablehlo" if side == "stablehlo" else "upstream")
         except CompileError as error:

@@ -1,4 +1,4 @@
-"""`--show-passes`: the passes of both MLIRs and those written in Python, with their options."""
+"""`--show-passes`: the passes of both MLIRs and the Python passes, with their options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH = 110
 
 
 def show_passes(pattern: str) -> int:
-    """Prints the passes whose names hold `pattern`, a regular expression; the exit code, 1 when there is none."""
+    """Print the passes whose names match `pattern`, a regular expression; the exit code, 1 without any."""
     known = all_passes()
     try:
         found = [info for name, info in known.items() if re.search(pattern, name)]
@@ -40,7 +40,7 @@ def show_passes(pattern: str) -> int:
 
 
 def described(info: PassInfo) -> str:
-    """A pass in lines: its name, what it does, on which MLIR it works, and its options."""
+    """Return a pass in lines: name, summary, the MLIR that it works on, and options."""
     where = {"stablehlo": "before", "upstream": "after", "both": "before or after"}[info.side]
     lines = [info.name, *_wrapped(f"{info.summary}  [{where} stablexla-lower-to-tensor]", 4)]
     for option in info.options:

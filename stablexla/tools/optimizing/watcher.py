@@ -1,4 +1,4 @@
-"""What `stablexla-opt` does around the passes: prints the IR, takes the time, keeps a reproducer on request."""
+"""The watcher of `stablexla-opt`: prints the IR, measures times, keeps a reproducer on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stablexla.targets.pipeline.printing import Form, PassTimes, Printer, Printi
 
 
 def printing_of(given: argparse.Namespace) -> Printing:
-    """What the options say of printing."""
+    """Return the printing options."""
     return Printing(
         before=_names(given.mlir_print_ir_before),
         after=_names(given.mlir_print_ir_after),
@@ -25,7 +25,7 @@ def printing_of(given: argparse.Namespace) -> Printing:
 
 
 def form_of(given: argparse.Namespace) -> Form:
-    """How modules are written."""
+    """Return the printed form of modules."""
     return Form(given.mlir_print_debuginfo, given.mlir_print_op_generic, given.mlir_elide_elementsattrs_if_larger)
 
 
@@ -34,7 +34,7 @@ def _names(given: list[str]) -> frozenset[str]:
 
 
 class OptWatcher(KnobWatcher):
-    """As the knobs and the options say; reproducers only where an option asks: the input is in the user's hands."""
+    """The watcher of the knobs and options; reproducers only on request: the user has the input."""
 
     def __init__(
         self, given: argparse.Namespace, name: str, pipeline: Pipeline, source: Any, times: PassTimes | None

@@ -1,4 +1,4 @@
-"""What `stablexla-run --compare` does: reads its options, shows how far it is, prints what was found, writes files."""
+"""`stablexla-run --compare`: options, progress, report and files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ comparing:
 
 
 def add_compare_options(parser: argparse.ArgumentParser) -> None:
-    """The options that `compare` reads."""
+    """Add the options that `compare` reads."""
     group = parser.add_argument_group("comparing")
     add = group.add_argument
     add("--compare", metavar="AGAINST", help="find the first operation that is wrong; see below")
@@ -48,7 +48,7 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
 
 
 def compare(executable: Executable, inputs: Sequence[Any], arguments: argparse.Namespace, console: Console) -> int:
-    """Compares, prints, and gives the exit code."""
+    """Compare, print, and return the exit code."""
     from stablexla.inspection.comparing.compare import CompareOptions
     from stablexla.inspection.comparing.compare import compare as compared
     from stablexla.inspection.comparing.report import json_text, show
@@ -70,7 +70,7 @@ def compare(executable: Executable, inputs: Sequence[Any], arguments: argparse.N
 
 
 def _against(text: str) -> str | Pipeline:
-    """A pipeline where the text names a file of one, otherwise the text."""
+    """Return the pipeline in a file of that name, otherwise the text."""
     path = Path(text)
     if not (path.suffix or "/" in text):
         return text
@@ -78,7 +78,7 @@ def _against(text: str) -> str | Pipeline:
 
 
 def read_pipeline(path: Path) -> Pipeline:
-    """The pipeline of a file.
+    """Read the pipeline of a file.
 
     Raises:
         CompileError: it cannot be read, or is none.
@@ -91,7 +91,7 @@ def read_pipeline(path: Path) -> Pipeline:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """Tells on standard error, if that is a terminal, what takes more than a second."""
+    """Show progress on standard error, if that is a terminal, after a second."""
     from stablexla.inspection.comparing.search import no_progress
 
     if not sys.stderr.isatty():

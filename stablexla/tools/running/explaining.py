@@ -1,4 +1,4 @@
-"""`--explain`, `--profile` and `--trace` of `stablexla-run`: what became of a program, and where its time goes."""
+"""`--explain`, `--profile` and `--trace` of `stablexla-run`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OTHER_WORK = ("input", "inputs", "print", "output_dir", "time", "compare", "pro
 
 
 def add_explain_options(parser: argparse.ArgumentParser) -> None:
-    """The options that the functions here read."""
+    """Add the options that the functions here read."""
     group = parser.add_argument_group("looking into the program (docs/explain.md)")
     group.add_argument(
         *("--explain",),
@@ -37,7 +37,7 @@ def add_explain_options(parser: argparse.ArgumentParser) -> None:
 
 
 def explain(executable: Executable, arguments: argparse.Namespace) -> bool:
-    """Explains if it was asked for; whether anything else was."""
+    """Explain on request; return whether anything else was requested."""
     if arguments.explain is None:
         return True
     explanation = executable.explain()
@@ -49,7 +49,7 @@ def explain(executable: Executable, arguments: argparse.Namespace) -> bool:
 
 
 def profile(executable: Executable, inputs: Sequence[Any], arguments: argparse.Namespace) -> None:
-    """Profiles if it was asked for."""
+    """Profile on request."""
     if arguments.profile or arguments.trace:
         found = executable.profile(inputs, runs=arguments.profile or RUNS)
         print(found)

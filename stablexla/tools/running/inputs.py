@@ -1,4 +1,4 @@
-"""Inputs of `stablexla-run`: arrays read from files, written on the command line, or made up."""
+"""Inputs of `stablexla-run`: arrays from files, from the command line, or random."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FORMS = "FILE.npy, random, random:SEED, zeros, ones, iota, or a value such as 1.
 
 
 def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Sequence[int] = ()) -> Array:
-    """The array that a specification stands for.
+    """Return the array of a specification.
 
     Args:
         spec: as FORMS says.
-        type_: what the parameter takes.
+        type_: the parameter's type.
         seed: of random numbers, unless the specification has its own.
-        place: what to call the parameter in errors.
+        place: the parameter's name in errors.
         dynamic: dimensions in which a value or a file may be smaller; what is made up has the full size.
 
     Raises:
@@ -52,7 +52,7 @@ def make_input(spec: str, type_: TensorType, seed: int, place: str, dynamic: Seq
 
 
 def make_inputs(specs: Sequence[str], signature: Signature, seed: int) -> list[Array]:
-    """The arrays for all parameters of a program; those that no specification is given for are random.
+    """Return the arrays for all parameters of a program; those without a specification are random.
 
     Raises:
         ExecutionError: more specifications than parameters; and as `make_input`.
@@ -71,7 +71,7 @@ def make_inputs(specs: Sequence[str], signature: Signature, seed: int) -> list[A
 
 
 def load_inputs(path: Path, types: Sequence[TensorType]) -> list[Array]:
-    """The arrays of an .npz file, one for each parameter, in the order of the file.
+    """Return the arrays of an .npz file, one for each parameter, in the order of the file.
 
     Raises:
         ExecutionError: the file cannot be read, or has other arrays than the program takes.
@@ -87,14 +87,14 @@ def load_inputs(path: Path, types: Sequence[TensorType]) -> list[Array]:
 
 
 def _typed(array: Array, type_: TensorType) -> Array:
-    """numpy's files know ml_dtypes' types only by their size."""
+    """Restore ml_dtypes' types, which numpy's files know only by their size."""
     if array.dtype.kind == "V" and array.dtype.itemsize == type_.element.bytes:
         return array.view(type_.element.dtype)
     return array
 
 
 def random_array(type_: TensorType, seed: int) -> Array:
-    """Numbers that most programs can work with: normal floats, integers between -10 and 10, either pred."""
+    """Return random numbers that suit most programs: normal floats, integers between -10 and 10, either pred."""
     element, rng = type_.element, np.random.default_rng(seed)
     if element.is_pred:
         return rng.integers(0, 2, type_.shape).astype(bool)
@@ -109,7 +109,7 @@ def random_array(type_: TensorType, seed: int) -> Array:
 
 
 def _modulus(element: ElementType) -> int:
-    """Counting starts again where the type cannot count on."""
+    """Return where counting restarts, for types that cannot count on."""
     if element.is_integer or element.is_pred:
         return 1 << min(62, element.bits - element.is_signed)
     return 1 << (3 if element.bits <= 8 else 8 if element.bits == 16 else 24)
@@ -143,7 +143,7 @@ def _literal(spec: str, type_: TensorType, place: str, dynamic: Sequence[int]) -
 
 
 def _fits(shape: Sequence[int], bounds: Sequence[int], dynamic: Sequence[int]) -> bool:
-    """Whether an array has the sizes that are asked for, or smaller ones where they are dynamic."""
+    """Return whether an array has the required sizes, or smaller ones where they are dynamic."""
     return len(shape) == len(bounds) and all(
         n == bound or (n < bound and place in dynamic) for place, (n, bound) in enumerate(zip(shape, bounds))
     )

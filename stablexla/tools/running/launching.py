@@ -1,4 +1,4 @@
-"""`stablexla-run --launcher mpi`: starts the tool once more in many processes, and gathers what became of them.
+"""`stablexla-run --launcher mpi`: starts the tool in many processes, and collects their output.
 
 The processes leave their exit codes and what they said in a folder: mpiexec's own words for a process that fails say
 less. The first one prints the results.
@@ -27,11 +27,11 @@ _ONLY_HERE = ("compare", "profile", "trace", "explain", "isolated")
 
 
 def launch(module: ir.Module, data: bytes | None, given: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Runs the tool in many processes; returns its exit code.
+    """Run the tool in many processes; return its exit code.
 
     Args:
         module: the program.
-        data: what standard input brought, if the program came from there.
+        data: the contents of standard input, if the program came from there.
         given: the tool's arguments.
 
     Raises:
@@ -64,7 +64,7 @@ def launch(module: ir.Module, data: bytes | None, given: Sequence[str], argument
 
 
 def _told(folder: Path, processes: int, code: int, said: str) -> int:
-    """Prints what the processes said, once where all say the same; returns the exit code."""
+    """Print the processes' output, once where all agree; return the exit code."""
     codes, words = list[int](), dict[str, list[int]]()
     for rank in range(processes):
         codes.append(int(_read(folder / f"code{rank}") or FAILED))
@@ -86,7 +86,7 @@ def _read(path: Path) -> str:
 
 
 def run_launched(folder: Path, run: Callable[[], int]) -> int:
-    """Runs the tool as one of many processes. Its exit code is always 0; the folder gets the one that counts."""
+    """Run the tool as one of many processes. Its exit code is always 0; the folder gets the real one."""
     from stablexla.distributed import initialize
 
     said = io.StringIO()
@@ -104,6 +104,6 @@ def run_launched(folder: Path, run: Callable[[], int]) -> int:
 
 
 def is_quiet() -> bool:
-    """Whether this is one of many processes, and not the first, which alone prints and writes files."""
+    """Return whether this is one of many processes but not the first, which alone prints and writes files."""
     distributed = sys.modules.get("stablexla.distributed")
     return bool(distributed is not None and distributed.is_initialized() and distributed.initialize().rank)

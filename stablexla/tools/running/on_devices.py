@@ -1,4 +1,4 @@
-"""`stablexla-run` on several devices: inputs for each of them, and what is shown and saved of their results."""
+"""`stablexla-run` on several devices: inputs for each, and output of their results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXAMPLES = """\
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
-    """The options for several devices."""
+    """Add the options for several devices."""
     group = parser.add_argument_group("several devices")
     add = group.add_argument
     add("--replicas", type=count, metavar="R", help="how many replicas run it (default: what the program says, or 1)")
@@ -43,7 +43,7 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
 
 
 def device_inputs(arguments: argparse.Namespace, signature: Signature, devices: int) -> list[list[Array]]:
-    """The inputs of each device."""
+    """Return the inputs of each device."""
 
     def of(device: int) -> list[Array]:
         if arguments.inputs:
@@ -54,7 +54,7 @@ def device_inputs(arguments: argparse.Namespace, signature: Signature, devices: 
 
 
 def numbered(text: str, device: int) -> str:
-    """The text for a device.
+    """Return the text for a device.
 
     >>> numbered("x{device}.npy", 3)
     'x3.npy'
@@ -63,7 +63,7 @@ def numbered(text: str, device: int) -> str:
 
 
 def runner(executable: Executable, inputs: Sequence[Sequence[Array]]) -> Callable[[], list[list[Array]]]:
-    """A call of the program on all its devices; its results are those of each device."""
+    """Return a call of the program on all its devices, with the results of each."""
     if len(inputs) == 1:
         return lambda: [executable.execute(inputs[0])]
     return lambda: executable.execute_replicated(inputs)

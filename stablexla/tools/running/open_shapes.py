@@ -1,4 +1,4 @@
-"""`stablexla-run` on programs whose types leave extents open: they come from `--shapes`, or from the inputs."""
+"""`stablexla-run` on programs with unknown extents: they come from `--shapes`, or from the inputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 
 def known_shapes(module: ir.Module, arguments: argparse.Namespace) -> ir.Module:
-    """The program for the shapes that are given; a program of known shapes as it is.
+    """Return the program for the given shapes; a program of known shapes unchanged.
 
     Raises:
         ExecutionError: no shape is given for a parameter that needs one, or one that does not fit.
@@ -49,7 +49,7 @@ def known_shapes(module: ir.Module, arguments: argparse.Namespace) -> ir.Module:
 
 
 def _given(arguments: argparse.Namespace, open_: Sequence[int], patterns: Sequence[ArrayPattern]) -> dict[int, Shape]:
-    """Shapes by the numbers of parameters."""
+    """Return shapes by the numbers of parameters."""
     if arguments.shapes:
         shapes = [_shape(word) for word in arguments.shapes.split(",")]
         if len(shapes) != len(open_):
@@ -74,12 +74,12 @@ def _place(number: int, pattern: ArrayPattern) -> str:
 
 
 def _shape_of_input(spec: str) -> Shape | None:
-    """That of the array in a file or of a list of numbers."""
+    """Return the shape of the array in a file or of a list of numbers."""
     if spec.endswith(".npy"):
         try:
             array: Any = np.load(Path(spec), allow_pickle=False, mmap_mode="r")
         except (OSError, ValueError):
-            return None  # what is wrong is told where the file is read
+            return None  # errors are raised where the file is read
         return tuple(array.shape)
     try:
         return tuple(np.shape(ast.literal_eval(spec)))

@@ -1,4 +1,4 @@
-"""Runs a program by another implementation, in a process of its own: what it is compared with must not take us down.
+"""Runs a program by another implementation, in a process of its own: its crash must not end ours.
 
 StableHLO's reference interpreter comes with jaxlib; XLA:CPU is reached through jax.
 """
@@ -22,7 +22,7 @@ ORACLES = tuple(NAMES)
 
 
 def evaluate(oracle: str, module: ir.Module, signature: Signature, arguments: Sequence[Array]) -> list[Array]:
-    """The results of a program by an oracle.
+    """Return the results of a program by an oracle.
 
     Raises:
         ExecutionError: the oracle failed; some programs that are right make it.
