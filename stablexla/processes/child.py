@@ -42,9 +42,11 @@ def _import_all() -> None:
     """Import everything ahead, so that it does not count as a program's time."""
     from stablexla.compiling import compiler  # noqa: F401
     from stablexla.executable import saved  # noqa: F401
+    from stablexla.targets.pipeline.options import CompileOptions
+    from stablexla.targets.pipeline.standard_error import leave_for_others
     from stablexla.targets.registry import find_target
 
-    find_target("cpu")
+    find_target("cpu").pipeline(CompileOptions())
     leave_for_others()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import mlir.ir as ir
 
+from stablexla.dialects.errors import CompileError
 from stablexla.lowering.support.kernels import KIND
 from stablexla.targets.codegen.calls import IMPL, Packing
 from stablexla.targets.codegen.kernel import Emitted, Kernel
@@ -15,6 +17,20 @@ from stablexla.targets.codegen.kernel import Emitted, Kernel
 def kernels_of(module: ir.Module) -> list[Any]:
     """The functions on tensors that are kernels, in the order of the module."""
     return [view for view in module.body.operations if KIND in view.operation.attributes]
+
+
+def general_kernels(general: str, kernels: Sequence[Kernel]) -> frozenset[str]:
+    """The kernels that an option sends through the general path: their names, with commas between them.
+
+    Raises:
+        CompileError: there is no kernel of such a name.
+    """
+    chosen = frozenset(filter(None, general.split(",")))
+    known = [kernel.name for kernel in kernels]
+    for name in sorted(chosen.difference(known)):
+        near = get_close_matches(name, known, n=3) or known
+        raise CompileError(f"there is no kernel {name!r}", hint=" or ".join(near))
+    return chosen
 
 
 def emit_all(

@@ -6,8 +6,10 @@ import ctypes
 import functools
 import platform
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
+from stablexla.dialects.errors import CompileError
 from stablexla.targets.runtime import default_num_threads
 
 
@@ -38,7 +40,14 @@ class CpuTarget:
     emulated: bool = False
 
     def with_vectors(self, bits: int, features: tuple[str, ...] = ()) -> CpuTarget:
-        """The same machine with vectors of another width, and no other features than those given."""
+        """The same machine with vectors of another width, and no other features than those given.
+
+        Raises:
+            CompileError: a feature that emitters do not know.
+        """
+        for feature in sorted({*features} - FEATURES - {"emulated"}):
+            near = get_close_matches(feature, FEATURES, n=2) or sorted(FEATURES)
+            raise CompileError(f"there is no feature {feature!r} of CPUs", hint=" or ".join(near))
         return replace(
             self,
             vector_bits=bits,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlir.ir as ir
 
-from stablexla.targets.codegen.emit import emit_all, kernels_of
+from stablexla.targets.codegen.emit import emit_all, general_kernels, kernels_of
 from stablexla.targets.codegen.general import emit_general
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import host_target
@@ -26,15 +26,21 @@ def emit_kernels(
             vector arithmetic in their place.
         general_only: sends everything through the general path, for comparing the two.
         general: names of kernels, with commas between them, that go through the general path.
+
+    Raises:
+        CompileError: a feature or a kernel that there is not.
     """
-    target = host_target().with_vectors(vector_bits, tuple(features.split("+"))) if vector_bits else host_target()
+    target = host_target()
+    if vector_bits:
+        target = target.with_vectors(vector_bits, tuple(filter(None, features.split("+"))))
     constants = constant_inputs(module)
+    kernels = [Kernel(view, constants.get(view.name.value, frozenset())) for view in kernels_of(module)]
+    left_general = general_kernels(general, kernels)
 
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:
         emitted = HOST_EMITTERS.emit(kernel, target)
-        if emitted is None and not general_only and kernel.name not in general.split(","):
+        if emitted is None and not general_only and kernel.name not in left_general:
             emitted = EMITTERS.emit(kernel, target)
         return None if emitted is None else (emitted, "emitted")
 
-    kernels = [Kernel(view, constants.get(view.name.value, frozenset())) for view in kernels_of(module)]
     emit_all(kernels, emit, emit_general)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlir.ir as ir
 
 from stablexla.dialects.errors import UnsupportedError
-from stablexla.targets.codegen.emit import emit_all, kernels_of
+from stablexla.targets.codegen.emit import emit_all, general_kernels, kernels_of
 from stablexla.targets.codegen.kernel import Emitted, Kernel
 from stablexla.targets.codegen.machine import host_target
 from stablexla.targets.gpu.chips import GpuName
@@ -37,20 +37,25 @@ def map_kernels(
         emulated: it will be run by the CPU, which has only some of a GPU's instructions.
         general_only: sends everything through the general path, for comparing the two.
         general: names of kernels, with commas between them, that go through the general path.
+
+    Raises:
+        CompileError: a kernel that there is not.
     """
     name = GpuName.of(chip, ptx or None, emulated)
     on_host = list[str]()
+    kernels = [Kernel(view) for view in kernels_of(module)]
+    left_general = general_kernels(general, kernels)
 
     def emit(kernel: Kernel) -> tuple[Emitted, str] | None:
         if kernel.kind in HOST_EMITTERS:
             on_host.append(str(kernel.config.get("target") or kernel.config.get("call") or kernel.kind))
             return _on_host(kernel), "host"
-        if general_only or kernel.name in general.split(","):
+        if general_only or kernel.name in left_general:
             return None
         emitted = EMITTERS.emit(kernel, name)
         return None if emitted is None else (emitted, "emitted")
 
-    emit_all([Kernel(view) for view in kernels_of(module)], emit, emit_general)
+    emit_all(kernels, emit, emit_general)
     if on_host:
         with module.context:
             module.operation.attributes[ON_HOST] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in on_host])

@@ -1,0 +1,86 @@
+"""The registries of emitters: priorities alone decide who is asked first, whatever is imported first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import stablexla as sx
+from stablexla.targets.codegen.registry import Emitters
+
+ORDER = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module("stablexla.targets." + name)
+from stablexla.targets.pipeline.steps import register_passes
+register_passes("cpu")
+register_passes("gpu")
+from stablexla.targets.cpu.emitters import EMITTERS as cpu
+from stablexla.targets.gpu.emitters import EMITTERS as gpu
+print([(kind, [e.__module__ for e in found]) for table in (cpu, gpu) for kind, found in sorted(table.items())])
+"""
+
+
+def in_order(*first: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", ORDER, *first], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout
+
+
+def test_the_order_of_imports_does_not_matter() -> None:
+    reference = in_order()
+    assert "stablexla.targets.cpu.reduction.arg_search" in reference
+    assert in_order("gpu.elementwise.loops", "cpu.reduction.rows", "gpu.contraction.tiles") == reference
+
+
+def test_the_highest_priority_is_asked_first() -> None:
+    emitters: Emitters[object] = Emitters()
+
+    @emitters.register("loop", "row")
+    def low() -> None: ...
+
+    @emitters.register("row", priority=5)
+    def high() -> None: ...
+
+    @emitters.register("row", priority=2)
+    def middle() -> None: ...
+
+    assert emitters == {"loop": [low], "row": [high, middle, low]}
+
+
+def test_two_of_one_priority_are_refused() -> None:
+    emitters: Emitters[object] = Emitters()
+
+    @emitters.register("row", priority=5)
+    def one() -> None: ...
+
+    with pytest.raises(ValueError, match=r"other and .*one are emitters of 'row' with one priority, 5"):
+
+        @emitters.register("row", priority=5)
+        def other() -> None: ...
+
+    assert emitters == {"row": [one]}
+
+
+def compiled(option: str) -> None:
+    b = sx.XlaBuilder("added")
+    program = b.build(b.parameter(0, sx.f32[100]) + 1)
+    emit = "stablexla-emit-kernels"
+    pipeline = sx.pipeline("cpu").replacing_pass(emit, f"{emit}{{{option}}}")
+    sx.compile(program, options=sx.CompileOptions(pipeline=pipeline))
+
+
+def test_a_kernel_that_is_not_there_is_refused() -> None:
+    compiled("general=loop_0")
+    with pytest.raises(sx.CompileError, match="there is no kernel 'lop_0'") as raised:
+        compiled("general=lop_0")
+    assert raised.value.hint == "loop_0"
+
+
+def test_a_feature_that_is_not_known_is_refused() -> None:
+    with pytest.raises(sx.CompileError, match="there is no feature 'avx512_bf32' of CPUs") as raised:
+        compiled("vector-bits=512 features=avx512_bf32")
+    assert "avx512_bf16" in raised.value.hint
