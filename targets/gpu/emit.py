@@ -99,7 +99,7 @@ def _ask(kernel: Kernel, name: GpuName) -> Emitted | None:
 
 
 def _on_host(kernel: Kernel) -> Emitted:
-    """What lies outside of the program is called by the CPU's own emitter."""
+    """Emit an operation outside of the program by the CPU's emitter: it runs on the host."""
     for emit in HOST_EMITTERS[kernel.kind]:
         emitted = emit(kernel, host_target())
         if emitted is not None:

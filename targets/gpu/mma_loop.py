@@ -21,9 +21,7 @@ from stablexla.targets.gpu.warps import WARP, thread
 
 STEPS = ROW // STEP
 LONG = 256
-"""Longest chain of MMA instructions on one accumulator, each of which adds several terms; longer products sum in
-blocks.
-"""
+"""Longest chain of MMA instructions on one accumulator, each of which adds several terms; beyond, sums are blocked."""
 
 
 @dataclass
