@@ -1,4 +1,4 @@
-"""Map every kernel to a thread's code on a GPU, by an emitter that takes it or by the general path."""
+"""The pass that writes for every kernel what a thread of a GPU does: by an emitter that takes it, or generally."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from stablexla.targets.gpu.host_calls import note_access
 from stablexla.targets.passes import module_pass
 
 ON_HOST = "stablexla.on_host"
-"""Attribute of the module: names of kernels that cannot run on the device."""
+"""Attribute of the module: names of what cannot run on the device."""
 
 
 @module_pass("stablexla-map-kernels", "writes beside each kernel's function on tensors what one thread of a GPU does")
@@ -56,7 +56,7 @@ def map_kernels(
     general_only: bool = False,
     general: str = "",
 ) -> None:
-    """Set each kernel's attribute `stablexla.impl`: how to call the code written for it.
+    """Kernels get an attribute `stablexla.impl` that says how to call what was written.
 
     Args:
         chip: what it is written for.
@@ -99,7 +99,7 @@ def _ask(kernel: Kernel, name: GpuName) -> Emitted | None:
 
 
 def _on_host(kernel: Kernel) -> Emitted:
-    """Emit an operation outside of the program by the CPU's emitter: it runs on the host."""
+    """What lies outside of the program is called by the CPU's own emitter."""
     for emit in HOST_EMITTERS[kernel.kind]:
         emitted = emit(kernel, host_target())
         if emitted is not None:

@@ -14,14 +14,14 @@ Emitter = Callable[[Kernel, GpuName], Emitted | None]
 EMITTERS: dict[str, list[Emitter]] = {}
 
 LAUNCH = "stablexla.launch"
-"""Attribute of a function whose body is one thread's code: see `Launch`."""
+"""Attribute of a function whose body says what one thread does: see `Launch`."""
 THREADS = 256
 MOST_BLOCKS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Launch configuration: blocks of the grid, threads of a block (x alone), a block's shared memory in bytes."""
+    """How many blocks run a kernel, and how many threads are in each, in x alone; what bytes these share."""
 
     blocks: int
     threads: int
@@ -29,22 +29,22 @@ class Launch:
 
     @staticmethod
     def for_items(items: int) -> Launch:
-        """Return a launch with a thread for each item; beyond a limit, a grid-stride loop takes several each."""
+        """A thread for each item; of very many items, each thread takes several."""
         threads = min(THREADS, -(-items // 32) * 32)
         return Launch(min(MOST_BLOCKS, -(-items // threads)), threads)
 
     def write(self, function: ir.Operation) -> None:
-        """Set the attribute on a function."""
+        """Notes it on a function."""
         function.attributes[LAUNCH] = ir.DenseI64ArrayAttr.get([self.blocks, self.threads, self.shared])
 
     @staticmethod
     def read(function: ir.Operation) -> Launch:
-        """Read the attribute of a function."""
+        """What is noted on a function."""
         return Launch(*map(int, ir.DenseI64ArrayAttr(function.attributes[LAUNCH])))
 
 
 def launched_functions(module: ir.Module) -> dict[str, ir.Operation]:
-    """Return a module's functions that hold one thread's code, by name."""
+    """The functions of a module whose bodies say what one thread does, by name."""
     return {
         ir.StringAttr(view.operation.attributes["sym_name"]).value: view.operation
         for view in module.body.operations
@@ -53,9 +53,9 @@ def launched_functions(module: ir.Module) -> dict[str, ir.Operation]:
 
 
 def gpu_emitter(*kinds: str, first: bool = False) -> Callable[[Emitter], Emitter]:
-    """Register an emitter for kernels of `kinds`; it returns None, and changes nothing, when it cannot take one.
+    """Registers an emitter for kernels of `kinds`; it answers None, and changes nothing, when it cannot take one.
 
-    With `first` it is tried before the others.
+    With `first` it is asked before the others.
     """
 
     def register(function: Emitter) -> Emitter:

@@ -1,4 +1,4 @@
-"""Pipeline of NVIDIA GPUs, as a value: the CPU's down to the kernels, then gpu, nvvm and PTX; then `main` alone."""
+"""The pipeline of NVIDIA GPUs, as a value: the CPU's down to the kernels, then gpu, nvvm and PTX; then `main` alone."""
 
 from __future__ import annotations
 
