@@ -180,7 +180,7 @@ class Lines:
         return joined
 
     def to_real(self, plan: RealLine, read: Read) -> Read:
-        """Emit the inverse of a real-input FFT: real numbers from a half spectrum; even lengths as half complex."""
+        """Emit the inverse real-input FFT of a half spectrum; results of even lengths are packed as complex pairs."""
         if plan.fine is None:
             return self.line(plan.inner, lambda line, at: self._mirrored(plan.n, read, line, at))
         half = plan.n // 2

@@ -41,7 +41,7 @@ class DeviceMessages {
   bool receive(const Route& route, Receiver& receiver);
   // Cancels a receive; false if a sender has begun to copy.
   bool withdraw(const Route& route, Receiver& receiver);
-  void stop();  // wakes all who wait
+  void stop();  // wakes all receivers
 
   std::vector<Unreceived> unreceived();
   void clear();

@@ -18,7 +18,7 @@ class DeviceThreads {
   ~DeviceThreads();  // their jobs must have finished
   DeviceThreads(const DeviceThreads&) = delete;
 
-  // Calls job(context, i) for i of [0, count). With `spins` there are cores for all who wait.
+  // Calls job(context, i) for i of [0, count). With `spins` there is a core for each waiting thread.
   void start(Job job, void* context, bool spins);
 
  private:
