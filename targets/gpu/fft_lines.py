@@ -28,7 +28,7 @@ LARGEST_RADIX = 13
 
 @dataclass(frozen=True)
 class Shape:
-    """How many lines a block has, of up to how many elements, and how many threads work on them.
+    """Lines of a block, their maximum length, and the threads that work on them.
 
     Attributes:
         across: neighbouring threads take neighbouring lines, not neighbours of a line.
