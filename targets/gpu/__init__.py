@@ -1,4 +1,4 @@
-"""Programs for NVIDIA GPUs. The package can be called: `sx.targets.gpu(chip="sm_90")` is a name for `sx.compile`."""
+"""Target NVIDIA GPUs. The package is callable: `sx.targets.gpu(chip="sm_90")` is a target's name for `sx.compile`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from types import ModuleType
 
 
 class _Callable(ModuleType):
-    """The package as a function that spells targets, which are plain texts."""
+    """Make the package a function that spells targets, which are plain texts."""
 
     def __call__(self, chip: str | None = None, *, ptx: int | None = None, emulated: bool = False) -> str:
-        """The name of a target, as `sx.compile(target=...)` takes it.
+        """Return the name of a target, as `sx.compile(target=...)` takes it.
 
         Args:
-            chip: what PTX is made for, as "sm_90" or "sm_90a"; sm_80 when it is not given.
+            chip: the chip PTX is generated for, as "sm_90" or "sm_90a"; sm_80 when it is not given.
             ptx: the version of PTX, 80 for 8.0; the oldest that knows the chip when it is not given.
             emulated: runs the kernels on the CPU, thread by thread; for tests.
 

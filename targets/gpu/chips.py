@@ -1,6 +1,6 @@
-"""The chips that PTX can be made for, the versions of PTX that know them, and how a target of them is spelled.
+"""Chips that PTX can be generated for, PTX versions that support them, and the syntax of target names.
 
-LLVM ends the process at some values that it does not know, so that they are checked here.
+LLVM ends the process at some values that it does not know, so they are validated here.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ CHIPS = {
     "sm_120a": 87,
     "sm_121": 88,
 }
-"""The oldest version of PTX that knows each chip."""
+"""Oldest PTX version that supports each chip."""
 VERSIONS = (60, 61, 62, 63, 64, 65, *range(70, 79), *range(80, 89))
-"""The versions that LLVM writes, from the first that knows one of the chips."""
+"""PTX versions LLVM writes, from the first that supports one of the chips."""
 SHARED_KIB = {70: 96, 72: 96, 75: 64, 80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
-"""What the threads of a block may share at most, by the number of the chip; 99 for the others."""
+"""Shared memory limit of a block in KiB, by compute capability; 99 for the others."""
 MOST_THREADS = 1024
-"""In a block."""
+"""Threads of a block, at most."""
 DEFAULT = "sm_80"
 
 
 @dataclass(frozen=True)
 class GpuName:
-    """A target, as the text `gpu:sm_90,ptx80` spells it.
+    """A GPU target, as the text `gpu:sm_90,ptx80` spells it.
 
     Attributes:
-        chip: what PTX is made for.
+        chip: the chip PTX is generated for.
         ptx: the version of PTX.
-        emulated: the kernels are run on the CPU.
+        emulated: kernels run on the CPU.
     """
 
     chip: str
@@ -53,7 +53,7 @@ class GpuName:
 
     @staticmethod
     def of(chip: str | None = None, ptx: int | None = None, emulated: bool = False) -> GpuName:
-        """The target, with what is left open filled in.
+        """Build a target, with defaults for what is not given.
 
         Raises:
             CompileError: there is no such chip, or the version of PTX does not know it.
@@ -74,7 +74,7 @@ class GpuName:
 
     @staticmethod
     def parse(text: str) -> GpuName:
-        """Reads what `str` writes; `gpu` alone is for the first GPU that is there, or else for sm_80.
+        """Parse what `str` writes; `gpu` alone is for the first GPU present, or else for sm_80.
 
         Raises:
             CompileError: it is no such text, or names what does not exist.
@@ -98,7 +98,7 @@ class GpuName:
 
 
 def chip_that_is_there() -> str:
-    """What the kernels of the first GPU here are best compiled for; sm_80 where there is none."""
+    """Return the chip to compile for: that of the first GPU present; sm_80 where there is none."""
     from stablexla.targets.runtime.gpu_driver import device_chips  # it looks for a driver
 
     chips = device_chips()
@@ -110,12 +110,12 @@ def chip_that_is_there() -> str:
 
 
 def shared_limit(chip: str) -> int:
-    """Bytes that the threads of a block may share at most."""
+    """Return a block's shared memory limit on a chip, in bytes."""
     return SHARED_KIB.get(generation(chip), 99) << 10
 
 
 def generation(chip: str) -> int:
-    """The number of a chip: 90 for sm_90a."""
+    """Return a chip's compute capability as a number: 90 for sm_90a."""
     return int("".join(filter(str.isdigit, chip)))
 
 

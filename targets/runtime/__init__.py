@@ -1,6 +1,6 @@
-"""The native runtime: compiled programs as callables, their threads, and the memory of their results.
+"""Native runtime: compiled programs as callables, their worker threads, and the memory of their results.
 
-It knows addresses and arrays, nothing of MLIR; who makes the machine code also keeps it alive.
+It knows addresses and arrays, nothing of MLIR; the maker of the machine code also keeps it alive.
 """
 
 import atexit
@@ -46,12 +46,12 @@ __all__ = [
 ]
 
 
-# A daemon thread may be inside a program when Python ends; it must not come back into an interpreter that is gone.
+# A daemon thread may be inside a program when Python ends; it must not return into a finalized interpreter.
 atexit.register(_runtime.begin_shutdown)
 
 
 def library_path() -> str:
-    """Path of the shared library that defines `stablexla_parallel_for`, for `ExecutionEngine(shared_libs=[...])`."""
+    """Return the path of the library that has `stablexla_parallel_for`, for `ExecutionEngine(shared_libs=[...])`."""
     path = _runtime.__file__
     assert path is not None
     return path

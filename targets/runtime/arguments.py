@@ -1,6 +1,6 @@
-"""What becomes of an argument that machine code cannot read where it is, and what is said of one that is wrong.
+"""Slow path of arguments: conversion of those that machine code cannot read in place, and errors of wrong ones.
 
-The native runtime takes plain contiguous arrays and the commonest numbers by itself; everything else comes here.
+The native runtime's fast path takes plain contiguous arrays and the commonest numbers; everything else comes here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DLPACK_TYPES: dict[tuple[int, int], npt.DTypeLike] = {
 
 
 def fit(value: object, spec: ArraySpec, program: str, index: int) -> Array:
-    """An array with the parameter's dtype and shape, contiguous and aligned, that holds `value`.
+    """Return `value` as an array with the parameter's dtype and shape, contiguous and aligned.
 
     Python numbers take the parameter's dtype when it can hold them; arrays must have it already.
 
@@ -59,7 +59,7 @@ def fit(value: object, spec: ArraySpec, program: str, index: int) -> Array:
 
 
 def fit_at(value: object, spec: ArraySpec, place: str) -> Array:
-    """`fit` for a place that is no parameter; `place` is what takes the value, for errors."""
+    """Convert as `fit`, for a place that is no parameter; `place` is what takes the value, for errors."""
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return _fit_number(value, spec, place)
     array = _as_array(value, spec, place)
@@ -78,19 +78,19 @@ def fit_at(value: object, spec: ArraySpec, place: str) -> Array:
 
 
 def raise_wrong_count(program: str, parameters: Sequence[ArraySpec], count: int) -> NoReturn:
-    """Refuses a call with `count` arguments."""
+    """Refuse a call with `count` arguments."""
     wanted = ", ".join((f"{spec.name}: " if spec.name else "") + str(spec) for spec in parameters)
     takes = f"{len(parameters)} argument" + ("s" if len(parameters) != 1 else "")
     raise ExecutionError(f"{program}: takes {takes} ({wanted}), but {count} came")
 
 
 def raise_out_of_memory(purpose: str, size: int) -> NoReturn:
-    """Reports that `size` bytes could not be had."""
+    """Report that an allocation of `size` bytes failed."""
     raise ExecutionError(f"no memory for {purpose}: {size} bytes were asked for")
 
 
 def _as_array(value: object, spec: ArraySpec, place: str) -> Array:
-    """The value as an array, without a copy where its protocol allows that."""
+    """Return the value as an array, without a copy where its protocol allows that."""
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     if getattr(value, "requires_grad", False):
@@ -115,7 +115,7 @@ def _as_array(value: object, spec: ArraySpec, place: str) -> Array:
 
 
 def _from_dlpack(value: object) -> Array:
-    """A view of any CPU object with DLPack, in the types of numpy and ml_dtypes."""
+    """Return a view of any CPU object with DLPack, in the types of numpy and ml_dtypes."""
     bits, code = array_of_dlpack(value)
     dtype = DLPACK_TYPES.get((code, bits.dtype.itemsize))
     if dtype is None:
@@ -124,7 +124,7 @@ def _from_dlpack(value: object) -> Array:
 
 
 def _readers(value: object, spec: ArraySpec) -> list[Callable[[Any], Array]]:
-    """The ways to read a value that its type offers, the cheapest first."""
+    """Return the ways to read a value that its type offers, the cheapest first."""
     readers: list[Callable[[Any], Array]] = []
     if hasattr(value, "__dlpack__"):
         readers.append(_from_dlpack)
@@ -143,7 +143,7 @@ def _has_buffer(value: object) -> bool:
 
 
 def _fit_number(value: complex, spec: ArraySpec, place: str) -> Array:
-    """A Python number in the dtype of a parameter of rank 0, when it is one that the dtype holds."""
+    """Convert a Python number to the dtype of a parameter of rank 0, where the dtype can hold it."""
     kind, dtype = type(value).__name__, spec.dtype
     if spec.shape:
         raise ExecutionError(
@@ -168,7 +168,7 @@ def _fit_number(value: complex, spec: ArraySpec, place: str) -> Array:
 
 
 def _kind_fits(value: complex, dtype: np.dtype[Any]) -> bool:
-    """A number never loses its fraction or its imaginary part, and only bool makes a pred."""
+    """Return whether a conversion loses no fraction or imaginary part; only bool converts to pred."""
     if dtype.kind == "b":
         return isinstance(value, bool)
     if isinstance(value, int):
@@ -197,7 +197,7 @@ def _text(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
-    """How a user writes the dtype."""
+    """Return a dtype's name as a user writes it."""
     return f"ml_dtypes.{dtype.name}" if hasattr(ml_dtypes, dtype.name) else f'"{dtype.name}"'
 
 
@@ -210,7 +210,7 @@ def _shape_hint(array: Array, spec: ArraySpec) -> str:
 
 
 def raise_ffi_failure(name: str, message: str) -> None:
-    """For a handler of XLA's foreign function interface that says that it failed."""
+    """Raise the error of a handler of XLA's foreign function interface."""
     error = ExecutionError(f"custom call {name!r} failed: {message}")
     if current_device() >= 0:
         error.add_note(f"on device {current_device()}")

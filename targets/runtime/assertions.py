@@ -1,4 +1,4 @@
-"""Shape assertions: their texts, and the check of those whose condition is known only when a program runs."""
+"""Shape assertions: their messages, and the check of conditions known only at run time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLACE = re.compile(r"\{(\d+)(?:[,:][^{}]*)?\}")
 
 
 def assertion_text(text: str, numbers: Sequence[int]) -> str:
-    """The text of an assertion with its places filled.
+    """Format the message of an assertion.
 
     >>> assertion_text("expected b >= 2, but b = {0}", [1])
     'expected b >= 2, but b = 1'
@@ -21,7 +21,7 @@ def assertion_text(text: str, numbers: Sequence[int]) -> str:
 
 
 def check(text: str, values: Sequence[Any]) -> None:
-    """Raises ExecutionError with the text, filled with all but the first value, unless the first value is true."""
+    """Raise ExecutionError with the message, formatted with all but the first value, unless the first value is true."""
     holds, *numbers = [int(v.reshape(-1)[0]) for v in values]
     if not holds:
         raise ExecutionError(assertion_text(text, numbers))

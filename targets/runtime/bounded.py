@@ -1,4 +1,4 @@
-"""Calls of programs some of whose arrays have dynamic dimensions: machine code takes them in their bounds.
+"""Bounded dynamic dimensions: calls pad arrays to their bounds for machine code, and slice the results.
 
 The program's sizes are s32 scalars behind the parameters and behind the results, as
 `lowering/bounded/bounded.py` puts them.
@@ -20,12 +20,12 @@ Array = npt.NDArray[Any]
 Dimensions = tuple[int, ...]
 
 
-# Where an array of the full size is made; tests put something into it that no result may depend on.
+# Allocates padded arrays; tests replace it by one that fills the padding, which no result may depend on.
 _room = np.empty
 
 
 class BoundedFunction:
-    """A compiled function that takes arrays up to its bounds, and gives arrays of the sizes that it found.
+    """A compiled function of arrays up to its bounds, whose results have their actual sizes.
 
     Args:
         function: the machine code.
@@ -49,7 +49,7 @@ class BoundedFunction:
         ]
 
     def execute(self, arguments: Sequence[object]) -> list[Array]:
-        """As `CompiledFunction.execute`.
+        """Call the program, as `CompiledFunction.execute`.
 
         Raises:
             ExecutionError: arguments that do not fit the parameters.
@@ -57,14 +57,14 @@ class BoundedFunction:
         return self.cut(self._function.execute(self.in_bounds(arguments)))
 
     def in_bounds(self, arguments: Sequence[object]) -> list[object]:
-        """What the machine code takes for these arguments: arrays of the full sizes, and the sizes that count.
+        """Return the machine code's arguments: arrays padded to their bounds, and the actual sizes.
 
         Raises:
             ExecutionError: arguments that do not fit the parameters.
         """
         if len(arguments) != self._count:
             raise_wrong_count(self._function.name, self._specs, len(arguments))
-        if self._is_of_gpu:  # what counts of an array is put into its bounds on the host
+        if self._is_of_gpu:  # arrays are padded on the host
             arguments = [a.copy_to_host() if hasattr(a, "copy_to_host") else a for a in arguments]
         given, sizes = list(arguments), list[object]()
         for index, spec, bounds, dtype, dynamic in self._dynamic:
@@ -76,7 +76,7 @@ class BoundedFunction:
         return given + sizes
 
     def cut(self, made: Sequence[Array]) -> list[Array]:
-        """The results, of what the machine code gave: the elements that count."""
+        """Slice the machine code's results to their actual sizes."""
         found = iter(made[len(self._results) :])
         return [
             _cut(array, {place: int(next(found)) for place in dynamic}) if dynamic else array
@@ -84,7 +84,7 @@ class BoundedFunction:
         ]
 
     def _array(self, value: object, spec: ArraySpec, dynamic: Dimensions, index: int) -> Array:
-        """The value as an array, which fits into the bounds."""
+        """Return the value as an array, checked against the bounds."""
         given = getattr(value, "shape", None)
         if given is None and not isinstance(value, (bool, int, float, complex)):
             return fit(value, spec, self._function.name, index)
@@ -106,12 +106,12 @@ class BoundedFunction:
 
 
 def _in_bounds(array: Array, bounds: Dimensions) -> Array:
-    """The array as the first elements of one of the full size; what is behind them does not matter."""
+    """Pad an array at the end to the full size, with unspecified elements."""
     room = _room(bounds, array.dtype)
     room[tuple(map(slice, array.shape))] = array
     return room
 
 
 def _cut(array: Array, sizes: dict[int, int]) -> Array:
-    """The elements before the sizes, contiguous."""
+    """Slice an array to the sizes, contiguous."""
     return np.ascontiguousarray(array[tuple(slice(sizes.get(place)) for place in range(array.ndim))])

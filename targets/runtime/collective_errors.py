@@ -1,6 +1,6 @@
-"""What is said when a run over several devices ends before its time.
+"""Errors of runs over several devices that end early: deadlocks, failures, time limits.
 
-The native runtime gives the facts as plain values, and this makes sentences of them.
+The native runtime passes the facts as plain values; this module makes sentences of them.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ Config = Mapping[str, Any]
 
 
 def raise_for_several(program: str, devices: int) -> NoReturn:
-    """A call as if there was one device."""
+    """Refuse a call as if for one device."""
     raise ExecutionError(f"{program}: it is a program for {devices} devices", hint="executable.execute_replicated(...)")
 
 
 def raise_wrong_devices(program: str, devices: int, first: int, count: int) -> NoReturn:
-    """Arguments for no device, or for devices that are not there."""
+    """Refuse arguments for no device, or for devices that do not exist."""
     rows = f"{count} rows of arguments for the devices from {first} on"
     raise ExecutionError(f"{program}: it is a program for {devices} devices, but {rows} came")
 
 
 def raise_no_threads(program: str, said: str) -> NoReturn:
-    """Devices cannot take turns on a thread: they wait for each other."""
+    """Report a lack of threads: devices cannot share one, as they wait for each other."""
     raise ExecutionError(f"{program}: {said}")
 
 
 def raise_stopped(program: str, configs: Sequence[Config], facts: Mapping[str, Any]) -> NoReturn:
-    """Says why the devices stopped.
+    """Raise the error that says why the devices stopped.
 
     Args:
         program: its name.
@@ -99,7 +99,7 @@ SENTENCES = {
 def _arrivals(
     configs: Sequence[Config], config: Config, facts: Mapping[str, Any]
 ) -> tuple[tuple[int, ...], dict[int, str]]:
-    """Who of the group is there, and where the others are."""
+    """Return the members of the group that have arrived, and where the others are."""
     if facts["kind"] in ("transport",):
         return tuple(facts["arrived"]), dict(facts["missing"])
     if facts["kind"] in ("unreceived", "mismatch", "outer"):
@@ -112,7 +112,7 @@ def _arrivals(
 
 
 def _where(configs: Sequence[Config], state: str, at: int) -> str:
-    """A device's place, in words."""
+    """Describe a device's position in words."""
     if state == "elsewhere":
         return "is in another process"
     if at < 0:

@@ -1,7 +1,7 @@
-"""The file of a saved program: a description and named sections, each with a checksum, written whole or not at all.
+"""File format of saved programs: a JSON description and named sections with checksums, written atomically.
 
-What the sections hold is decided elsewhere. After the magic and the format's number come the length and the checksum of
-the description, then the description as JSON, which says where the sections lie.
+After the magic and the format's number come the length and the checksum of the description, then the description, which
+has the sections' offsets. Contents of the sections are decided elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stablexla.dialects.errors import LoadError
 
 MAGIC = b"\x93stablexla\r\n\x1a"
 FORMAT = 1
-"""Counted up when files, or what machine code expects of the runtime, change in a way that older ones do not know."""
+"""Version: incremented when files, or what machine code expects of the runtime, change incompatibly."""
 ALIGNMENT = 64
 
 _HEAD = struct.Struct("<HIQ32s")  # format, 0, length of the description, its checksum
@@ -32,7 +32,7 @@ Part = Buffer | Sequence[Buffer]
 
 @dataclass(frozen=True)
 class Container:
-    """A file that was read and found whole.
+    """A file that was read and validated.
 
     Attributes:
         description: plain values.
@@ -44,7 +44,7 @@ class Container:
 
 
 def write(path: Path, description: Mapping[str, Any], sections: Mapping[str, Part]) -> None:
-    """Writes a file in place of one that may be there; whoever reads meanwhile gets the old one or the new one.
+    """Write a file atomically: concurrent readers get the old one or the new one.
 
     Raises:
         OSError: it cannot be written.
@@ -62,7 +62,7 @@ def write(path: Path, description: Mapping[str, Any], sections: Mapping[str, Par
 
 
 def pieces(description: Mapping[str, Any], sections: Mapping[str, Part]) -> list[Buffer]:
-    """The bytes of a file, in pieces."""
+    """Return the bytes of a file, in pieces."""
     table, body, offset = {}, list[Buffer](), 0
     for name, part in sections.items():
         buffers = [part] if isinstance(part, (bytes, bytearray, memoryview)) else list(part)
@@ -79,7 +79,7 @@ def pieces(description: Mapping[str, Any], sections: Mapping[str, Part]) -> list
 
 
 def read(path: Path) -> Container:
-    """Reads a file.
+    """Read and validate a file.
 
     Raises:
         LoadError: it cannot be read, is no such file, of another format, or damaged.
@@ -92,7 +92,7 @@ def read(path: Path) -> Container:
 
 
 def parse(data: Buffer, file: str) -> Container:
-    """As `read`, for the contents of the file of that name."""
+    """Validate the contents of the file of that name, as `read`."""
     view = memoryview(data)
     if bytes(view[: len(MAGIC)]) != MAGIC:
         raise LoadError(f"{file}: this is no saved program", hint="executable.save(path) writes one")
@@ -115,7 +115,7 @@ def parse(data: Buffer, file: str) -> Container:
         table = description.pop("sections")
         return Container(description, {name: _section(file, name, place, body) for name, place in table.items()})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        # the checksum is right, so somebody wrote it by hand
+        # the checksum matches, so it was written by other means
         raise _damaged(file, f"its description does not hold together: {error!r}") from None
 
 

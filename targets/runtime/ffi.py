@@ -1,4 +1,4 @@
-"""Handlers of XLA's typed foreign function interface: what the runtime has to know of a call, as numbers and bytes."""
+"""XLA's typed foreign function interface (FFI): the description of a handler's call for the native runtime."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from stablexla.dialects.shapes import Shape
 from stablexla.targets.runtime._runtime import FfiCall
 
 ARRAY, DICTIONARY, SCALAR, STRING = 1, 2, 3, 4
-"""The kinds of attributes, by XLA's numbers."""
+"""XLA's numbers of attribute kinds."""
 
-# XLA's numbers of the types of elements.
+# XLA's numbers of element types.
 NUMBERS = {
     "pred": 1,
     "s1": 30,
@@ -57,7 +57,7 @@ Row = tuple[str, int, int, int, object]
 
 
 def ffi_call(target: CustomCallTarget, call: Mapping[str, Any]) -> FfiCall:
-    """The call of a target, instantiated.
+    """Instantiate a handler for a call of a target.
 
     Raises:
         CompileError: the handler refuses, or cannot be handed an attribute.
@@ -77,7 +77,7 @@ def _form(text: str) -> tuple[int, tuple[int, ...]]:
 
 
 def _rows(attributes: Mapping[str, Any]) -> list[Row]:
-    """Handlers look attributes up by their names, in alphabetical order."""
+    """Return attributes sorted by name, as handlers look them up."""
     return [_row(name, attributes[name]) for name in sorted(attributes)]
 
 

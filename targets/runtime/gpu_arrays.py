@@ -1,4 +1,4 @@
-"""What is seldom needed of arrays on a GPU: element types for other libraries, copies, what is said of wrong ones.
+"""Slow paths of GPU arrays: element types of DLPack and `__cuda_array_interface__`, copies, errors.
 
 The native runtime calls these by name.
 """
@@ -24,7 +24,7 @@ _CPU = 1
 
 
 def dlpack_type(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """DLPack's type code and bits.
+    """Return DLPack's type code and bits.
 
     Raises:
         ExecutionError: DLPack has no such elements.
@@ -36,28 +36,28 @@ def dlpack_type(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def dtype_of_dlpack(code: int, bits: int, lanes: int) -> np.dtype[Any]:
-    """The element type of somebody's array."""
+    """Return the dtype of a foreign array's DLPack type."""
     if lanes != 1 or bits % 8 or (code, bits // 8) not in _TYPES:
         raise ExecutionError(f"an array of DLPack's type code {code} with {bits} bits, {lanes} lanes, cannot be taken")
     return _TYPES[code, bits // 8]
 
 
 def dtype_of_interface(text: str) -> np.dtype[Any]:
-    """The element type that `__cuda_array_interface__` spells."""
+    """Return the dtype that `__cuda_array_interface__` spells."""
     return np.dtype(getattr(ml_dtypes, text, text)).newbyteorder("=")
 
 
 def bytes_of(constant: Array) -> Array:
-    """A constant's elements, which nobody changes."""
+    """Return a constant's elements as bytes, read-only."""
     data = np.frombuffer(np.ascontiguousarray(constant).tobytes(), np.uint8)
     data.flags.writeable = False
     return data
 
 
 def host_array(value: object) -> Array:
-    """A value of the host as an array that can be copied as it is."""
+    """Return a host value as an array that can be copied as it is."""
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
-        bits, code = array_of_dlpack(value)  # numpy does not take all that DLPack has
+        bits, code = array_of_dlpack(value)  # numpy does not know all of DLPack's types
         array = np.asarray(bits.view(dtype_of_dlpack(code, 8 * bits.dtype.itemsize, 1)), order="C")
     else:
         array = np.asarray(value, order="C")
@@ -67,7 +67,7 @@ def host_array(value: object) -> Array:
 
 
 def as_numpy(array: DeviceArray, dtype: npt.DTypeLike | None, copy: bool | None) -> Array:
-    """What numpy asks for by `__array__`: always a copy."""
+    """Copy to the host, for numpy's `__array__`."""
     if copy is False:
         raise ValueError("an array on a GPU is not read by numpy without a copy")
     made = array.copy_to_host()
@@ -81,7 +81,7 @@ def to_dlpack(
     dl_device: tuple[int, int] | None,
     copy: bool | None,
 ) -> Any:
-    """A capsule over the array's memory, or over a copy on the host when that is asked for."""
+    """Return a DLPack capsule over the array's memory, or over a copy on the host when that is requested."""
     if dl_device is not None and tuple(dl_device) != (2, array.device):
         if dl_device[0] != _CPU or copy is False:
             raise BufferError(f"the array is on GPU {array.device}, and goes to no device {tuple(dl_device)}")
@@ -92,7 +92,7 @@ def to_dlpack(
 
 
 def interface_of(array: DeviceArray) -> dict[str, Any]:
-    """`__cuda_array_interface__`, version 3, after the array is computed: not all who read it wait by themselves."""
+    """Return `__cuda_array_interface__`, version 3, after synchronizing: not all its consumers do."""
     if array.dtype.kind == "V" or array.dtype.isbuiltin != 1:
         raise AttributeError(f"__cuda_array_interface__ has no arrays of {array.dtype.name}; DLPack may")
     array.block_until_ready()
@@ -107,17 +107,17 @@ def interface_of(array: DeviceArray) -> dict[str, Any]:
 
 
 def raise_error(summary: str, hint: str) -> NoReturn:
-    """What the driver or the runtime refused."""
+    """Raise a failure of the driver or the runtime."""
     raise ExecutionError(summary, hint=hint)
 
 
 def raise_bad_stream(number: int) -> NoReturn:
-    """DLPack has no such stream."""
+    """Refuse a stream number that DLPack does not have."""
     raise ExecutionError(f"DLPack's stream {number} is ambiguous", hint="1 is the default stream, 2 that of the thread")
 
 
 def raise_other_device(place: str, came: int, wanted: int) -> NoReturn:
-    """An array on another device than the rest."""
+    """Refuse an array on another device than the rest."""
     raise ExecutionError(
         f"{place}: an array on GPU {came} came, where the program runs on GPU {wanted}",
         hint=f"sx.gpu.put(array.copy_to_host(), device={wanted})",
@@ -125,13 +125,13 @@ def raise_other_device(place: str, came: int, wanted: int) -> NoReturn:
 
 
 def raise_unfit(place: str, spec: ArraySpec, dtype: np.dtype[Any], shape: Sequence[int]) -> NoReturn:
-    """An array on the device with another type or shape than the program takes."""
+    """Refuse an array on the device of another type or shape than the program takes."""
     came = f"{dtype.name}[{','.join(map(str, shape))}]"
     raise ExecutionError(f"{place} takes {_text(spec)}, but an array of {came} came")
 
 
 def raise_not_contiguous(place: str, spec: ArraySpec) -> NoReturn:
-    """An array on the device in another order than row-major."""
+    """Refuse an array on the device that is not row-major."""
     raise ExecutionError(
         f"{place} takes {_text(spec)} in row-major order, but an array with other strides came",
         hint="tensor.contiguous() in torch, cupy.ascontiguousarray(array)",
@@ -139,7 +139,7 @@ def raise_not_contiguous(place: str, spec: ArraySpec) -> NoReturn:
 
 
 def raise_unreadable(place: str, value: object, problem: BaseException) -> NoReturn:
-    """Its owner does not let it be read."""
+    """Refuse an array whose owner cannot export it."""
     if isinstance(problem, ExecutionError):
         raise problem
     hint = "tensor.detach()" if getattr(value, "requires_grad", False) else ""

@@ -1,6 +1,6 @@
-"""Which driver programs for GPUs run on, and which devices it has.
+"""The CUDA driver that GPU programs run on, and its devices.
 
-The library is opened when that is first asked, never when this is imported.
+The library is opened at the first query, never at import.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class DeviceInfo:
     """A GPU.
 
     Attributes:
-        number: how the driver counts it, from 0.
-        name: as its maker calls it.
-        chip: what its kernels are compiled for, "sm_90".
+        number: the driver's ordinal, from 0.
+        name: the maker's.
+        chip: the architecture its kernels are compiled for, "sm_90".
         total_bytes: the size of its memory.
-        multiprocessors: how many parts run blocks of threads.
+        multiprocessors: their number (SMs).
         shared_bytes: the most shared memory that a block can have.
         driver: the CUDA release of the driver.
     """
@@ -38,12 +38,12 @@ class DeviceInfo:
 
 
 def library() -> str:
-    """The driver's library: the knob's, else where the system has it."""
+    """Return the driver's library: the knob's, else the system's."""
     return str(knobs.cuda_driver) if knobs.cuda_driver is not None else LIBRARY
 
 
 def devices() -> list[DeviceInfo]:
-    """All GPUs; no context is made on them.
+    """Return all GPUs, without creating contexts.
 
     Raises:
         ExecutionError: there is no driver, or it is too old, or finds no device.
@@ -52,7 +52,7 @@ def devices() -> list[DeviceInfo]:
 
 
 def device_chips() -> list[str]:
-    """The chips of the GPUs; none where there is no driver or no device."""
+    """Return the chips of the GPUs; none where there is no driver or no device."""
     try:
         return [device.chip for device in devices()]
     except ExecutionError:

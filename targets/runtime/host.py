@@ -1,6 +1,6 @@
-"""What a program calls while it runs: Python functions on its arrays, and the queues that bring and take data.
+"""Host callbacks: Python functions that a program calls on its arrays, and infeed, outfeed and channel queues.
 
-The native runtime calls a handler with two tuples of arrays: what is given, read-only, and what is to be filled.
+The native runtime calls a handler with two tuples of arrays: inputs, read-only, and outputs to be filled.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Handler = Callable[[Arrays, Arrays], None]
 Call = Mapping[str, Any]
 
 TIME_LIMIT = 60.0
-"""Seconds for which an empty queue is waited on, unless the executable says otherwise."""
+"""Default time limit of a wait on an empty queue, in seconds."""
 
 
 class Host:
-    """The surroundings of one executable.
+    """Host callbacks and queues of one executable.
 
     Attributes:
         calls: what the program calls, as plain values.
-        callbacks: for each of the program's calls the handler, and the arrays that it is given and must fill.
-        time_limit: seconds for which an empty queue is waited on; None is for ever.
+        callbacks: for each of the program's calls the handler, and its input and output arrays.
+        time_limit: of a wait on an empty queue, in seconds; None is unlimited.
     """
 
     def __init__(self, program: str, calls: Sequence[Call], num_devices: int = 1) -> None:
@@ -54,7 +54,7 @@ class Host:
     # ---- the caller's side -----------------------------------------------------------------------------------------
 
     def put(self, value: object, channel: int | None = None, device: int = 0) -> None:
-        """Puts an item into a device's infeed, or into a channel that the program receives from on it."""
+        """Put an item into a device's infeed, or into a channel that the program receives from on it."""
         if channel not in self._wanted:
             what = "infeed" if channel is None else f"recv from the caller on channel {channel}"
             raise ExecutionError(f"{self.program}: the program has no {what}")
@@ -65,7 +65,7 @@ class Host:
         queues[device].put(self._fitted(value, self._wanted[channel], place))
 
     def get(self, channel: int | None = None, device: int = 0) -> Item:
-        """Waits for the next item of a device's outfeed, or of a channel that the program sends on there."""
+        """Wait for the next item of a device's outfeed, or of a channel that the program sends on there."""
         if not self._feeds_out if channel is None else channel not in self._sent:
             what = "outfeed" if channel is None else f"send to the caller on channel {channel}"
             raise ExecutionError(f"{self.program}: the program has no {what}")
@@ -75,7 +75,7 @@ class Host:
         return queues[device].get(self.time_limit, name, what, "is the program running?")
 
     def _fitted(self, value: object, forms: Sequence[tuple[ArraySpec, ...]], place: str) -> Item:
-        """The value as the arrays of one of the forms that the program reads."""
+        """Convert the value to one of the tuples of arrays that the program reads."""
         leaves = list(value) if isinstance(value, (tuple, list)) else [value]
         if any(isinstance(leaf, (tuple, list)) for leaf in leaves):
             raise ExecutionError(f"{self.program}: {place} takes arrays and tuples of arrays, no nested tuples")
@@ -108,7 +108,7 @@ class Host:
         return handler, inputs, outputs
 
     def _function(self, call: Call, outputs: list[ArraySpec]) -> Handler:
-        """A custom call's Python function."""
+        """Return the handler of a custom call's Python function."""
         function = find_custom_call(call["target"]).function
         if function is None:
             raise CompileError(f"custom_call: {call['target']!r} has become a C function since it was lowered")
@@ -119,11 +119,11 @@ class Host:
         return _calling(function, _keywords(call), place, outputs)
 
     def _assertion(self, call: Call, outputs: list[ArraySpec]) -> Handler:
-        """An assertion of the program's."""
+        """Return the handler of a shape assertion."""
         return lambda given, _: check(call["text"], given)
 
     def _ffi(self, call: Call, outputs: list[ArraySpec]) -> Any:
-        """A handler of XLA's foreign function interface, which the runtime calls without Python."""
+        """Instantiate a handler of XLA's foreign function interface, which the runtime calls without Python."""
         from stablexla.targets.runtime.ffi import ffi_call  # few programs have any
 
         target = find_custom_call(call["target"])
@@ -133,8 +133,8 @@ class Host:
         return ffi_call(target, call)
 
     def _composite(self, call: Call, outputs: list[ArraySpec]) -> Handler:
-        """A composite's function."""
-        from stablexla.dialects.composites import REGISTERED  # it brings an MLIR along
+        """Return the handler of a composite's function."""
+        from stablexla.dialects.composites import REGISTERED  # it imports an MLIR
 
         name, version = call["target"], call["version"]
         kernels = (REGISTERED.get(key) for key in ((name, version, "cpu"), (name, version)))
@@ -169,7 +169,7 @@ class Host:
         return self._reading(sources, "recv", call, f"executable.transfer_to_channel({channel}, value{{device}})")
 
     def _reading(self, source: ItemQueue | DeviceQueues, operation: str, call: Call, hint: str) -> Handler:
-        """Fills the arrays from a queue."""
+        """Return a handler that fills the arrays from a queue."""
         where = f"channel {call['channel']}" if "channel" in call else "the infeed"
 
         def read(_: Arrays, wanted: Arrays) -> None:
@@ -201,7 +201,7 @@ HANDLERS: dict[str, Callable[[Host, Call, list[ArraySpec]], Handler]] = {
 
 
 def _calling(function: Callable[..., Any], keywords: dict[str, Any], place: str, specs: Sequence[ArraySpec]) -> Handler:
-    """Calls a user's function, and puts what it returns, checked, where the program reads it."""
+    """Return a handler that calls a user's function, and stores its checked results."""
     count = len(specs)
 
     def call(given: Arrays, wanted: Arrays) -> None:
@@ -219,12 +219,12 @@ def _calling(function: Callable[..., Any], keywords: dict[str, Any], place: str,
 def _on_tuples(
     function: Callable[..., Any], given: Shape, result: Shape, place: str, *arrays: Any, **keywords: Any
 ) -> tuple[Any, ...]:
-    """Calls a function that takes and gives tuples of tuples, on arrays and for arrays."""
+    """Call a function of nested tuples on flat arrays."""
     return tuple(_leaves(function(*given.nested(arrays), **keywords), result, f"the result of {place}"))
 
 
 def _leaves(value: Any, shape: Shape, which: str) -> Iterator[Any]:
-    """The arrays in what a function returned, from left to right."""
+    """Flatten the arrays in a function's result, from left to right."""
     if not shape.is_tuple:
         yield value
         return

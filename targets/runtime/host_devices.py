@@ -1,4 +1,4 @@
-"""The host of a program that runs on several devices: queues for each, and errors that name the device.
+"""Host callbacks of a program on several devices: queues per device, and errors that name the device.
 
 Handlers run on the thread of their device; the native runtime knows which one that is.
 """
@@ -13,12 +13,12 @@ from stablexla.targets.runtime.queues import ItemQueue
 
 
 def current_device() -> int:
-    """The number of the device that called the handler; -1 in a program for one device."""
+    """Return the number of the device that called the handler; -1 in a program for one device."""
     return _runtime.current_device()
 
 
 def is_stopped() -> bool:
-    """Whether the run that called the handler is to end, since another of its devices failed."""
+    """Return whether the run that called the handler is to end, since another of its devices failed."""
     return _runtime.run_stopped()
 
 
@@ -32,12 +32,12 @@ class DeviceQueues:
         return self._queues[device]
 
     def here(self) -> ItemQueue:
-        """That of the device that called the handler."""
+        """Return the queue of the device that called the handler."""
         return self._queues[0] if len(self._queues) == 1 else self._queues[current_device()]
 
 
 def naming_device(handler: Callable[[Any, Any], None], program: str) -> Callable[[Any, Any], None]:
-    """The handler; to what it raises a note is added that says on which device."""
+    """Wrap a handler so that its exceptions get a note with the device."""
 
     def call(given: Any, wanted: Any) -> None:
         try:

@@ -1,6 +1,6 @@
-"""MPI's own functions and data, for code that calls MPI itself: where they are, and whether such code can run here.
+"""MPI symbols for generated code that calls MPI itself: their addresses, and whether such code can run here.
 
-Code that comes from MLIR's `mpi` dialect has one implementation's handles in it, and means all processes of the world.
+Code from MLIR's `mpi` dialect has one implementation's handles in it, and uses MPI_COMM_WORLD.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from stablexla.dialects.errors import LoadError
 
 IMPLEMENTATION = "mpi"
-"""In the description of a collective that generated code does by MPI itself: whose handles are in it."""
+"""Key in a collective's description, where generated code calls MPI itself: the implementation of its handles."""
 IMPLEMENTATIONS = ("MPICH", "OpenMPI")
 PREFIXES = ("MPI_", "ompi_")
 _WORLD_OF_MPICH = 0x44000000
@@ -25,8 +25,8 @@ class Library:
 
     Attributes:
         path: its shared library.
-        implementation: one of IMPLEMENTATIONS, or nothing for one with other handles.
-        processes: how many processes the world has.
+        implementation: one of IMPLEMENTATIONS, or "" for one with other handles.
+        processes: size of the world.
     """
 
     path: str
@@ -38,7 +38,7 @@ _used: list[Library] = []
 
 
 def use(path: str, vendor: str, world: int, processes: int) -> None:
-    """Says what `stablexla.distributed.initialize` found.
+    """Record the MPI library that `stablexla.distributed.initialize` found.
 
     Args:
         vendor: the implementation's own name.
@@ -49,7 +49,7 @@ def use(path: str, vendor: str, world: int, processes: int) -> None:
 
 
 def addresses(names: Iterable[str]) -> dict[str, int]:
-    """Where those of the names are that are MPI's; nothing for one that the library does not have."""
+    """Return the addresses of MPI's symbols among the names; those the library lacks are left out."""
     wanted = [name for name in names if name.startswith(PREFIXES)]
     if not wanted or not _used:
         return {}
@@ -63,7 +63,7 @@ def addresses(names: Iterable[str]) -> dict[str, int]:
 
 
 def check_world(collectives: Iterable[Mapping[str, Any]], num_devices: int) -> None:
-    """Sees that a program whose collectives are calls of MPI can run in this process.
+    """Check that a program whose collectives are calls of MPI can run in this process.
 
     Raises:
         LoadError: there is no MPI, another one, or not one process for each device.

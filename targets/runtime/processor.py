@@ -1,4 +1,4 @@
-"""What a processor can do beyond the least of its kind, as far as machine code may depend on it."""
+"""CPU features beyond the baseline of the architecture, as far as machine code may depend on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import platform
 import re
 from pathlib import Path
 
-# What LLVM chooses instructions by, as Linux names it; much else in Linux's list concerns operating systems only.
+# Features that LLVM selects instructions by, in Linux's names; others in its list concern operating systems only.
 _INSTRUCTIONS = re.compile(
     r"s?sse\w*|pni|popcnt|avx\w*|fma4?|f16c|bmi[12]|abm|movbe|adx|gfni|v?aes|v?pclmulqdq|sha\w*|amx\w*|xop|tbm"
     r"|cx16|lahf_lm|3dnowprefetch"
@@ -16,13 +16,13 @@ _INSTRUCTIONS = re.compile(
 
 
 def machine() -> str:
-    """The kind of processor, such as x86_64."""
+    """Return the architecture, such as x86_64."""
     return platform.machine()
 
 
 @functools.cache
 def flags() -> frozenset[str]:
-    """All features that Linux lists for this machine; none when it does not say."""
+    """Return all features that Linux lists for this machine; none when it does not say."""
     try:
         with Path("/proc/cpuinfo").open() as file:
             for line in file:
@@ -34,5 +34,5 @@ def flags() -> frozenset[str]:
 
 
 def features() -> frozenset[str]:
-    """The features of this machine that code which was made on it may use."""
+    """Return the features of this machine that code generated on it may use."""
     return frozenset(flag for flag in flags() if _INSTRUCTIONS.fullmatch(flag))

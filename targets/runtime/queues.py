@@ -1,4 +1,4 @@
-"""Queues between a program and its surroundings: items go in at one end and are waited for at the other."""
+"""Blocking FIFO queues between a program and its host: infeed, outfeed and channels."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from stablexla.dialects.errors import ExecutionError
 
 Item = tuple[npt.NDArray[Any], ...]
 _LOOK = 0.02
-"""Seconds between two looks at whether the run was stopped."""
+"""Polling interval of the stop flag, in seconds."""
 
 
 class ItemQueue:
-    """Items in the order in which they came, each one or several arrays; any number of threads on both ends."""
+    """FIFO queue of items, each one or several arrays; any number of producer and consumer threads."""
 
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
 
     def put(self, arrays: Item) -> None:
-        """Puts in copies of the arrays, which may be changed afterwards."""
+        """Enqueue copies of the arrays, which may be changed afterwards."""
         self._items.put(tuple(np.array(a, order="C") for a in arrays))
 
     def get(
@@ -36,10 +36,10 @@ class ItemQueue:
         hint: str,
         is_stopped: Callable[[], bool] | None = None,
     ) -> Item:
-        """Waits for the next item, at most so long; with None for ever. Ctrl-C ends the waiting.
+        """Wait for the next item, at most so long; None waits for ever. Ctrl-C ends the wait.
 
         Args:
-            is_stopped: is asked again and again whether to go on waiting.
+            is_stopped: polled; true ends the wait.
 
         Raises:
             ExecutionError: nothing came; it says that `operation` waited for `what`.
@@ -58,10 +58,10 @@ class ItemQueue:
 
 
 CHANNELS: dict[int, ItemQueue] = defaultdict(ItemQueue)
-"""Between programs of this process, by the number of the channel."""
+"""Queues between programs of this process, by channel number."""
 
 
 def text_of(arrays: Item) -> str:
-    """Types and shapes, for errors."""
+    """Return types and shapes, for errors."""
     texts = [f"{a.dtype.name}[{','.join(map(str, a.shape))}]" for a in arrays]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"

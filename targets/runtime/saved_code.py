@@ -1,4 +1,4 @@
-"""Machine code that outlives its process: what a compiled function needs to be made again, without any compiler."""
+"""Saved machine code: describe a compiled function, and restore it in another process without any compiler."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ENTRY = "_mlir_main"
 
 
 class LoadedCode:
-    """Code from object files, each of which calls functions of those before it, bound to what else they call.
+    """Loaded object files, each of which may call functions of those before it, linked to their external symbols.
 
     Raises:
         LoadError: something that it calls is not there.
@@ -50,7 +50,7 @@ class LoadedCode:
         self.entry = self._code[-1].address(_ENTRY)
 
     def _symbols(self, names: Sequence[str]) -> dict[str, int]:
-        """The addresses of functions: those of the files before, the program's own, and the process's."""
+        """Resolve symbols: those of the files before, the program's own, and the process's."""
         own = {name: code.address(name) for name in names for code in self._code if code.address(name)}
         others = [name for name in names if name not in own]
         called = _custom_calls(others)
@@ -58,12 +58,12 @@ class LoadedCode:
         return {**own, **_addresses(others), **{name: target.address for name, target in called.items()}}
 
     def object_files(self) -> list[bytes]:
-        """The files."""
+        """Return the object files."""
         return self._files
 
 
 def describe(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any], dict[str, Part]]:
-    """What `restore` needs besides the interface: plain values, and sections of bytes."""
+    """Return what `restore` needs besides the interface: plain values, and sections of bytes."""
     description, sections = _described(function)
     if isinstance(function, CompiledFunction):
         return description, sections
@@ -77,7 +77,7 @@ def _gpu_code() -> Any:
 
 
 def _described(function: CompiledFunction | GpuFunction) -> tuple[dict[str, Any], dict[str, Part]]:
-    """What all functions need."""
+    """Return what all functions need."""
     host: Host | None = function.host
     constants = function.constants
     description = {
@@ -104,7 +104,7 @@ def restore(
     description: Mapping[str, Any],
     sections: Mapping[str, memoryview],
 ) -> CompiledFunction | GpuFunction:
-    """The function once more.
+    """Restore the function.
 
     Raises:
         LoadError: this machine is another one, or something that the code calls is not there.
@@ -156,7 +156,7 @@ def _cut(section: memoryview, sizes: Sequence[int]) -> list[bytes]:
 
 
 def check_machine(description: Mapping[str, Any]) -> None:
-    """Raises LoadError when code that was made on another machine cannot run on this one."""
+    """Raise LoadError when code that was made on another machine cannot run on this one."""
     if description["machine"] != processor.machine():
         raise LoadError(f"the program was compiled for {description['machine']}, and this is {processor.machine()}")
     missing = sorted(set(description["features"]) - processor.features())
@@ -183,17 +183,17 @@ def _constants(sizes: Iterable[int], section: memoryview) -> list[np.ndarray[Any
 
 
 def _plain(value: Any) -> Any:
-    """What was written as JSON, with tuples again."""
+    """Return JSON values with tuples restored."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return tuple(map(_plain, value)) if isinstance(value, list) else value
 
 
-# ---- what the code calls ---------------------------------------------------------------------------------------------
+# ---- external symbols of the code ------------------------------------------------------------------------------------
 
 
 def _addresses(names: Sequence[str]) -> dict[str, int]:
-    """Where functions other than those of custom calls are."""
+    """Return the addresses of functions other than those of custom calls."""
     elsewhere = (C_FUNCTION, *mpi_symbols.PREFIXES)
     found = {name: find_symbol(name) for name in names if not name.startswith(elsewhere)}
     found |= mpi_symbols.addresses(names)
@@ -204,7 +204,7 @@ def _addresses(names: Sequence[str]) -> dict[str, int]:
 
 
 def _registered(names: Sequence[str]) -> dict[str, int]:
-    """Functions that only some programs need; to import where they are registered takes long."""
+    """Return functions that only some programs need; importing their registries is slow."""
     found = {}
     if "memrefCopy" in names:
         found["memrefCopy"] = _address_in_mlir("memrefCopy")
@@ -224,7 +224,7 @@ def _address_in_mlir(name: str) -> int:
 
 
 def _custom_calls(names: Iterable[str]) -> dict[str, CustomCallTarget]:
-    """The targets of custom calls that are C functions, by the names of these."""
+    """Return the targets of custom calls that are C functions, by their symbols."""
     targets = {name: name.removeprefix(C_FUNCTION) for name in names if name.startswith(C_FUNCTION)}
     known = custom_calls.TARGETS
     _check_registered([t for t in targets.values() if t not in known or not known[t].address], "a C function")
@@ -232,7 +232,7 @@ def _custom_calls(names: Iterable[str]) -> dict[str, CustomCallTarget]:
 
 
 def _check_functions(calls: Iterable[Mapping[str, Any]]) -> None:
-    """The functions that the host calls must be there."""
+    """Check that the functions of host calls are registered."""
     known = custom_calls.TARGETS
     wanted = {kind: {c["target"]: None for c in calls if c["call"] == kind} for kind in ("function", "ffi")}
     missing = [t for t in wanted["function"] if t not in known or known[t].function is None]

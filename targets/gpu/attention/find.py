@@ -1,4 +1,4 @@
-"""The pass that finds attention for a GPU: what its kernel takes becomes one kernel, all else is left in parts."""
+"""Find attention for a GPU: fuse softmax(QK)V into one kernel where the emitter takes it, leave the rest unfused."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from stablexla.targets.pipeline.passes import module_pass
 
 @module_pass("stablexla-find-gpu-attention", "moves softmax(q k) v together, where a GPU's kernel takes it")
 def find_gpu_attention(module: ir.Module, *, chip: str = DEFAULT) -> None:
-    """As `stablexla-find-attention` does for the CPU.
+    """Fuse attention as `stablexla-find-attention` does for the CPU.
 
     Args:
-        chip: whose kernel is meant.
+        chip: the chip whose kernel has to take it.
     """
     find(module, lambda attention: takes(attention, chip))

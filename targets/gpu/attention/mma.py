@@ -1,7 +1,7 @@
-"""Attention of bf16 and f16 on tensor cores: scores and powers stay in the registers of the warp that made them.
+"""FlashAttention in bf16 and f16 on tensor cores (`mma.sync`): scores and powers stay in the warp's registers.
 
-A warp has 16 queries. What an instruction leaves of scores is, rounded to 16 bits, what the next one wants of powers.
-Keys and values of the next tile are on their way while one is multiplied.
+A warp has 16 queries. The accumulator fragment of the scores, rounded to 16 bits, has the layout of the left operand
+fragment of the second product. Keys and values are double-buffered: the next tile is in flight during the products.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Rows = Callable[[Value], tuple[Value, Value | None]]
 
 @gpu_emitter("attention", priority=10)
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes attentions by softmax whose factors are of 16 bits, with powers that are rounded to those."""
+    """Emit softmax attention with 16-bit factors, whose powers are rounded to the same type."""
     with reading(kernel) as attention:
         if attention is None or generation(chip.chip) < 80 or not takes(attention, chip.chip):
             return None
@@ -73,21 +73,21 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 class _Copier:
-    """What one thread copies of tiles of rows of some panels of 128 bytes."""
+    """One thread's share of the asynchronous copies of a tile into swizzled panels of 128-byte rows."""
 
     def __init__(self, plan: Plan, factor: Factor, extent: int, buffer: Value) -> None:
         self.plan, self.factor, self.extent = plan, factor, extent
         me = thread()
         self.place, self.chunk = me // CHUNKS, me % CHUNKS
         self.source = address(buffer)
-        # Chunks are exchanged by their row's number; of 32 threads, turn by turn of four rows.
+        # XOR swizzle: chunk c of row r is stored at c ^ (r % 8); with 32 threads a step covers four rows: two offsets.
         self.to = {
             first: word(self.place * ROW + (self.chunk ^ (self.place + first) % CHUNKS) * CHUNK)
             for first in range(0, CHUNKS, min(CHUNKS, plan.threads // CHUNKS))
         }
 
     def issue(self, to: Value, offset: int, rows: int, at: Rows) -> None:
-        """Starts the copies of a tile to the address `to` + `offset`; `at`: where a row lies, if there is one."""
+        """Issue the asynchronous copies of a tile to address `to` + `offset`; `at`: a row's offset and mask, if any."""
         each, format_ = self.plan.threads // CHUNKS, self.plan.format
         panels = -(-self.extent // format_.depth)
         for first in range(0, rows, each):
@@ -107,7 +107,7 @@ class _Copier:
 
 
 class _Block:
-    """What one thread does for its warp's queries."""
+    """One thread's part of its warp's 16 queries."""
 
     def __init__(self, plan: Plan, softmax: Softmax, arguments: KernelArguments, chip: GpuName) -> None:
         self.plan, self.attention, self.chip = plan, plan.attention, generation(chip.chip)
@@ -131,7 +131,7 @@ class _Block:
         self.columns = -(-a.width // 8)
 
     def write(self) -> None:
-        """All of the block's rows of the result."""
+        """Emit all of the block's rows of the result."""
         a, plan = self.attention, self.plan
         base = shared_base()
         self.q.issue(base, 0, plan.queries, self._query)
@@ -156,7 +156,7 @@ class _Block:
             factors = [step.factor for step in steps]
             sums = [s * factors[n // 2 % 2] for n, s in enumerate(sums)]
             sums = self._add_values(here, powers, sums)
-            gpu.barrier()  # the stage has been read, and is written again
+            gpu.barrier()  # all warps have read the stage before it is overwritten
             turn.yields(*[v for step in steps for v in (*step.largest, *step.total)], *sums, after)
         self._put(rows, turn.results[:count], turn.results[count:-1])
 
@@ -164,7 +164,7 @@ class _Block:
         return place_of(self.attention.q.strides, self.places.row(number)), None
 
     def _issue(self, to: Value, first: Value) -> None:
-        """Starts the copies of the tile of keys and values from key `first` on."""
+        """Issue the asynchronous copies of the tile of keys and values that begins at key `first`."""
         a, plan = self.attention, self.plan
         key = a.rows.chain.inner
         for copier, offset in ((self.k, 0), (self.v, plan.panels[0] * KEYS * ROW)):
@@ -173,7 +173,7 @@ class _Block:
             copier.issue(to, offset, KEYS, rows)
 
     def _scores(self, base: Value, here: Value) -> list[Value]:
-        """Of every 8 keys the scores of two neighbours, of the first query of the thread and then of the other one."""
+        """Compute the tile's scores: of every 8 keys two neighbours, of the thread's first query, then its second."""
         plan, f = self.plan, self.plan.format
         scores = [constant(0.0, self.attention.element)] * (4 * KEYS // 8)
         for step in range(-(-self.attention.depth // UNIT)):
@@ -200,7 +200,7 @@ class _Block:
         return self.online.step(at, states[2 * half : 2 * half + 2], parts)
 
     def _words(self, powers: list[Value]) -> list[Value]:
-        """Powers as a factor of the second product: two neighbours in a word."""
+        """Pack the powers as the left operand fragment of the second product: two neighbours in a word."""
         f = self.plan.format
         narrow = ir.BF16Type.get() if f.name == "bf16" else ir.F16Type.get()
         pairs = powers if self.online.lanes else [_pair(powers[n : n + 2]) for n in range(0, len(powers), 2)]
@@ -234,7 +234,7 @@ class _Block:
 
 
 def _keys(base: Value, stride: int, first: Value, extent: int) -> Rows:
-    """Rows that are keys, from key `first` on, which lies at `base`."""
+    """Address the rows of keys from key `first` on, which lies at `base`; mask those beyond `extent`."""
 
     def at(number: Value) -> tuple[Value, Value | None]:
         return base + number * stride, (first + number).lt(extent) if extent % KEYS else None

@@ -1,7 +1,7 @@
-"""Softmax of rows that come a tile of keys at a time: the largest so far, and the sum of powers below it.
+"""Online softmax (FlashAttention): running row maximum and exp-sum, rescaled when the maximum grows.
 
-When a larger score comes, what was summed up is scaled down. The powers themselves are what the program says, masks and
-roundings included: its own operations are written once more, with the largest so far in the place of the row's.
+The powers are the program's own expression, masks and roundings included: its operations are cloned with the running
+maximum in the place of the row's.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _CONVERSIONS = frozenset(["arith.truncf", "arith.extf"])
 
 @dataclass(frozen=True)
 class Softmax:
-    """The parts of a function of rows that is a softmax.
+    """A row function matched as a softmax.
 
     Attributes:
-        largest, total: its reductions.
-        below: what is taken from a score before it is raised to a power: the largest one, or what a row makes of it.
-        above: what it is taken from.
-        power: the node of the power itself.
+        largest, total: its max and exp-sum reductions.
+        below: the subtrahend of a score before the exponential: the maximum, or a function of it per row.
+        above: the minuend.
+        power: the node of the exponential itself.
     """
 
     largest: OneByOne
@@ -46,7 +46,7 @@ class Softmax:
 
 
 def match_softmax(attention: Attention) -> Softmax | None:
-    """The softmax that the rows' function is, or None: then a part of a row tells nothing."""
+    """Match the rows' function as a softmax; None where partial rows cannot be combined online."""
     rows = attention.rows
     passes = rows.chain.passes
     if rows.total is None or len(passes) != 2 or any(len(p.foldings) != 1 for p in passes) or passes[0].stores:
@@ -85,7 +85,7 @@ def _names(node: Map) -> list[str]:
 
 
 def _minuend(node: Map, below: Ref) -> Ref | None:
-    """What a node takes `below` from, if it begins with that."""
+    """Return the minuend of a node that begins with a subtraction of `below`."""
     first = next(op.operation for op in node.block.operations if op.operation.name != "arith.constant")
     arguments = list(node.block.arguments)
     if first.name != "arith.subf" or any(v not in arguments for v in first.operands):
@@ -95,7 +95,7 @@ def _minuend(node: Map, below: Ref) -> Ref | None:
 
 
 def _is_power(ref: Ref, subtraction: Map) -> bool:
-    """Whether a value is the exponential of the difference, rounded maybe, and 0 in some places."""
+    """Return whether a value is the exponential of the difference, possibly rounded or masked to 0."""
     node = ref[0]
     if not isinstance(node, Map) or isinstance(node, Fold):
         return False
@@ -113,7 +113,7 @@ def _is_power(ref: Ref, subtraction: Map) -> bool:
 
 
 def _selects_zero(node: Map, power: Ref) -> bool:
-    """Whether a select has 0 for what is no power."""
+    """Return whether a select masks: 0 wherever it does not pass the power on."""
     choice = next(op for op in body_of_block(node.block) if op.name == "arith.select")
     arguments = list(node.block.arguments)
     sides = list(choice.operands)[1:]
@@ -130,13 +130,13 @@ def _selects_zero(node: Map, power: Ref) -> bool:
 
 
 def body_of_block(block: ir.Block) -> list[ir.Operation]:
-    """The operations of a block."""
+    """Return the operations of a block."""
     return [view.operation for view in block.operations]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some scores of a row: the first one's key, the scores, and whether they are of keys that there are."""
+    """Scores of a row in one vector: the first one's key, the scores, and the mask of keys that exist."""
 
     key: Index
     scores: Value
@@ -145,7 +145,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Step:
-    """What a tile does to a row: the largest and the sum so far, the factor for what was summed up, and the powers."""
+    """Effect of a tile on a row: new running maximum and sum, the factor that rescales accumulators, and the powers."""
 
     largest: Totals
     total: Totals
@@ -154,12 +154,12 @@ class Step:
 
 
 class Online:
-    """Softmax over the rows that a thread has parts of.
+    """Online softmax over the rows of which a thread has parts.
 
     Args:
-        threads: neighbours that share a row.
-        lanes: scores of a part; 0 for one.
-        quick: raises to powers by one instruction, which is right to 22 bits: for what is rounded to fewer.
+        threads: neighbouring threads that share a row.
+        lanes: vector width of a part's scores; 0 for scalars.
+        quick: uses the hardware's `ex2`, right to 22 bits: for powers that are rounded to fewer.
     """
 
     def __init__(
@@ -180,11 +180,11 @@ class Online:
         self.top = Scope(KernelArguments(inputs, list(arguments.results) * 2, [], arguments.lo, arguments.hi))
 
     def start(self) -> list[Value]:
-        """The largest and the sum of no scores."""
+        """Return the identities: running maximum and sum of no scores."""
         return [*self.softmax.largest.start(self.top, 0), *self.softmax.total.start(self.top, self.lanes)]
 
     def step(self, at: dict[int, Index], before: Sequence[Value], parts: Sequence[Part]) -> Step:
-        """The row at `at` with some scores more."""
+        """Update the row at `at` by a tile's scores."""
         largest, total, inner = self.softmax.largest, self.softmax.total, self.attention.rows.chain.inner
         row, old = self.top.inside(at), self.top.inside(at)
         places = [row.inside({inner: part.key}, lane=inner, lanes=self.lanes) for part in parts]
@@ -208,7 +208,7 @@ class Online:
         return Step(now, sums, factor, powers)
 
     def finish(self, at: dict[int, Index], before: Sequence[Value]) -> Value:
-        """What the sums of a row are divided by."""
+        """Return the softmax denominator of a row."""
         row, total, rows = self.top.inside(at), self.softmax.total, self.attention.rows
         assert rows.total is not None
         self._below(row, [before[0]])
@@ -221,19 +221,19 @@ class Online:
         return value.eq(-inf)
 
     def _below(self, row: Scope, totals: Totals) -> Value:
-        """Makes the largest so far known in a row. As long as all scores are -inf it is 0, so that powers are."""
+        """Define the running maximum in a row's scope. While all scores are -inf it counts as 0, so powers are 0."""
         (value,) = self.softmax.largest.finish(row, totals)
         row.put(self.softmax.largest.fold, [select(value.eq(-inf), constant(0.0, value.type), value)])
         return row.value(self.softmax.below)
 
 
 def _power(x: Value) -> Value:
-    """The exponential, to its last bits."""
+    """Return the exponential to full precision."""
     return Value(math.exp(x.ssa))
 
 
 def _quick_power(x: Value) -> Value:
-    """The exponential of numbers of f32, by the instruction for powers of two."""
+    """Return the exponential of f32 values by the instruction for powers of two (`ex2.approx`)."""
     scaled = x * LOG2_E
     text, f32 = "ex2.approx.ftz.f32 $0, $1;", [ir.F32Type.get()]
     lanes = [extract(scaled, i) for i in range(scaled.lanes)] or [scaled]

@@ -1,4 +1,4 @@
-"""Where the blocks of an attention stand: a batch, some queries of it, and addresses of queries, keys and results."""
+"""Index arithmetic of attention blocks: batch, tile of queries, and addresses of queries, keys and results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from stablexla.targets.gpu.threads.threads import taken_apart
 
 @dataclass(frozen=True)
 class Places:
-    """A block's place: `queries` of a batch, from number `first` on."""
+    """A block's position: `queries` queries of a batch, from number `first` on."""
 
     attention: Attention
     batch: dict[int, Index]
@@ -39,14 +39,14 @@ class Places:
 
     @classmethod
     def of(cls, attention: Attention, number: Value, queries: int) -> Places:
-        """The place that the number of a block means."""
+        """Decode a block's number into its position."""
         extents = [attention.rows.chain.nest.extents[d] for d in attention.batch]
         blocks = -(-attention.extent(attention.queries) // queries)
         *places, block = (Value(v) for v in taken_apart(number.ssa, [*extents, blocks]))
         return cls(attention, dict(zip(attention.batch, places, strict=True)), block * queries)
 
     def row(self, number: Index) -> dict[int, Index]:
-        """Where the rows' loops stand for a query of the block; those after the last one are the last one."""
+        """Return the row loops' indices for a query of the block, clamped to the last query."""
         loops = self.attention.queries
         if not loops:
             return dict(self.batch)
@@ -56,11 +56,11 @@ class Places:
         return {**self.batch, **dict(zip(loops, places, strict=True))}
 
     def inside(self, number: Index) -> Value:
-        """Whether there is such a query."""
+        """Return the mask of queries that exist."""
         return (self.first + index(number)).lt(self.attention.extent(self.attention.queries))
 
     def write(self, buffer: Value, at: dict[int, Index], column: Index, sums: Value) -> None:
-        """Sums that were divided by their total, through what follows, to the result."""
+        """Store normalized accumulators to the result, through the epilogue."""
         a, lanes = self.attention, sums.lanes
         for body in a.after:
             unread = splat(constant(0, body.arguments[1].type), lanes)
@@ -74,7 +74,7 @@ class Places:
 
 
 def address(strides: Sequence[int], at: dict[int, Index]) -> Value:
-    """The place that loops lead to."""
+    """Return the linear offset of loop indices under strides."""
     total = index(0)
     for loop, place in at.items():
         if strides[loop]:
@@ -83,10 +83,10 @@ def address(strides: Sequence[int], at: dict[int, Index]) -> Value:
 
 
 def load_aligned(buffer: Value, operand: Operand, compute: ir.Type, at: Value, lanes: int) -> Value:
-    """Elements of a factor, converted; a vector begins at whole vectors, which LLVM does not see."""
+    """Load elements of a factor, converted to the compute type; marks vector alignment that LLVM cannot infer."""
     if lanes <= 1:
         return load_converted(buffer, operand.conversion, compute, at)
-    size = min(16, lanes * max(8, bits_of(operand.element)) // 8)  # where every buffer begins
+    size = min(16, lanes * max(8, bits_of(operand.element)) // 8)  # alignment of every buffer
     value = Value(vector.load(vector_of(lanes, operand.element), buffer.ssa, [at.ssa], alignment=size))
     for operation in operand.conversion:
         (value,) = replay(operation, [value], lanes)
@@ -94,5 +94,5 @@ def load_aligned(buffer: Value, operand: Operand, compute: ir.Type, at: Value, l
 
 
 def steps_of(factor: Factor) -> list[int]:
-    """How far an array moves along each loop that it moves along, but for its own last one."""
+    """Return the nonzero strides of a factor's array along all loops but its own innermost one."""
     return [stride for stride in factor.strides if stride]

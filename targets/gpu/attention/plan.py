@@ -1,4 +1,4 @@
-"""How an attention is dealt out to warps with tensor cores, and which ones they take."""
+"""Tiling of attention on tensor cores: queries per warp, warps per block, shared memory; and which attentions fit."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from stablexla.targets.gpu.contraction.mma_plan import UNIT
 from stablexla.targets.gpu.threads.warps import WARP
 
 KEYS = 64
-"""Keys of a tile: as many as are 128 bytes of powers."""
+"""Keys of a tile: their powers fill 128 bytes."""
 STAGES = 2
 MOST_EXTENT = 256
-"""Features, and columns of the result, for which there are registers."""
+"""Largest head dimension, and width of the result, whose accumulators fit into registers."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A block's warps, each with 16 queries, and what they share.
+    """Tiling of one block: warps of 16 queries each, and their shared memory.
 
     Attributes:
-        attention: what is computed.
-        format: of the products.
+        attention: the matched attention.
+        format: MMA format of both products.
         warps: of a block.
     """
 
@@ -37,38 +37,38 @@ class Plan:
 
     @property
     def queries(self) -> int:
-        """Of a block."""
+        """Queries of a block."""
         return self.warps * UNIT
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a block."""
         return self.warps * WARP
 
     @property
     def panels(self) -> tuple[int, int]:
-        """Parts of 128 bytes that the features of a key, and a key's values, are in."""
+        """Panels of 128 bytes per key, and per key's values."""
         depth = self.format.depth
         return -(-self.attention.depth // depth), -(-self.attention.width // depth)
 
     @property
     def stage(self) -> int:
-        """Bytes of a tile of keys and of values."""
+        """Bytes of a pipeline stage: one tile of keys and of values."""
         return sum(self.panels) * KEYS * ROW
 
     @property
     def first_stage(self) -> int:
-        """Bytes of the queries, before the stages."""
+        """Offset of the first stage: the bytes of the queries."""
         return self.panels[0] * self.queries * ROW
 
     @property
     def shared(self) -> int:
-        """Bytes in all."""
+        """Shared memory of a block in bytes."""
         return self.first_stage + STAGES * self.stage
 
 
 def plan_of(attention: Attention, format_: Format, chip: str) -> Plan | None:
-    """The plan with the most queries that fits and has work for all its warps, or None."""
+    """Choose the plan with the most queries that fits into shared memory and fills all its warps, or None."""
     queries = attention.extent(attention.queries)
     plans = [Plan(attention, format_, warps) for warps in (8, 4, 2, 1)]
     fitting = [p for p in plans if p.shared <= shared_limit(chip) and (p.warps == 1 or p.queries < 2 * queries)]
@@ -76,7 +76,7 @@ def plan_of(attention: Attention, format_: Format, chip: str) -> Plan | None:
 
 
 def format_of(attention: Attention) -> Format | None:
-    """The type of both products' factors, if it is one of 16 bits, and powers are rounded to it."""
+    """Return the 16-bit MMA format of both products, where powers are rounded to it; else None."""
     factors = (attention.q, attention.k, attention.v)
     names = {str(f.operand.element) for f in factors}
     if names not in ({"bf16"}, {"f16"}) or str(attention.element) != "f32":
@@ -88,7 +88,7 @@ def format_of(attention: Attention) -> Format | None:
 
 
 def _rounded_to(attention: Attention) -> str:
-    """The type that powers have before they are widened, or ""."""
+    """Return the type that powers are rounded to before they are widened, or ""."""
     node = attention.rows.weights.ref[0]
     if not isinstance(node, Map):
         return ""
@@ -99,7 +99,7 @@ def _rounded_to(attention: Attention) -> str:
 
 
 def fits(attention: Attention, format_: Format) -> bool:
-    """Whether all rows are whole copies of 16 bytes."""
+    """Return whether all rows are whole copies of 16 bytes."""
     chunk = format_.chunk
     depth, width = attention.depth, attention.width
     for factor, extent in ((attention.q, depth), (attention.k, depth), (attention.v, width)):

@@ -1,7 +1,7 @@
-"""Attention of any type: tiles of queries, keys and values in shared memory, sums and softmax in registers.
+"""FlashAttention of any type: tiles of queries, keys and values in shared memory, accumulators in registers.
 
-A block has 64 queries, and goes over the keys; 16 threads share the scores of four queries. What stands between the
-products never leaves the chip.
+A block has 64 queries and iterates over tiles of keys; 16 threads share the scores of four queries. Scores and powers
+never reach global memory.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block, shared_buffer, thread
 
 SIDE, ROWS, LANES = 16, 4, 4
-"""Threads along each side of the scores, queries of a thread, and neighbours that are read together."""
+"""Threads along each side of the score tile, queries of a thread, and vector width of loads."""
 QUERIES, THREADS = SIDE * ROWS, SIDE * SIDE
 MOST_SHARED = 99 << 10
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Keys of a tile, and the extents of shared memory's arrays.
+    """Tiling: keys of a tile, and the padded extents in shared memory.
 
     Attributes:
-        attention: what is computed.
+        attention: the matched attention.
         keys: of a tile.
     """
 
@@ -57,40 +57,40 @@ class Plan:
 
     @property
     def depth(self) -> int:
-        """Features of queries and keys in shared memory."""
+        """Head dimension of queries and keys in shared memory, padded."""
         return -(-self.attention.depth // LANES) * LANES
 
     @property
     def groups(self) -> int:
-        """Vectors of the result's columns that a thread has."""
+        """Vectors of the result's columns per thread."""
         return -(-self.attention.width // (SIDE * LANES))
 
     @property
     def width(self) -> int:
-        """Columns of the result in shared memory."""
+        """Columns of the result in shared memory, padded."""
         return self.groups * SIDE * LANES
 
     @property
     def sizes(self) -> list[int]:
-        """Elements of queries, keys, values and powers; rows are longer, against conflicts of banks."""
+        """Elements of the buffers of queries, keys, values and powers; rows are padded against bank conflicts."""
         across = self.depth + LANES
         return [QUERIES * across, self.keys * across, self.keys * self.width, QUERIES * (self.keys + LANES)]
 
     @property
     def bytes(self) -> int:
-        """Bytes that a block shares."""
+        """Shared memory of a block in bytes."""
         return sum(self.sizes) * (bits_of(self.attention.element) // 8)
 
 
 def plan_of(attention: Attention, chip: str) -> Plan | None:
-    """The plan with the most keys that fits into what a block of a chip can share, or None."""
+    """Choose the plan with the most keys that fits into a block's shared memory on a chip, or None."""
     most = min(MOST_SHARED, shared_limit(chip))
     plans = (Plan(attention, keys) for keys in (64, 32, 16))
     return next((plan for plan in plans if plan.bytes <= most), None)
 
 
 def takes(attention: Attention, chip: str) -> bool:
-    """Whether there is a kernel of a chip for an attention."""
+    """Return whether a chip has a kernel for an attention."""
     extents = attention.rows.chain.nest.extents
     return bool(all(extents) and attention.depth and attention.width) and (
         match_softmax(attention) is not None and plan_of(attention, chip) is not None
@@ -99,7 +99,7 @@ def takes(attention: Attention, chip: str) -> bool:
 
 @gpu_emitter("attention")
 def emit_attention(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes attentions by softmax whose tiles fit into shared memory."""
+    """Emit softmax attention whose tiles fit into shared memory."""
     with reading(kernel) as attention:
         if attention is None or not takes(attention, chip.chip):
             return None
@@ -113,7 +113,7 @@ def emit_attention(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 class _Block:
-    """What one thread does for its block's queries."""
+    """One thread's part of its block's queries."""
 
     def __init__(self, plan: Plan, softmax: Softmax, arguments: KernelArguments) -> None:
         self.plan, self.attention, self.arguments = plan, plan.attention, arguments
@@ -127,7 +127,7 @@ class _Block:
         self.y, self.x = thread() // SIDE, thread() % SIDE
 
     def write(self) -> None:
-        """All of the block's rows of the result."""
+        """Emit all of the block's rows of the result."""
         a, plan = self.attention, self.plan
         self._bring_queries()
         rows = [self.places.row(self.y * ROWS + i) for i in range(ROWS)]
@@ -136,7 +136,7 @@ class _Block:
         sums = [zero] * (ROWS * plan.groups)
         with loop(0, a.keys, plan.keys, [*states, *sums]) as turn:
             states, sums = turn.args[: len(states)], turn.args[len(states) :]
-            gpu.barrier()  # what the tile before left has been read
+            gpu.barrier()  # the previous tile has been read
             self._bring(a.k, self.k, turn.iv, a.depth, plan.depth, plan.depth + LANES)
             self._bring(a.v, self.v, turn.iv, a.width, plan.width, plan.width)
             gpu.barrier()
@@ -180,14 +180,14 @@ class _Block:
         _deal_out(QUERIES * pieces, one)
 
     def _bring(self, factor: Factor, to: Value, first: Value, extent: int, padded: int, pitch: int) -> None:
-        """A tile of keys or values; zeros stand for what is outside."""
+        """Load a tile of keys or values into shared memory, zero-padded."""
         a, plan, key = self.attention, self.plan, self.attention.rows.chain.inner
         lanes = _lanes(factor, extent)
         pieces = padded // lanes
 
         def one(item: Value) -> None:
             row, piece = item // pieces, item % pieces * lanes
-            if lanes == 1 and factor.inner != 1:  # then keys may be neighbours in memory
+            if lanes == 1 and factor.inner != 1:  # then keys may have unit stride
                 row, piece = item % plan.keys, item // plan.keys
             at: dict[int, Index] = {**self.places.batch, key: minimum(first + row, a.keys - 1)}
             inside = (first + row).lt(a.keys) if a.keys % plan.keys else None
@@ -220,7 +220,7 @@ class _Block:
     # --- products -------------------------------------------------------------------------------------------
 
     def _scores(self) -> list[list[Value]]:
-        """The thread's scores: of its rows, of every sixteenth key."""
+        """Compute the thread's scores: of its rows, of every sixteenth key."""
         plan, element = self.plan, self.attention.element
         count, pitch = plan.keys // SIDE, plan.depth + LANES
         with loop(0, plan.depth, LANES, [constant(0.0, element)] * (ROWS * count)) as turn:
@@ -234,7 +234,7 @@ class _Block:
         return [turn.results[i * count : (i + 1) * count] for i in range(ROWS)]
 
     def _values(self, sums: list[Value]) -> list[Value]:
-        """The sums with the tile's powers times its values."""
+        """Accumulate the tile's powers times its values."""
         plan = self.plan
         with loop(0, plan.keys, LANES, sums) as turn:
             start = turn.iv + self.y * (ROWS * (plan.keys + LANES))
@@ -264,13 +264,13 @@ class _Block:
 
 
 def _lanes(factor: Factor, extent: int) -> int:
-    """Neighbours that are copied together: four, where they lie at whole fours."""
+    """Return the vector width of copies: four, where vectors are aligned."""
     whole = factor.inner == 1 and extent % LANES == 0 and all(step % LANES == 0 for step in steps_of(factor))
     return LANES if whole else 1
 
 
 def _deal_out(items: int, one: Callable[[Value], None]) -> None:
-    """A block's threads do one item each, and again as long as there are some."""
+    """Emit a block-stride loop over items."""
     for first in range(0, items, THREADS):
         item = thread() + first
         if first + THREADS <= items:

@@ -1,4 +1,4 @@
-"""Which types tensor cores multiply, by which instruction, and how it spreads them over a warp's registers.
+"""MMA formats: types that tensor cores multiply, by which instruction, and its fragment layout in a warp's registers.
 
 For every type an instruction takes 32 bytes along k of 16 rows and of 8 columns, so that one tiling serves all.
 """
@@ -15,21 +15,21 @@ from stablexla.targets.codegen.match.contraction import Contraction, Operand
 from stablexla.targets.gpu.ptx.instructions import i32, instruction
 
 STEP = 32
-"""Bytes along k of one instruction."""
+"""Bytes along k of one MMA instruction."""
 CHUNK = 16
 ROW = 128
-"""Bytes of a row in shared memory, and of both factors along k that are brought at a time."""
+"""Bytes of a row in shared memory, and of both factors along k in one pipeline stage."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of product.
+    """An MMA format: types, instruction and fragments of one kind of product.
 
     Attributes:
-        name: of the factors' type in PTX.
+        name: PTX's name of the factors' type.
         bytes: of an element.
-        sums: the type of the sums in MLIR.
-        shape: of the instruction in PTX; "" where threads multiply by themselves.
+        sums: the accumulators' type in MLIR.
+        shape: of the instruction in PTX; "" where threads multiply by scalar FMA.
         oldest: the first generation of chips that has it.
     """
 
@@ -46,7 +46,7 @@ class Format:
 
     @property
     def depth(self) -> int:
-        """Elements along k of one stage."""
+        """Elements along k of one pipeline stage."""
         return ROW // self.bytes
 
     @property
@@ -59,16 +59,16 @@ class Format:
 
     @property
     def has_matrices(self) -> bool:
-        """Whether `ldmatrix` gives the registers of factors that lie along k."""
+        """Whether `ldmatrix` loads the fragments of factors contiguous along k."""
         return self.bytes < 8
 
     @property
     def is_turned(self) -> bool:
-        """Whether it gives those of factors that lie along m or n."""
+        """Whether transposing `ldmatrix` loads the fragments of factors contiguous along m or n."""
         return self.bytes == 2
 
     def multiply(self, a: list[Value], b: list[Value], sums: list[Value], chip: int) -> list[Value]:
-        """The sums of 16 x 8 and one more product of a warp's registers."""
+        """Emit one MMA: 16 x 8 accumulators plus a product of fragments."""
         if self.bytes < 8 or chip >= 90:
             return self._one(self.shape, a, b, sums)
         return [v for i in range(2) for v in self._one("m8n8k4", [a[i]], b, sums[2 * i : 2 * i + 2])]
@@ -88,7 +88,7 @@ class Format:
         return instruction("multiply_warps", text, types, [*sums, *a, *b], [number, n], tied=n, pure=True)
 
     def register_type(self) -> ir.Type:
-        """What a factor's registers are."""
+        """The type of a factor's fragment registers."""
         return ir.F64Type.get() if self.bytes == 8 else i32()
 
 
@@ -115,7 +115,7 @@ _WIDENED = {
 
 
 def format_of(c: Contraction) -> Format | None:
-    """The format of a product's factors and sums, if there is one."""
+    """Return the format for a product's factor and accumulator types, if there is one."""
     names = {_name(operand) for operand in (c.a, c.b)}
     if len(names) != 1:
         return None

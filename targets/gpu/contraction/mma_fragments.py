@@ -1,7 +1,7 @@
-"""A warp's registers of a factor's tile in shared memory, as the instructions of tensor cores want them.
+"""MMA fragments: a warp's operand registers, loaded from a factor's tile in shared memory.
 
-`mma_loads` says how tiles are laid out. Of every 16 rows and 32 bytes along k, a thread's words are those of rows
-lane / 4 and 8 after, at lane % 4 along k and, but for f64, 16 bytes after.
+`mma_loads` has the tiles' layout. Of every 16 rows and 32 bytes along k, a thread's words are those of rows lane / 4
+and 8 after, at lane % 4 along k and, but for f64, 16 bytes after.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Registers = list[Value]
 def pieces(
     sums: list[Value], first: tuple[Value, Value], units: tuple[int, int], pitch: int
 ) -> Iterator[tuple[Value, Value]]:
-    """A thread's sums, two by two, and their places in rows of `pitch`.
+    """Yield a thread's accumulators in pairs, with their offsets in rows of `pitch`.
 
     Of every 16 rows and 8 columns of the warp's tile, which begins at `first`, these are two neighbours at lane / 4 and
     twice lane % 4, and two 8 rows after.
@@ -40,7 +40,7 @@ def pieces(
 
 
 class Reader:
-    """What a thread reads of one factor: registers of units of 16 rows, in steps of 32 bytes along k.
+    """Loads of one factor's fragments: units of 16 rows, in steps of 32 bytes along k.
 
     Registers of a unit come in the order of lhs, which is rows first and then along k; of rhs, along k first.
     """
@@ -79,7 +79,7 @@ class Reader:
         return [word(start ^ (2 * CHUNK * half + 4 * CHUNK * odd)) for odd in range(2) for half in range(2)]
 
     def read(self, base: Value, offset: int, step: int) -> list[Registers]:
-        """Registers of every unit at one step of the stage at `base`, the tile `offset` bytes after."""
+        """Load the fragments of every unit at one step of the stage at `base`, the tile `offset` bytes after."""
         if not self.format.has_matrices or (not self.side.along_k and not self.format.is_turned):
             return [self._words(base, offset, step, unit) for unit in range(self.units)]
         if self.side.along_k:
@@ -108,6 +108,6 @@ class Reader:
         return [load_shared(type_, base + self._places[unit % 2 * 2 + h], deep + 4 * k * ROW)[0] for h, k in order]
 
     def columns(self, registers: Registers) -> list[Registers]:
-        """A unit's registers of rhs as two sets, of 8 columns each."""
+        """Split a unit's rhs fragment into two of 8 columns each."""
         half = len(registers) // 2
         return [registers[:half], registers[half:]]

@@ -1,6 +1,7 @@
-"""Bringing a tile whose rows begin at no whole 16 bytes, or must be turned: elements are loaded one by one.
+"""Load tiles element by element, where rows are not aligned to 16 bytes, or are transposed on the way.
 
-The tile in shared memory is that of `mma_loads`. Loads are not waited for one by one either, as none is in a branch.
+The tile in shared memory has the layout of `mma_loads`. Loads are unpredicated, without branches, so that all are in
+flight together.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from stablexla.targets.gpu.threads.warps import thread
 
 
 class Gatherer(Loader):
-    """What one thread loads of one factor's tiles; its source is a number of an element, not an address."""
+    """One thread's share of one factor's tiles; sources are element offsets, not addresses."""
 
     def start(self, base: Index, first: Value, k: Index) -> None:
-        """As `Loader.start`."""
+        """Compute the thread's first source, as `Loader.start`."""
         self._first = first
         self.source = index(base) + index(k) * self.side.stride_k
 
     @property
     def unit(self) -> int:
-        """What an element counts in a source."""
+        """Stride of an element in a source."""
         return 1
 
     @property
     def advance(self) -> int:
-        """Elements from one stage's source to the next."""
+        """Return the elements from one stage's source to the next."""
         return self.format.depth * self.side.stride_k
 
     def issue(self, to: Value, to_offset: int, source: Value, k: Index) -> None:
-        """Loads and stores the stage that begins at `k`."""
+        """Load and store the stage that begins at `k`."""
         for number in range(self.size * CHUNKS // self.threads):
             place, chunk = self._place(thread() + number * self.threads)
             swapped = (place * 2 if is_doubled(self.side, self.format) else place) % CHUNKS
@@ -42,7 +43,7 @@ class Gatherer(Loader):
             store_shared(words, to + word(place * ROW + (chunk ^ swapped) * CHUNK) + to_offset)
 
     def _place(self, piece: Value) -> tuple[Value, Value]:
-        """Row in shared memory, and chunk in it: neighbours in memory are taken by neighbours."""
+        """Return a chunk's row in shared memory and its number there, such that loads are coalesced."""
         if self.side.along_k and self.side.stride_k != 1:
             return piece % self.size, piece // self.size
         return piece // CHUNKS, piece % CHUNKS

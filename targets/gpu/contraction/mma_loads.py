@@ -1,8 +1,8 @@
-"""Bringing a tile of a factor into shared memory, 16 bytes a copy, laid out so that no two readers meet in a bank.
+"""Asynchronous copies (cp.async, 16 bytes) of a factor's tile into shared memory, XOR-swizzled against bank conflicts.
 
-A tile is made of panels of rows of 128 bytes. Along k in memory: one panel, a row for each row of the product, and k in
-it. Else: panels of rows of the product, a row for each k. In row r, chunk c of 16 bytes stands at c ^ (r % 8), which is
-what `wgmma` calls a swizzle of 128 bytes; for registers that are read one by one, at c ^ (2 * r % 8).
+A tile is made of panels of rows of 128 bytes. Contiguous along k: one panel, a row for each row of the product, and k
+in it. Else: panels of rows of the product, a row for each k. In row r, chunk c of 16 bytes is stored at c ^ (r % 8),
+which is `wgmma`'s 128-byte swizzle; for registers that are loaded one by one, at c ^ (2 * r % 8).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _FARTHEST = 1 << 30
 
 
 def is_doubled(side: Side, format_: Format) -> bool:
-    """Whether chunks are exchanged in pairs, for registers that are read one by one."""
+    """Return whether chunks are swizzled in pairs, for registers that are loaded one by one."""
     return format_.bytes == 8 or (format_.bytes == 4 and not side.along_k)
 
 
 @dataclass
 class Loader:
-    """What one thread copies of one factor's tiles.
+    """One thread's share of the copies of one factor's tiles.
 
     Attributes:
         buffer: the factor.
         size: rows, or columns, of the tile.
         threads: of the block.
         depth: elements along k of the whole product.
-        whole: whether every tile lies inside along k.
+        whole: no tile has a remainder along k.
     """
 
     side: Side
@@ -45,7 +45,7 @@ class Loader:
     whole: bool
 
     def start(self, base: Index, first: Value, k: Index) -> None:
-        """Computes where the thread's first chunk is, for the tile that begins at row `first` and at `k`.
+        """Compute the source of the thread's first chunk, for the tile that begins at row `first` and at `k`.
 
         `base`: where the product's factor begins in the buffer.
         """
@@ -68,7 +68,7 @@ class Loader:
         self._sizes = [None if even else select(r.lt(self.side.extent), full, none) for r in insides]
 
     def _steps(self) -> list[tuple[int, int]]:
-        """Of each chunk of the thread: how far from the first it is along the product's rows, and along k."""
+        """Return each chunk's distance from the thread's first one along the product's rows, and along k."""
         rows = self.threads // CHUNKS
         numbers = [i * rows for i in range(self.size * CHUNKS // self.threads)]
         if self.side.along_k:
@@ -78,16 +78,16 @@ class Loader:
 
     @property
     def unit(self) -> int:
-        """What an element counts in a source."""
+        """Stride of an element in a source."""
         return self.format.bytes
 
     @property
     def advance(self) -> int:
-        """Bytes from one stage's source to the next."""
+        """Return the bytes from one stage's source to the next."""
         return self.format.depth * self.side.stride_k * self.format.bytes
 
     def issue(self, to: Value, to_offset: int, source: Value, k: Index) -> None:
-        """Starts the copies of the stage that begins at `k` to the address `to`; `source`: of the first chunk."""
+        """Issue the copies of the stage that begins at `k` to address `to`; `source`: of the first chunk."""
         side, f = self.side, self.format
         place = to + self._to
         from_ = wide(source)

@@ -1,4 +1,4 @@
-"""The main loop of products by `mma.sync`: copies run some stages ahead, registers are loaded a step ahead."""
+"""Main loop of `mma.sync` GEMM: multi-stage pipeline of asynchronous copies, fragments loaded a step ahead."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from stablexla.targets.gpu.threads.warps import WARP, thread
 
 STEPS = ROW // STEP
 LONG = 256
-"""Multiplications by tensor cores that add to one sum, each of which stands for several terms: registers for sums of
-sums are found only for products that are longer."""
+"""Longest chain of MMA instructions on one accumulator, each of which adds several terms; beyond, sums are blocked."""
 
 
 @dataclass
 class Stages:
-    """The stages in shared memory, used in turn.
+    """Pipeline stages in shared memory, a circular buffer.
 
     Attributes:
         loaders: of both factors.
         offsets: where each tile begins in a stage.
         count: of the stages.
         size: of one, in bytes.
-        turns: of the main loop, each of which uses up one.
-        outer: loops outside of k that are summed up, too.
+        turns: trip count of the main loop; each iteration consumes one stage.
+        outer: reduction loops outside of k.
     """
 
     loaders: tuple[Loader, Loader]
@@ -46,11 +45,11 @@ class Stages:
     outer: tuple[Axis, ...] = ()
 
     def sources(self) -> list[Value]:
-        """Where the first stage comes from."""
+        """Return the sources of the first stage."""
         return [loader.source for loader in self.loaders]
 
     def start(self, to: Value, ahead: int, first: Index) -> list[Value]:
-        """Starts the copies of the first stages, from `first` along k on. Returns where the next come from."""
+        """Issue the copies of the first stages (prologue), from `first` along k on. Returns the next sources."""
         sources = self.sources()
         for number in range(ahead):
             if number < self.turns:
@@ -60,7 +59,7 @@ class Stages:
         return sources
 
     def go_on(self, to: Value, sources: list[Value], number: Value, first: Index) -> None:
-        """Starts the copies of stage `number`, if there is one."""
+        """Issue the copies of stage `number`, if there is one."""
         with when(number.lt(self.turns)):
             self._issue(to, sources, number, first)
         commit_copies()
@@ -75,7 +74,7 @@ class Stages:
             loader.issue(to, offset, source, k)
 
     def _source(self, side: int, turns: list[Value], inner: Value) -> Value:
-        """Where a stage of the inner loop comes from, in a turn of the outer ones."""
+        """Return the source of a stage of the inner loop, in an iteration of the outer ones."""
         loader = self.loaders[side]
         source = loader.source + inner * loader.advance
         for axis, turn in zip(self.outer, turns, strict=True):
@@ -83,11 +82,11 @@ class Stages:
         return source
 
     def after(self, sources: list[Value]) -> list[Value]:
-        """Where the stage after comes from."""
+        """Advance the sources by a stage."""
         return [source + loader.advance for loader, source in zip(self.loaders, sources, strict=True)]
 
     def next(self, at: Value, base: Value) -> Value:
-        """The place after, and after the last the first."""
+        """Return the following stage's address, wrapping around."""
         after = at + self.size
         return select(after.eq(base + self.count * self.size), base, after)
 
@@ -97,7 +96,7 @@ class Stages:
 
 
 class WarpLoop:
-    """What one thread does for the sums of its warp's tile."""
+    """One thread's part of its warp's accumulator tile."""
 
     def __init__(self, tiling: Tiling, format_: Format, sides: tuple[Side, Side], chip: int) -> None:
         self.tiling, self.format, self.chip = tiling, format_, chip
@@ -109,7 +108,7 @@ class WarpLoop:
         self._right = Reader(sides[1], format_, self.first[1], self.units[1], is_left=False)
 
     def run(self, stages: Stages, first: Index) -> list[Value]:
-        """The sums: of every 16 rows, of every 8 columns, two neighbours and two 8 rows after."""
+        """Emit the loop; returns accumulators: per 16 rows and 8 columns, two neighbours and two 8 rows after."""
         zeros = [constant(0, self.format.sum_type)] * (8 * self.units[0] * self.units[1])
         base, ahead = shared_base(), stages.count - 1
         sources = stages.start(base, ahead, first)
@@ -141,7 +140,7 @@ class WarpLoop:
         return sums
 
     def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
-        """The sums and their places among the block's."""
+        """Yield the accumulators with their positions in the block's tile."""
         return pieces(sums, self.first, self.units, self.tiling.pitch)
 
     def _load(self, at: Value, stages: Stages, step: int) -> list[Value]:

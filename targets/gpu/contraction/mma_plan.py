@@ -1,4 +1,4 @@
-"""How a product is dealt out: tiles of blocks and warps, stages in shared memory, parts of k."""
+"""Tiling of tensor-core GEMM: block and warp tiles, pipeline stages in shared memory, split-K; the cost model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from stablexla.targets.gpu.contraction.mma_formats import ROW, Format
 from stablexla.targets.gpu.threads.warps import WARP
 
 UNIT = 16
-"""Rows, or columns, whose registers are loaded together."""
+"""Rows, or columns, of one fragment."""
 PROCESSORS = {80: 108, 86: 84, 87: 16, 89: 128, 90: 132, 100: 148, 103: 148, 120: 170, 121: 48}
-"""Multiprocessors of the largest chip of a generation; what is chosen by it is right on any."""
+"""Multiprocessors of the largest chip of a generation; the cost model uses it, and its choice is correct on any."""
 ALIGNED = 1024
-"""Stages that `wgmma` reads begin at a multiple of so many bytes."""
+"""Alignment in bytes of stages that `wgmma` reads."""
 MOST_PARTS = 16
 FEW = 64
 LEAST_TURNS = 8
-"""Turns of the main loop that are worth a part of k."""
+"""Fewest iterations of the main loop that are worth a part of k."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Side:
     Attributes:
         number: of the kernel's input.
         extent: rows or columns of the whole product.
-        stride, stride_k: elements from one of them to the next, and along k.
-        along_k: whether neighbours along k are neighbours in shared memory.
-        gathered: whether elements are loaded one by one.
+        stride, stride_k: elements from one row or column to the next, and along k.
+        along_k: contiguous along k in shared memory.
+        gathered: elements are loaded one by one.
     """
 
     number: int
@@ -43,7 +43,7 @@ class Side:
 
 
 def sides_of(c: Contraction, format_: Format) -> tuple[Side, Side]:
-    """Both factors."""
+    """Return both factors."""
 
     def side(number: int, axis: Axis, name: str) -> Side:
         stride, stride_k = getattr(axis, name), getattr(c.k, name)
@@ -63,9 +63,9 @@ class Tiling:
     Attributes:
         rows, columns: of the block's tile.
         warps: of a block, down and across.
-        stages: parts of the factors in shared memory at a time.
-        speed: how near to the chip's rate it comes, for choosing.
-        way: what multiplies: "warps" by `mma.sync`, "groups" of four by `wgmma`, or "threads".
+        stages: of the pipeline in shared memory.
+        speed: sustained rate, relative to the best tile of `mma.sync`, for the cost model.
+        way: what multiplies: "warps" by `mma.sync`, warpgroups ("groups" of four) by `wgmma`, or "threads" by FMA.
     """
 
     rows: int
@@ -94,11 +94,11 @@ class Tiling:
 
     @property
     def pitch(self) -> int:
-        """Elements of a row of sums in shared memory; 8 more than a row has, so that four rows are in other banks."""
+        """Leading dimension of accumulators in shared memory, padded by 8, so that four rows are in different banks."""
         return self.columns + 8
 
     def shared(self, format_: Format) -> int:
-        """Bytes that a block shares: stages, and later the sums."""
+        """Return a block's shared memory in bytes: stages, and later the accumulators."""
         margin = ALIGNED if self.way == "groups" else 0
         return margin + max(self.stages * self.stage, self.rows * self.pitch * format_.sum_bytes)
 
@@ -123,11 +123,11 @@ THREADS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How one product is computed.
+    """Tiling and split-K of one product.
 
     Attributes:
-        parts: of k, each in a block of its own; more than 1 leaves sums that a second launch adds up.
-        turns: of the main loop in a part.
+        parts: split-K factor, a block for each part; more than 1 leaves partial sums that a second launch reduces.
+        turns: trip count of the main loop in a part.
     """
 
     tiling: Tiling
@@ -144,7 +144,7 @@ class Plan:
 
 
 def plan_of(c: Contraction, format_: Format, chip: str, only: Tiling | None = None) -> Plan | None:
-    """The plan that should take the least time, or None; `only`: of this tiling."""
+    """Choose the plan of least modelled time, or None; `only`: of this tiling."""
     found = [
         _plan(c, format_, tiling, chip)
         for tiling in ((*GROUPS, *WARPS, *THREADS) if only is None else (only,))
@@ -169,7 +169,7 @@ def _takes(tiling: Tiling, format_: Format, c: Contraction, chip: str) -> bool:
 def _plan(c: Contraction, format_: Format, tiling: Tiling, chip: str) -> Plan:
     rows, columns = -(-c.m.extent // tiling.rows), -(-c.n.extent // tiling.columns)
     blocks, turns = c.batches * rows * columns, -(-c.k.extent // format_.depth)
-    # Products of few rows wait for memory, and two blocks wait for more of it at a time.
+    # Products of few rows are bandwidth-bound: two blocks a multiprocessor have more loads in flight.
     room = 2 if c.m.extent <= FEW and 2 * tiling.shared(format_) <= shared_limit(chip) else 1
     wanted = min(MOST_PARTS, room * PROCESSORS.get(generation(chip), 128) // blocks, turns // LEAST_TURNS)
     if c.k_outer:
@@ -179,7 +179,7 @@ def _plan(c: Contraction, format_: Format, tiling: Tiling, chip: str) -> Plan:
 
 
 def _time(plan: Plan, chip: str) -> float:
-    """In units of no meaning: the most that one multiprocessor has to do."""
+    """Estimate the time of the busiest multiprocessor, in arbitrary units."""
     waves = -(-plan.blocks // PROCESSORS.get(generation(chip), 128))
     work = plan.tiling.rows * plan.tiling.columns * plan.turns / plan.tiling.speed
     sums = plan.parts * plan.batches * plan.rows * plan.columns * plan.tiling.rows * plan.tiling.columns

@@ -1,7 +1,7 @@
-"""Products with few rows or few columns, as of a matrix and a vector: they take as long as reading the larger factor.
+"""Skinny products (GEMV, tall-skinny GEMM), with few rows or few columns: bandwidth-bound by the larger factor.
 
-Nothing of it is used twice, so it goes straight to registers, 16 bytes a load. Where it lies along k, some threads of a
-warp sum up a few columns together; where along n, a thread has columns of its own, and warps share out k.
+It has no reuse, so it is loaded straight to registers, 16 bytes a load. Where it is contiguous along k, some threads of
+a warp reduce a few columns together; where along n, a thread has columns of its own, and warps split k.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from stablexla.targets.gpu.threads.warps import WARP, block, shared_buffer, thre
 
 MOST_ROWS = 15
 MOST_ROWS_OF_NARROW = 4
-"""Of types that tensor cores multiply: with more, threads would take longer to multiply than to read."""
+"""Most rows of types that tensor cores multiply: with more, scalar FMAs would take longer than the loads."""
 ACCESS = 128
 BUSY = 528
-"""Blocks that keep a chip busy."""
+"""Blocks that fill a chip."""
 MOST_PARTS = 64
 LEAST_TERMS = 256
-"""Terms of a sum that are worth a part of k."""
+"""Fewest terms of a sum that are worth a part of k."""
 
 
 @dataclass(frozen=True)
 class Skinny:
-    """How a product of few rows is dealt out.
+    """Work distribution of a product of few rows.
 
     Attributes:
         work: what a block's threads do.
-        groups: of columns, each a block's.
-        parts: of k, each in a block of its own.
+        groups: of columns, a block's each.
+        parts: split-K factor, a block for each part.
         length: terms in a part.
     """
 
@@ -55,7 +55,7 @@ class Skinny:
 
 @gpu_emitter("contraction", priority=10)
 def emit_skinny(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes products of at most 15 rows or columns, of narrow types 4, of numbers that are not complex."""
+    """Emit products of at most 15 rows or columns, of narrow types 4, of real numbers."""
     c = match_contraction(kernel)
     if c is None or min(c.m.extent, c.n.extent) > most_rows(c, chip) or c.k_outer or not (c.k.extent and c.batches):
         return None
@@ -76,14 +76,14 @@ def emit_skinny(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def most_rows(c: Contraction, chip: GpuName) -> int:
-    """So many rows or columns are few."""
+    """Return the most rows or columns of a skinny product."""
     format_ = format_of(c)
     narrow = format_ is not None and format_.bytes <= 2 and generation(chip.chip) >= format_.oldest
     return MOST_ROWS_OF_NARROW if narrow and c.n.c == 1 else MOST_ROWS
 
 
 def plan_of(c: Contraction) -> Skinny:
-    """What follows from the product alone, so that results do not depend on the chip."""
+    """Choose the plan from the product alone, so that results do not depend on the chip."""
     work = _along_k(c) if c.k.b == 1 and c.k.extent > 1 else _along_n(c)
     groups = -(-c.n.extent // work.columns)
     wanted = min(MOST_PARTS, BUSY // (groups * c.batches), c.k.extent // LEAST_TERMS)
@@ -112,7 +112,7 @@ def _along_n(c: Contraction) -> Work:
 
 
 def _lanes(c: Contraction, extent: int, strides: list[int]) -> int:
-    """Neighbours that are loaded together: 16 bytes, if everything begins at a multiple of them."""
+    """Return the vector width of loads: 16 bytes, if all offsets are aligned to that."""
     fitting = gcd(extent, *strides, *(axis.b for axis in c.batch), *(axis.a for axis in c.batch))
     widest = max(bits_of(c.a.element), bits_of(c.b.element))
     lanes = max(1, ACCESS // widest) if widest >= 8 else 1
@@ -122,13 +122,13 @@ def _lanes(c: Contraction, extent: int, strides: list[int]) -> int:
 
 
 class _Block:
-    """What one thread does."""
+    """One thread's part of a block."""
 
     def __init__(self, c: Contraction, plan: Skinny, scene: Scene, partial: Value | None) -> None:
         self.c, self.plan, self.scene, self.partial = c, plan, scene, partial
 
     def write(self) -> None:
-        """The columns that the number of the block means, of all rows."""
+        """Emit this block's columns, of all rows."""
         c, plan, work = self.c, self.plan, self.plan.work
         batch, part, group = split_index(block(), [c.batches, plan.parts, plan.groups])
         frame, first = self.scene.frame(batch), group * work.columns

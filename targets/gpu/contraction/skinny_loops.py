@@ -1,4 +1,4 @@
-"""The sums of products of few rows: what one thread adds up, and where in shared memory it leaves that."""
+"""Dot-product loops of skinny products: a thread's partial sums, and their layout in shared memory."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ UNROLLED = 4
 
 @dataclass(frozen=True)
 class Work(ABC):
-    """How a block makes its sums.
+    """Work distribution within a block.
 
     Attributes:
         rows: of the product.
-        lanes: neighbours of the larger factor that a thread loads together.
+        lanes: vector width of the larger factor's loads.
         warps: of the block.
     """
 
@@ -45,31 +45,31 @@ class Work(ABC):
     @property
     @abstractmethod
     def columns(self) -> int:
-        """Of a block."""
+        """Columns of a block."""
 
     @property
     @abstractmethod
     def step(self) -> int:
-        """Terms that a block takes in a turn."""
+        """Terms that a block takes in an iteration."""
 
     @property
     def copies(self) -> int:
-        """Sets of sums that are left, to be added up."""
+        """Sets of partial sums that are left, to be reduced."""
         return 1
 
     @property
     def sums(self) -> int:
-        """Numbers that are left in shared memory."""
+        """Partial sums that are left in shared memory."""
         return self.copies * self.rows * self.columns
 
     @abstractmethod
     def run(self, scene: Scene, frame: Frame, first: Value, terms: Range, buffer: Value) -> None:
-        """Leaves the sums over `terms` of columns `first`, ... in `buffer`: copies, rows, columns."""
+        """Store the partial sums over `terms` of columns `first`, ... into `buffer`: copies, rows, columns."""
 
 
 @dataclass(frozen=True)
 class Rows(Work):
-    """The larger factor lies along k: `width` threads take a column's terms by turns, of `each` columns together."""
+    """Larger factor contiguous along k: `width` threads interleave a column's terms, of `each` columns together."""
 
     width: int
     each: int
@@ -129,7 +129,7 @@ class Rows(Work):
 
 @dataclass(frozen=True)
 class Columns(Work):
-    """It lies along n, or along nothing: a thread has `lanes` columns, and warps take terms by turns."""
+    """Larger factor contiguous along n, or along nothing: a thread has `lanes` columns, and warps interleave terms."""
 
     @property
     def columns(self) -> int:

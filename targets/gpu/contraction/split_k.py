@@ -1,6 +1,6 @@
-"""Products of few blocks and a long k: blocks of their own sum up each part of k, a second launch adds the parts up.
+"""Split-K: products of few blocks and a long k; blocks compute partial sums of parts of k, a second launch adds them.
 
-It adds them in their order, so that the same program gives the same numbers on every run.
+The reduction is in order, so that results are deterministic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, to
 
 
 def scratch_of(parts: int, sums: str, c: Contraction) -> tuple[tuple[str, int], ...]:
-    """Room for the sums of all parts; `sums`: their type."""
+    """Return the workspace for the partial sums; `sums`: their type."""
     return ((sums, parts * c.batches * c.m.extent * c.n.extent),) if parts > 1 else ()
 
 
@@ -31,9 +31,9 @@ def launches(
     sums: str,
     write: Callable[[KernelArguments, Value | None], None],
 ) -> Emitted:
-    """The kernel in one launch, or, where there are several parts of k, in two.
+    """Emit the kernel in one launch, or, with several parts of k, in two.
 
-    `write` says what a thread does in the first one; it is given the array for the parts' sums, if it is to fill that.
+    `write` emits a thread's code of the first one; its argument is the array for partial sums, if there is one.
     """
     if parts == 1:
         with thread_of(kernel, first) as arguments:
@@ -50,7 +50,7 @@ def launches(
 
 
 def _add_parts(parts: int, c: Contraction, arguments: KernelArguments, lanes: int) -> None:
-    """What one thread of the second launch does."""
+    """Emit one thread of the reducing launch."""
     scene, partial = Scene(c, arguments), Value(arguments.scratch[0])
     extents = [c.batches, c.m.extent, c.n.extent // lanes]
     items, width = prod(extents), 0 if lanes == 1 else lanes

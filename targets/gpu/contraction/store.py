@@ -1,7 +1,7 @@
-"""A block's sums on their way out: by way of shared memory, so that neighbours are written by neighbours.
+"""Coalesced epilogue: a block's accumulators pass through shared memory, so that stores are 16 bytes wide.
 
-A thread's own sums are in pairs all over the tile. From shared memory it takes 16 bytes of a row at a time, through the
-epilogue, in a loop: the epilogue's code is there once.
+A thread's accumulators are pairs scattered over the tile. From shared memory it loads 16 bytes of a row at a time and
+applies the epilogue, in a loop: the epilogue's code is emitted once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from stablexla.targets.gpu.contraction.mma_plan import Plan
 from stablexla.targets.gpu.threads.warps import shared_buffer, thread
 
 Put = Callable[[Value, Value, Value], None]
-"""Takes some neighbouring sums, their row and the column of the first."""
+"""Stores some neighbouring sums, given their row and the column of the first."""
 _ACCESS = 128
 
 
 def lanes_for(c: Contraction) -> int:
-    """So many neighbours of a row are written together: at most 16 bytes of the widest array."""
+    """Return the vector width of stores: at most 16 bytes of the widest array."""
     if not writes_vectors(c):
         return 1
     arrays = [result.type for result in c.kernel.results]
@@ -36,7 +36,7 @@ def lanes_for(c: Contraction) -> int:
 
 
 def keep_sums(plan: Plan, pieces: Iterable[tuple[Value, Value]]) -> Value:
-    """A thread's sums into shared memory, and those of all others. `pieces`: numbers and where they stand there."""
+    """Store all threads' accumulators into shared memory. `pieces`: values and their positions there."""
     buffer = shared_buffer(plan.format.sum_type, plan.tiling.rows * plan.tiling.pitch, 0)
     for at, value in pieces:
         store(value, buffer, at)
@@ -45,7 +45,7 @@ def keep_sums(plan: Plan, pieces: Iterable[tuple[Value, Value]]) -> Value:
 
 
 def put_tile(plan: Plan, c: Contraction, buffer: Value, first: tuple[Value, Value], lanes: int, put: Put) -> None:
-    """The tile that begins at `first`, as far as it is inside the product."""
+    """Store the tile that begins at `first`, masked by the bounds of the product."""
     tiling = plan.tiling
     across = tiling.columns // lanes
     with loop(0, tiling.rows * across, tiling.threads) as turn:
@@ -59,7 +59,7 @@ def put_tile(plan: Plan, c: Contraction, buffer: Value, first: tuple[Value, Valu
 
 
 def writer(scene: Scene, frame: Frame, lanes: int) -> Put:
-    """Puts sums through the epilogue into the results."""
+    """Return a store of sums into the results, through the epilogue."""
 
     def put(value: Value, row: Value, column: Value) -> None:
         scene.write(value, scene.row(frame, row), column, lanes)
@@ -68,7 +68,7 @@ def writer(scene: Scene, frame: Frame, lanes: int) -> Put:
 
 
 def keeper(c: Contraction, partial: Value, product: Index) -> Put:
-    """Leaves sums of one part of k for the launch that adds them up; `product`: number of the part's array."""
+    """Return a store of split-K partial sums for the reducing launch; `product`: number of the part's array."""
 
     def put(value: Value, row: Value, column: Value) -> None:
         store(value, partial, (row + product * c.m.extent) * c.n.extent + column)

@@ -1,8 +1,8 @@
-"""Products by tiles, from sm_80 on: bf16, f16, s8, u8, f64 and f32 rounded to tf32 on tensor cores, and other f32.
+"""GEMM on tensor cores from sm_80 on: bf16, f16, s8, u8, f64 and f32 rounded to tf32; other f32 by FMA in such tiles.
 
-`mma_plan` chooses tiles, `mma_loads` brings the factors into shared memory, `mma_loop`, `wgmma_loop` and, without
-tensor cores, `thread_loop` multiply, `contraction_store` writes. A factor whose rows begin at no whole 16 bytes is
-brought by `mma_gather`.
+`mma_plan` chooses tiles, `mma_loads` copies the factors into shared memory, `mma_loop`, `wgmma_loop` and, without
+tensor cores, `thread_loop` multiply, `contraction_store` is the epilogue. A factor whose rows are not aligned to 16
+bytes is loaded by `mma_gather`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block
 
 TOGETHER = 8
-"""Rows of tiles whose blocks run side by side, so that they find each other's factors in the second cache."""
+"""Rows of tiles whose blocks run side by side (rasterization), so that they share factors in L2."""
 
 WAYS: dict[str, type[WarpLoop | GroupLoop | ThreadLoop]] = {
     "warps": WarpLoop,
@@ -38,7 +38,7 @@ WAYS: dict[str, type[WarpLoop | GroupLoop | ThreadLoop]] = {
 
 @gpu_emitter("contraction", priority=20)
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes products of factors of bf16, f16, f32, f64, s8 or u8, both of one type, from sm_80 on."""
+    """Emit products of bf16, f16, f32, f64, s8 or u8, both factors of one type, from sm_80 on."""
     contraction = match_contraction(kernel)
     format_ = format_of(contraction) if contraction is not None else None
     if contraction is None or format_ is None or generation(chip.chip) < format_.oldest:
@@ -49,7 +49,7 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def write(kernel: Kernel, c: Contraction, plan: Plan, chip: GpuName) -> Emitted:
-    """The kernel, in one launch or two."""
+    """Emit the kernel, in one launch or two (split-K)."""
     launch = Launch(plan.blocks, plan.tiling.threads, plan.tiling.shared(plan.format))
 
     def body(arguments: KernelArguments, partial: Value | None) -> None:
@@ -63,7 +63,7 @@ def _is_for_them(c: Contraction) -> bool:
 
 
 class _Block:
-    """What one thread does for its block's tile."""
+    """One thread's part of its block's tile."""
 
     def __init__(
         self, c: Contraction, plan: Plan, arguments: KernelArguments, chip: GpuName, partial: Value | None
@@ -72,7 +72,7 @@ class _Block:
         self.scene, self.partial = Scene(c, arguments), partial
 
     def write(self) -> None:
-        """The tile that the number of the block means."""
+        """Emit the tile of this block's number."""
         plan, tiling = self.plan, self.plan.tiling
         batch, part, first = self._place()
         frame = self.scene.frame(batch)
@@ -99,14 +99,14 @@ class _Block:
 
     @property
     def _whole(self) -> bool:
-        """Whether every stage lies inside along k."""
+        """Return whether no stage has a remainder along k."""
         plan = self.plan
         if self.c.k_outer:
             return self.c.k.extent % plan.format.depth == 0
         return plan.parts * plan.turns * plan.format.depth == self.c.k.extent
 
     def _place(self) -> tuple[Value, Value, tuple[Value, Value]]:
-        """Number of the product, part of k, first row and column."""
+        """Return the number of the product, the part of k, and the tile's first row and column."""
         plan, number = self.plan, block()
         tiles = plan.rows * plan.columns
         tile, rest = number % tiles, number // tiles

@@ -1,8 +1,8 @@
-"""The main loop of products of f32, which no tensor core computes in full: a thread sums up 8 rows by 8 columns.
+"""Main loop of f32 GEMM by FMA, as tensor cores lack full f32: a thread has an accumulator tile of 8 x 8.
 
-Copies run some stages ahead as for tensor cores. The 32 threads of a warp stand 4 down and 8 across, so that what they
-read together lies in different banks. A thread reads four neighbours at a time: along k if the factor lies so, and then
-its rows are every fourth (columns: every eighth) of the warp's; else along rows, and then these are fours.
+A multi-stage pipeline of copies as for tensor cores. The 32 threads of a warp form 4 x 8, so that their loads are free
+of bank conflicts. A thread loads vectors of four: along k if the factor is contiguous so, and then its rows are every
+fourth (columns: every eighth) of the warp's; else along rows, and then these are fours.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ OWN = 8
 
 
 class _Own:
-    """What a thread reads of one factor: 8 of its rows, four terms at a time.
+    """One thread's loads of one factor: 8 of its rows, four terms at a time.
 
     Args:
         first: the warp's first row.
-        place, places: the thread's place among those of the warp that stand along this factor.
+        place, places: the thread's position among those of the warp along this factor.
     """
 
     def __init__(self, side: Side, format_: Format, first: Value, place: Value, places: int) -> None:
@@ -47,13 +47,13 @@ class _Own:
         self._at = [word(across + (chunk ^ (2 * k)) * CHUNK) for k in range(FOUR)]
 
     def offset(self, number: int) -> int:
-        """How far a row is from the first."""
+        """Return a row's distance from the first."""
         if self.along_k:
             return number * self.places
         return number // FOUR * self.places * FOUR + number % FOUR
 
     def read(self, base: Value, offset: int, step: Value) -> list[list[Value]]:
-        """For each row four terms, those of chunk `step` along k."""
+        """Load for each row four terms, those of chunk `step` along k."""
         f32 = ir.F32Type.get()
         if self.along_k:
             even = base + (self._at[0] ^ (step * CHUNK))
@@ -75,7 +75,7 @@ class _Own:
 
 
 class ThreadLoop:
-    """What one thread does."""
+    """One thread's part of its warp's accumulator tile."""
 
     def __init__(self, tiling: Tiling, format_: Format, sides: tuple[Side, Side], chip: int) -> None:
         del chip
@@ -86,7 +86,7 @@ class ThreadLoop:
         self._right = _Own(sides[1], format_, x * tiling.warp_columns, lane % OWN, OWN)
 
     def run(self, stages: Stages, first: Index) -> list[Value]:
-        """The sums: of every row, fours of columns."""
+        """Emit the loop; returns accumulators: of every row, fours of columns."""
         four = ir.VectorType.get([FOUR], self.format.sum_type)
         zeros = [constant(0, four)] * (OWN * OWN // FOUR)
         base, ahead = shared_base(), stages.count - 1
@@ -112,7 +112,7 @@ class ThreadLoop:
         return sums
 
     def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
-        """The sums and their places among the block's."""
+        """Yield the accumulators with their positions in the block's tile."""
         pitch, waiting = self.tiling.pitch, iter(sums)
         start = self._left.start * pitch + self._right.start
         for i in range(OWN):
@@ -126,7 +126,7 @@ class ThreadLoop:
 
 
 def _multiply(left: list[list[Value]], right: list[list[Value]], sums: list[Value]) -> list[Value]:
-    """Four terms of each sum."""
+    """Accumulate four terms of each sum."""
     four = ir.VectorType.get([FOUR], left[0][0].type)
     for k in range(FOUR):
         columns = [

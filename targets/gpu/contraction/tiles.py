@@ -1,7 +1,7 @@
-"""Products of matrices by tiles: a block of threads brings a tile of each factor into shared memory at a time.
+"""Tiled matrix products (GEMM) on scalar cores: a block stages tiles of both factors in shared memory.
 
-Each thread adds up a small tile of the result in registers. Which loops there are, the factors' conversions and what
-follows on the sums are read by the CPU's `contraction_match.py`.
+Each thread keeps an accumulator tile in registers. The loops, the factors' conversions and the epilogue are matched by
+the CPU's `contraction_match.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MOST_SHARED = 48 << 10
 
 @gpu_emitter("contraction")
 def emit_contraction(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes products whose result is at least some tens of rows and columns."""
+    """Emit products whose result is at least some tens of rows and columns."""
     contraction = match_contraction(kernel)
     if contraction is None or min(contraction.m.extent, contraction.n.extent) < SIDE:
         return None
@@ -61,14 +61,14 @@ def emit_contraction(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 class _Block:
-    """What one thread does for its block's tile."""
+    """One thread's part of its block's tile."""
 
     def __init__(self, scene: Scene, tile: Tile) -> None:
         self.scene, self.tile = scene, tile
         self.contraction: Contraction = scene.contraction
 
     def write(self, blocks: list[int]) -> None:
-        """The tile that the number of the block means."""
+        """Emit the tile of this block's number."""
         batch, row, column = split_index(block(), blocks)
         frame = self.scene.frame(batch)
         first = (row * self.tile.side, column * self.tile.side)
@@ -80,7 +80,7 @@ class _Block:
     def _outer(
         self, axes: list[Axis], at: tuple[Value, Value], first: tuple[Value, Value], sums: list[Value]
     ) -> list[Value]:
-        """The sums over the loops outside of k, and over k."""
+        """Accumulate over the reduction loops outside of k, and over k."""
         if not axes:
             return self._inner(at, first, sums)
         axis, *rest = axes
@@ -117,7 +117,7 @@ class _Block:
         stride: int,
         stride_k: int,
     ) -> None:
-        """A part of a factor into shared memory, k by k; zeros stand for what is outside."""
+        """Load a tile of a factor into shared memory, k-major and zero-padded."""
         side, k_extent, me = self.tile.side, self.contraction.k.extent, thread()
         along_k = stride_k == 1
         for number in range(side * DEPTH // THREADS):
@@ -133,7 +133,7 @@ class _Block:
             store(found.results[0], to, k * self.tile.pitch + place)
 
     def _put(self, frame: Frame, first: tuple[Value, Value], sums: list[Value]) -> None:
-        """The sums through the epilogue into the results."""
+        """Store the accumulators through the epilogue."""
         c, (y, x), waiting = self.contraction, self._own, iter(sums)
         whole = c.n.extent % LANES == 0 and writes_vectors(c)
         for g in range(self.tile.groups):

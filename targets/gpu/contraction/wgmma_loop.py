@@ -1,7 +1,7 @@
-"""The main loop of products by `wgmma` of sm_90a: groups of four warps multiply straight from shared memory.
+"""Main loop of GEMM by `wgmma` of sm_90a: warpgroups multiply straight from shared memory.
 
-An instruction takes 64 rows of lhs, all columns of the tile and 32 bytes along k. The next turn's instructions are
-given while those of this turn run: copies go into a stage two turns after its last use.
+An instruction takes 64 rows of lhs, all columns of the tile and 32 bytes along k. The next iteration's instructions are
+issued while those of this one run: copies go into a stage two iterations after its last use.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from stablexla.targets.gpu.threads.warps import WARP, thread
 
 ROWS = 64
 SWIZZLED = 1 << 62
-"""In a descriptor: rows of 128 bytes, their chunks exchanged."""
+"""Bits of a descriptor: 128-byte swizzle."""
 EIGHT_ROWS = 8 * ROW
 FENCE = "fence.proxy.async.shared::cta;"
-"""What was written to shared memory before is there for `wgmma` after."""
+"""Fence that makes stores to shared memory before it visible to `wgmma` after it."""
 
 
 class GroupLoop:
-    """What one thread does for the sums of its group's tile."""
+    """One thread's part of its warpgroup's accumulator tile."""
 
     def __init__(self, tiling: Tiling, format_: Format, sides: tuple[Side, Side], chip: int) -> None:
         del chip
@@ -40,7 +40,7 @@ class GroupLoop:
         self.units = 1, tiling.columns // UNIT
 
     def run(self, stages: Stages, first: Index) -> list[Value]:
-        """The sums, as `mma_loop.WarpLoop.run` gives them for 16 rows and all columns."""
+        """Emit the loop; returns accumulators as `mma_loop.WarpLoop.run`, for 16 rows and all columns."""
         stages = replace(stages, count=self.tiling.stages)
         sums = [constant(0, self.format.sum_type)] * (self.tiling.columns // 2)
         base = (shared_base() + (ALIGNED - 1)) & -ALIGNED
@@ -56,7 +56,7 @@ class GroupLoop:
             for step in range(STEPS):
                 sums = self._multiply(starts, step, sums)
             instruction("nothing", "wgmma.commit_group.sync.aligned;")
-            # The fence may wait for all copies, so that it stands before new ones, and while there is work.
+            # The fence may wait for all copies, so it comes before new ones are issued, and while MMAs are in flight.
             wait_for_copies(ahead - 2)
             instruction("nothing", FENCE)
             stages.go_on(to, sources, number + ahead, first)
@@ -76,11 +76,11 @@ class GroupLoop:
         return sums
 
     def pieces(self, sums: list[Value]) -> Iterator[tuple[Value, Value]]:
-        """The sums and their places among the block's."""
+        """Yield the accumulators with their positions in the block's tile."""
         return pieces(sums, self.first, self.units, self.tiling.pitch)
 
     def _start(self, at: Value, offset: int, number: int) -> Value:
-        """The descriptor of a factor's tile at the first step: of lhs, the group's 64 rows."""
+        """Return the descriptor of a factor's tile at the first step: of lhs, the warpgroup's 64 rows."""
         side, f = self.sides[number], self.format
         panel = f.depth * ROW
         place = at + offset
@@ -94,7 +94,7 @@ class GroupLoop:
         return low | (leading << 16 | (EIGHT_ROWS >> 4) << 32 | SWIZZLED)
 
     def _multiply(self, starts: list[Value], step: int, sums: list[Value]) -> list[Value]:
-        """One instruction; further along k is further in the row, or some rows on."""
+        """Emit one instruction; further along k is further in the row, or some rows on."""
         f, n = self.format, len(sums)
         far = [STEP if side.along_k else STEP // f.bytes * ROW for side in self.sides]
         a, b = (start + step * by // 16 for start, by in zip(starts, far, strict=True))
@@ -113,13 +113,13 @@ class GroupLoop:
         return instruction("multiply_groups", text, [f.sum_type] * n, [*sums, a, b], numbers, tied=n)
 
     def _finish(self, sums: list[Value]) -> list[Value]:
-        """The sums once all instructions are done."""
+        """Wait for all instructions, and return the accumulators."""
         text = "wgmma.wait_group.sync.aligned 0;"
         return instruction("same", text, [self.format.sum_type] * len(sums), sums, [len(sums)], tied=len(sums))
 
 
 def _share(left: int) -> None:
-    """The copies of all threads, but for the last `left` groups, are there for all."""
+    """Wait for the copies of all threads, but for the last `left` groups, and make them visible to all."""
     wait_for_copies(left)
     instruction("nothing", FENCE)
     gpu.barrier()

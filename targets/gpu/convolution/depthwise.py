@@ -1,6 +1,6 @@
-"""Convolutions of channels that have nothing to do with each other: a thread computes neighbouring ones of one output.
+"""Depthwise convolutions, and others with one input feature a group: a thread computes a vector of output channels.
 
-All loads of a window are on their way together; what its neighbours read as well comes from the first cache.
+All loads of a window are in flight together; overlapping windows of neighbouring threads hit in L1.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.threads import global_thread, total_threads
 
 MOST_TAPS = 49
-"""Windows of so many elements are written out."""
+"""Windows of up to so many elements are unrolled."""
 BITS, MOST_LANES = 128, 8
 MOST_LAUNCHES = 16
 
 
 @gpu_emitter("convolution", priority=10)
 def emit_channels(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes convolutions with one input feature in each group, of windows that can be written out."""
+    """Emit convolutions with one input feature in each group and windows small enough to unroll."""
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
     if convolved is None or is_empty(convolved, kernel.inputs) or convolved.inputs.extent != 1:
@@ -64,11 +64,11 @@ class _Channels:
 
     @property
     def items(self) -> int:
-        """Accesses of the result."""
+        """Vector stores of the result."""
         return self.windows.rows * self.convolved.contraction.n.extent // self.lanes
 
     def write(self, arguments: KernelArguments) -> None:
-        """The thread's items; neighbours are neighbours in the result."""
+        """Emit the grid-stride loop over items, with coalesced stores."""
         c, rows = self.convolved, self.windows.rows
         pieces = c.contraction.n.extent // self.lanes
         with loop(Value(global_thread()), self.items, Value(total_threads())) as item:
@@ -99,7 +99,7 @@ class _Channels:
         scene.write(total, self.windows.row(scene, pixel), feature, self.lanes)
 
     def _load(self, scene: Scene, operand: Operand, at: Value) -> Value:
-        """Elements of a factor in the type of the sums. Vectors begin at whole vectors, which LLVM does not see."""
+        """Load elements of a factor as the accumulator's type; marks vector alignment that LLVM cannot infer."""
         buffer = scene.inputs[operand.number]
         if self.lanes == 1:
             return load_converted(buffer, operand.conversion, scene.compute, at)
@@ -115,7 +115,7 @@ class _Channels:
         )
 
     def _tap(self, number: int) -> list[Value]:
-        """The element of the window of a known number."""
+        """Return the coordinates of a window's element of known number."""
         places = []
         for phase in reversed(self.windows.phases):
             places.append(index(number % phase.count))

@@ -1,7 +1,7 @@
-"""A convolution as a product of matrices whose left factor is never made: its rows are outputs, and along k are the
-elements of the window, for each of them the input features.
+"""Implicit GEMM of a convolution: M = output pixels, N = features, K = window x input features; im2col is virtual.
 
-With lhs dilated, outputs of different phases meet different elements of the window: each phase is a product of its own.
+With dilation of lhs (a strided gradient), outputs of different phases use different taps of the window: each phase is a
+product of its own.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from stablexla.targets.gpu.threads.threads import taken_apart
 
 @dataclass(frozen=True)
 class Pixel:
-    """An output, of all features: where its window begins.
+    """An output pixel, of all features, with the origin of its window.
 
     Attributes:
-        base: in lhs, in elements; only a tap's distance is missing.
-        starts: along each spatial dimension.
-        batch, places: coordinates of the output, places in its phase.
+        base: offset of the origin in lhs, in elements; a tap's distance is added to it.
+        starts: origin along each spatial dimension.
+        batch, places: coordinates of the output, positions in its phase.
     """
 
     base: Value
@@ -49,17 +49,17 @@ class Windows:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phase along each."""
+        """The phase along each dimension."""
         return tuple(d.phases[n] for d, n in zip(self.dims, self.numbers, strict=True))
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Outputs along each."""
+        """Outputs along each dimension."""
         return tuple(-(-(d.outputs - n) // len(d.phases)) for d, n in zip(self.dims, self.numbers, strict=True))
 
     @property
     def rows(self) -> int:
-        """Outputs in all, of one feature."""
+        """Output pixels in all (M)."""
         return self.convolved.batch.extent * prod(self.counts)
 
     @property
@@ -69,11 +69,11 @@ class Windows:
 
     @property
     def depth(self) -> int:
-        """Products that are added up for one output."""
+        """Products of one sum (K)."""
         return prod(p.count for p in self.phases) * self.features
 
     def pixel(self, number: Value) -> Pixel:
-        """Output number `number`; those after the last one are the last one."""
+        """Return output pixel number `number`, clamped to the last one."""
         number = minimum(number, self.rows - 1)
         batch, *places = apart(number, [self.convolved.batch.extent, *self.counts])
         base, starts = batch * self.convolved.batch.a, []
@@ -84,7 +84,7 @@ class Windows:
         return Pixel(base, tuple(starts), batch, tuple(places))
 
     def tap(self, k: Value) -> tuple[list[Value], Value]:
-        """Which element of the window along each dimension, and which feature, place `k` along the sums is."""
+        """Decode position `k`: the element of the window along each dimension, and the input feature."""
         counts = [p.count for p in self.phases]
         if prod(counts) == 1:
             return [index(0)] * len(counts), k
@@ -92,7 +92,7 @@ class Windows:
         return taps, feature
 
     def left(self, pixel: Pixel, taps: Sequence[Value]) -> tuple[Value, Value | None]:
-        """Where in lhs a pixel meets an element of the window, and whether that is inside, if it may not be."""
+        """Return the offset in lhs of a pixel's tap, and the mask of padding, if there is any."""
         at, inside = pixel.base, None
         for d, phase, tap, start in zip(self.dims, self.phases, taps, pixel.starts, strict=True):
             step = tap * d.tap_stride
@@ -108,7 +108,7 @@ class Windows:
         return below + ([place.lt(d.size)] if last >= d.size else [])
 
     def right(self, taps: Sequence[Value], feature: Value) -> Value:
-        """Where in the weights of the first output feature an element of the window lies."""
+        """Return the offset of a tap in the weights of the first output feature."""
         at = feature * self.convolved.inputs.b
         for d, phase, tap in zip(self.dims, self.phases, taps, strict=True):
             at = at + (tap * d.tap_step + phase.first) * d.b
@@ -116,7 +116,7 @@ class Windows:
 
     @property
     def right_stride(self) -> int | None:
-        """How far the weights move along k, where that is always the same."""
+        """Return the weights' stride along k, where it is uniform."""
         expected = self.convolved.inputs.b * self.features
         for d, phase in reversed(list(zip(self.dims, self.phases, strict=True))):
             if phase.count > 1 and d.tap_step * d.b != expected:
@@ -125,7 +125,7 @@ class Windows:
         return self.convolved.inputs.b
 
     def row(self, scene: Scene, pixel: Pixel) -> Row:
-        """The row of the result that a pixel is."""
+        """Return the row of the result of a pixel."""
         *outer, last = (
             place * len(d.phases) + n for place, d, n in zip(pixel.places, self.dims, self.numbers, strict=True)
         )
@@ -137,19 +137,19 @@ class Windows:
 
 
 def windows_of(convolved: Convolved) -> list[Windows]:
-    """One for each phase that has outputs."""
+    """Return one `Windows` for each phase that has outputs."""
     dims = (*convolved.outer, convolved.last)
     numbers = product(*(range(min(len(d.phases), d.outputs)) for d in dims))
     return [Windows(convolved, n) for n in numbers]
 
 
 def is_empty(convolved: Convolved, inputs: Sequence[ir.Value]) -> bool:
-    """Whether nothing is computed, or nothing is there to be read."""
+    """Return whether results or inputs have no elements."""
     sizes = [prod(value.type.shape) for value in inputs if isinstance(value.type, ir.RankedTensorType)]
     c = convolved.contraction
     return not all(sizes) or not c.batches * c.m.extent * c.n.extent
 
 
 def apart(number: Value, extents: Sequence[int]) -> list[Value]:
-    """The indices whose number is `number`, with the last running fastest."""
+    """Delinearize an index in row-major order."""
     return [Value(v) for v in taken_apart(number.ssa, extents)]

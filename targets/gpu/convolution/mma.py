@@ -1,7 +1,7 @@
-"""Convolutions on tensor cores: the tiles of `tensor_cores.py`, with the elements under the windows for a left factor.
+"""Implicit GEMM on tensor cores: the tiles of `tensor_cores.py`, with rows of the im2col matrix gathered from lhs.
 
-Features must lie side by side in lhs, by whole 16 bytes: then each copy to shared memory is one element of the window,
-some features of it; where it is outside of lhs, zeros are written.
+Features must be contiguous in lhs, in whole 16 bytes: then each asynchronous copy is one element of the window, some
+features of it; outside of lhs it writes zeros.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block, thread
 
 LEAST, LEAST_DEPTH = 16, 32
-"""Rows and output features, and products of a sum, from which tiles are worth it."""
+"""Rows and output features (M, N), and products of a sum (K), from which tiles pay off."""
 
 
 @gpu_emitter("convolution", priority=20)
 def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes convolutions of types that tensor cores have, lhs not dilated, with features last in lhs."""
+    """Emit convolutions of types that tensor cores multiply, without dilation of lhs, with features last in lhs."""
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
         format_ = format_of(convolved.contraction) if convolved is not None else None
@@ -62,7 +62,7 @@ def emit_on_tensor_cores(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def flattened(windows: Windows) -> Contraction | None:
-    """The product of matrices that a convolution is, for each group; None if its weights do not lie like a matrix."""
+    """Return the matrix product of each group of a convolution; None if its weights do not lie like a matrix."""
     c, stride = windows.convolved, windows.right_stride
     if stride is None or any(p.first for p in windows.phases):
         return None
@@ -73,7 +73,7 @@ def flattened(windows: Windows) -> Contraction | None:
 
 
 def _fits(windows: Windows, format_: Format) -> bool:
-    """Whether all copies are whole."""
+    """Return whether all copies are whole 16 bytes."""
     c, chunk = windows.convolved, format_.chunk
     steps = [c.batch.a, c.group.a, *(d.a for d in windows.dims if d.size > 1)]
     return c.inputs.a == 1 and c.inputs.extent % chunk == 0 and not any(step % chunk for step in steps)
@@ -81,7 +81,7 @@ def _fits(windows: Windows, format_: Format) -> bool:
 
 @dataclass
 class WindowLoader(Loader):
-    """What one thread copies of the windows.
+    """One thread's share of the asynchronous copies of im2col rows.
 
     Attributes:
         windows: what the rows are.
@@ -90,7 +90,7 @@ class WindowLoader(Loader):
     windows: Windows
 
     def start(self, base: Index, first: Value, k: Index) -> None:
-        """Finds the windows of the thread's rows, for the tile that begins at row `first`."""
+        """Compute the windows of the thread's rows, for the tile that begins at row `first`."""
         me = thread()
         place, chunk = me // CHUNKS, me % CHUNKS
         swapped = (place * 2 if is_doubled(self.side, self.format) else place) % CHUNKS
@@ -103,11 +103,11 @@ class WindowLoader(Loader):
 
     @property
     def advance(self) -> int:
-        """Where a copy comes from is computed anew for every stage."""
+        """Return 0: source addresses are computed anew for every stage."""
         return 0
 
     def issue(self, to: Value, to_offset: int, source: Value, k: Index) -> None:
-        """Starts the copies of the stage that begins at `k` to the address `to`; `source`: of lhs."""
+        """Issue the copies of the stage that begins at `k` to address `to`; `source`: of lhs."""
         place, rows = index(k) + self._k, self.threads // CHUNKS
         taps, feature = self.windows.tap(place)
         exists = None if self.whole else place.lt(self.depth)
@@ -125,14 +125,14 @@ class WindowLoader(Loader):
 
 
 class _Block:
-    """What one thread does for its block's tile."""
+    """One thread's part of its block's tile."""
 
     def __init__(self, windows: Windows, flat: Contraction, plan: Plan, arguments: KernelArguments, chip: int) -> None:
         self.windows, self.flat, self.plan, self.chip = windows, flat, plan, chip
         self.scene = Scene(windows.convolved.contraction, arguments)
 
     def write(self) -> None:
-        """The tile that the number of the block means."""
+        """Emit the tile of this block's number."""
         plan, tiling, flat = self.plan, self.plan.tiling, self.flat
         group, column, row = split_index(block(), [plan.batches, plan.columns, plan.rows])
         first = row * tiling.rows, column * tiling.columns
@@ -157,12 +157,12 @@ class _Block:
         put_tile(plan, flat, buffer, first, self._lanes(), put)
 
     def _sides(self) -> tuple[Side, Side]:
-        """Both factors; the left one lies along k as far as one element of the window goes."""
+        """Return both factors; the left one is contiguous along k within one element of the window."""
         left, right = sides_of(self.flat, self.plan.format)
         return replace(left, stride_k=1, along_k=True, gathered=False), right
 
     def _lanes(self) -> int:
-        """Features that are written together."""
+        """Return the vector width of stores along features."""
         lanes = lanes_for(self.scene.contraction)
         while self.flat.n.extent % lanes:
             lanes //= 2

@@ -1,6 +1,6 @@
-"""Convolutions of any type: tiles of windows and weights in shared memory, sums in registers.
+"""Implicit GEMM of any type on scalar cores: tiles of windows and weights in shared memory, accumulators in registers.
 
-While a tile is multiplied, the elements of the next one are on their way to registers.
+Register double buffering: the next tile is loaded while the current one is multiplied.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block, thread
 
 STEPS = 4
-"""Places along k that are written out."""
+"""Unroll factor along k."""
 LEAST = 8
-"""Output features and rows from which tiles are worth it."""
+"""Output features and rows from which tiles pay off."""
 MANY_TILES = 128
 MOST_LAUNCHES = 16
 
 
 @gpu_emitter("convolution")
 def emit_convolution(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes convolutions of numbers with some output features in each group."""
+    """Emit convolutions of real numbers with some output features in each group."""
     with kernel.func.context, ir.Location.unknown():
         convolved = match_convolution(kernel)
     if convolved is None or is_empty(convolved, kernel.inputs) or convolved.outputs < LEAST:
@@ -62,7 +62,7 @@ def emit_convolution(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 class _Work:
-    """How outputs are dealt out to blocks."""
+    """Assignment of output tiles to blocks."""
 
     def __init__(self, windows: Windows, compute: ir.Type) -> None:
         self.windows = windows
@@ -70,12 +70,12 @@ class _Work:
         c = self.convolved
         big = bits_of(compute) <= 32 and min(windows.rows, c.outputs) >= 128 and self.blocks_of(128) >= MANY_TILES
         self.tile = Tile(2 if big else 1, compute)
-        # Where outputs lie side by side along the pixels, neighbouring threads have neighbouring pixels.
+        # Outputs contiguous along the pixels: neighbouring threads have neighbouring pixels, for coalesced stores.
         self.turned = c.contraction.n.c != 1
         self.vectors = writes_vectors(c.contraction) and c.outputs % LANES == 0
 
     def blocks_of(self, side: int) -> int:
-        """Blocks with tiles of that size."""
+        """Return the number of tiles of that size."""
         return self.convolved.group.extent * -(-self.windows.rows // side) * -(-self.convolved.outputs // side)
 
     @property
@@ -84,7 +84,7 @@ class _Work:
         return self.blocks_of(self.tile.side)
 
     def places(self, along_k: bool) -> tuple[list[Value], list[Value]]:
-        """Rows, or columns, and places along k of what a thread brings; its neighbours are along k, or across."""
+        """Return rows (or columns) and positions along k of the thread's loads, coalesced along k or across."""
         me, side = thread(), self.tile.side
         count = side * DEPTH // THREADS
         if along_k:
@@ -93,7 +93,7 @@ class _Work:
 
 
 class _Block:
-    """What one thread does for its block's tile."""
+    """One thread's part of its block's tile."""
 
     def __init__(self, work: _Work, arguments: KernelArguments) -> None:
         self.work, self.windows, self.convolved = work, work.windows, work.convolved
@@ -101,7 +101,7 @@ class _Block:
         self.buffers = work.tile.buffers()
 
     def write(self) -> None:
-        """The tile that the number of the block means."""
+        """Emit the tile of this block's number."""
         work, c, windows = self.work, self.convolved, self.windows
         side = work.tile.side
         tiles = [-(-windows.rows // side), -(-c.outputs // side)]
@@ -131,7 +131,7 @@ class _Block:
         return summed(0, whole, DEPTH, turns, sums, added, turn, self._bring(index(0)), block, SEVERAL)[0]
 
     def _bring(self, first: Value) -> list[Value]:
-        """The thread's elements of both factors, from place `first` along k on; zeros stand for what is outside."""
+        """Load the thread's elements of both factors, from position `first` along k on, zero-padded."""
         c, depth = self.convolved, self.windows.depth
         made = []
         for k in self._lefts[1]:
@@ -158,13 +158,13 @@ class _Block:
                     store(next(waiting), buffer, k * self.work.tile.pitch + place)
 
     def _own(self) -> tuple[Value, Value]:
-        """The thread's place in the tile, down and across."""
+        """Return the thread's position in the tile, down and across."""
         me = thread()
         y, x = me // SIDE, me % SIDE
         return (x, y) if self.work.turned else (y, x)
 
     def _put(self, sums: list[Value]) -> None:
-        """The sums through the epilogue into the results."""
+        """Store the accumulators through the epilogue."""
         c, (y, x), waiting, work = self.convolved, self._own(), iter(sums), self.work
         for g in range(work.tile.groups):
             for i in range(LANES):

@@ -1,4 +1,4 @@
-"""Kernels of elementwise operations: a thread computes neighbours that fill one access to memory of 16 bytes."""
+"""Elementwise kernels, vectorized: a thread computes one 16-byte access of neighbouring elements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_LANES = 8
 
 @gpu_emitter("loop", "row", "reduce", "transpose", "general")
 def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes every kernel whose operations are all elementwise over one set of loops."""
+    """Emit kernels whose operations are all elementwise over one loop nest."""
     nest = analyse(kernel)
     everything = frozenset(range(len(nest.extents))) if nest is not None else frozenset()
     if nest is None or nest.folds or any(place.domain != everything for place in nest.stores):
@@ -41,7 +41,7 @@ def emit_loop(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def lanes_of(nest: Nest) -> int:
-    """So many of the widest elements fill an access; 1 where rows do not begin at whole accesses."""
+    """Return the vector width: one access of the widest elements; 1 where rows are not aligned to accesses."""
     places: list[Load | Store] = [*nest.loads, *nest.stores]
     widest = max(bits_of(place.element) for place in places)
     lanes = max(1, min(MOST_LANES, BITS // widest))
@@ -50,7 +50,7 @@ def lanes_of(nest: Nest) -> int:
 
 
 def _write(nest: Nest, row: Scope, at: Value, lanes: int) -> None:
-    """The elements from `at` on; at the end of the row there may be fewer."""
+    """Emit the elements from `at` on, with a masked tail at the end of the row."""
     inner, extent = len(nest.extents) - 1, nest.extents[-1]
     if lanes == 1 or extent % lanes == 0:
         _at(nest, row.inside({inner: at}, lane=inner, lanes=0 if lanes == 1 else lanes))

@@ -1,4 +1,4 @@
-"""Random bits: a thread makes a block of words and stores them side by side, or where each one's row is."""
+"""Counter-based random bits: a thread generates a block of words and stores them as a vector, or scattered by rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, to
 
 @gpu_emitter(RANDOM_BITS)
 def emit_random_bits(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes all of them."""
+    """Emit any generator of random bits."""
     config = kernel.config
     layout = Layout(*config["layout"])
     with thread_of(kernel, Launch.for_items(layout.blocks)) as arguments:
@@ -37,7 +37,7 @@ def emit_random_bits(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def _side_by_side(words: list[Value], result: Value, at: Value, end: int) -> None:
-    """The words from a place on, as one vector unless some of them are beyond the end."""
+    """Store contiguous words, as one vector unless some of them are beyond the end."""
     if len(words) == 1:
         store(words[0], result, at)
         return

@@ -1,6 +1,6 @@
-"""The pass that runs a GPU's kernels on the CPU: blocks and threads are loops, one after the other.
+"""Emulate a GPU's kernels on the CPU: blocks and threads become loops, one after the other.
 
-So the numbers of threads, bounds and index arithmetic that a GPU will run are tested where there is none.
+So launch configurations, bounds and index arithmetic of GPU kernels are tested where there is no GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ THREADS, BARRIER, SHUFFLE = (f"stablexla_emulated_{name}" for name in ("threads"
 
 @module_pass("stablexla-emulate-gpu", "turns launches of GPU kernels into loops over blocks and threads")
 def emulate_gpu(module: ir.Module) -> None:
-    """Kernels become functions that take the numbers of their block and thread, and of how many there are."""
+    """Rewrite kernels as functions of their block and thread numbers, and of how many there are."""
     waiting: set[str] = set()
     with module.context, ir.Location.unknown():
         for view in list(module.body.operations):
@@ -45,7 +45,7 @@ def emulate_gpu(module: ir.Module) -> None:
 
 
 def _write(kernel: ir.Operation, place: ir.Operation) -> bool:
-    """The kernel as a function. Returns whether its threads need one another."""
+    """Rewrite a kernel as a function. Returns whether its threads synchronize or communicate."""
     source = kernel.regions[0].blocks[0]
     used = {op.name for op in walk(kernel)}
     together = not used.isdisjoint(_TOGETHER)
@@ -80,7 +80,7 @@ def _write(kernel: ir.Operation, place: ir.Operation) -> bool:
 
 
 def _refuse(kernel: str, used: set[str]) -> None:
-    """Raises CompileError for instructions that have no meaning here."""
+    """Raise CompileError for instructions that the emulation does not have."""
     known = {*_IDS, *_TOGETHER, "gpu.func", "gpu.return"}
     unknown = sorted(n for n in used - known if n.startswith(("gpu.", "nvvm.", "nvgpu.")))
     if unknown:
@@ -111,7 +111,7 @@ def _replace(function: ir.Operation, op: ir.Operation, numbers: list[ir.Value], 
 
 
 def _write_range(name: str, types: list[ir.Type]) -> None:
-    """A function that runs threads [lo, hi) of a block, in x."""
+    """Write the function that runs threads [lo, hi) of a block, in x."""
     index = ir.IndexType.get()
     kept = types[: -len(_AXES)]  # without the thread's own numbers, which stand after the block's
     made = func.FuncOp(f"{name}_threads", ir.FunctionType.get([*kept, index, index], []), visibility="private")
@@ -154,7 +154,7 @@ def _loops(launch: ir.Operation, waiting: frozenset[str]) -> None:
 
 
 def _shared(launch: ir.Operation, size: ir.Value) -> ir.Value:
-    """What the threads of a block share lies on the stack of `main`."""
+    """Allocate a block's shared memory on the stack of `main`."""
     maker = size.owner
     bytes_ = ir.IntegerAttr(maker.attributes["value"]).value
     with ir.InsertionPoint.at_block_begin(_function_of(launch).regions[0].blocks[0]):
@@ -169,7 +169,7 @@ def _function_of(op: ir.Operation) -> ir.Operation:
 
 
 def _all_at_once(name: str, arguments: list[ir.Value], threads: ir.Value) -> None:
-    """A call for a range of threads, in the form that becomes a call of a runtime's function for many of them."""
+    """Call a range of threads, in the form that becomes a call of the runtime's function for many of them."""
     zero = arith.ConstantOp(ir.IndexType.get(), 0).result
     call = func.CallOp([], f"{name}_threads", [*arguments, zero, threads])
     call.operation.attributes[PARALLEL_GRAIN] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)
@@ -177,7 +177,7 @@ def _all_at_once(name: str, arguments: list[ir.Value], threads: ir.Value) -> Non
 
 @module_pass("stablexla-emulate-threads", "has threads that wait for each other run by turns")
 def emulate_threads(module: ir.Module) -> None:
-    """The runtime's function for emulated threads takes the place of that for parallel ones."""
+    """Replace the runtime's parallel-for by its function for emulated threads."""
     with module.context:
         for view in module.body.operations:
             for op in walk(view.operation):

@@ -1,4 +1,4 @@
-"""Instructions that are written as text, on the CPU: functions of the runtime that see registers as words."""
+"""Emulate instructions of inline PTX on the CPU, by functions of the runtime that take registers as words."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from stablexla.targets.gpu.ptx.instructions import BASE, NAME, NUMBERS
 from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
 
 MOST_WORDS = 320
-"""Registers and numbers of one instruction."""
+"""Registers and immediates of one instruction, at most."""
 
 
 class Instructions:
-    """Those of one function; their words go through two buffers of it."""
+    """Inline instructions of one function; their words go through two buffers of it."""
 
     def __init__(self, function: ir.Operation, shared: ir.Value | None) -> None:
         self._function, self._shared = function, shared
         self._places: list[ir.Value] = []
 
     def replace(self, op: ir.Operation) -> bool:
-        """Puts a call in the place of an operation that is an instruction, and erases it."""
+        """Replace an operation that is an inline instruction by a call."""
         if NAME not in op.attributes:
             return False
         name = ir.StringAttr(op.attributes[NAME]).value
@@ -65,7 +65,7 @@ def _constant(number: int) -> ir.Value:
 
 
 def _word(value: ir.Value) -> ir.Value:
-    """A register's bits."""
+    """Return a register's bit pattern."""
     i64, bits = ir.IntegerType.get_signless(64), 64 if str(value.type) in ("f64", "i64") else 32
     if isinstance(value.type, ir.FloatType):
         value = arith.bitcast(ir.IntegerType.get_signless(bits), value)

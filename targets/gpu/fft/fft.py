@@ -1,4 +1,4 @@
-"""Fourier transforms, a launch for each dimension: lines that shared memory holds twice, whatever their length.
+"""FFT, a launch for each dimension: lines ping-pong between two buffers in shared memory, whatever their length.
 
 Longer lines, and lengths whose prime factors are too large for a thread's registers, go the general path: a launch for
 each pass, with a thread for each element.
@@ -36,12 +36,12 @@ ELEMENTS = 1024
 """Elements of a block, where lines are short."""
 THREADS = 256
 FEW_BYTES, MANY_BYTES = 48 << 10, 96 << 10
-"""What a block may have of shared memory, before sm_80 and from it on."""
+"""Shared memory limit of a block, before sm_80 and from it on."""
 
 
 @gpu_emitter("fft")
 def emit_fft(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes transforms of which every dimension fits."""
+    """Emit transforms of which every dimension fits."""
     config = kernel.config
     plan = plan_transform(config["fft_type"], config["shape"], config["fft_length"])
     most = MANY_BYTES if generation(chip.chip) >= 80 else FEW_BYTES
@@ -71,7 +71,7 @@ def _fits(plan: Line | RealLine) -> bool:
 
 
 def _length(plan: Line | RealLine) -> int:
-    """Elements that a line has on the way, at most."""
+    """Return the largest length of a line within a plan (Bluestein's is padded)."""
     return _length(plan.inner) if isinstance(plan, RealLine | Bluestein) else plan.n
 
 
@@ -87,7 +87,7 @@ def _shape(axis: Axis) -> Shape:
 
 @dataclass
 class _Dimension:
-    """One dimension's transform: where the block's lines are read and written."""
+    """One dimension's transform: offsets of the block's lines in input and output."""
 
     plan: Transform
     axis: Axis
@@ -143,7 +143,7 @@ class _Dimension:
         return value if scale == 1.0 or not self.is_last else (value[0] * scale, value[1] * scale)
 
     def _line(self, line: Value) -> tuple[Value, Value, int]:
-        """The number of a line of the block before the dimension and after it, and how many there are of these."""
+        """Return a line's number before the dimension and after it, and how many lines there are after it."""
         axis, lines = self.axis, self.shape.lines
         if axis.inner == 1:
             return block() * lines + line, index(0), axis.outer
@@ -155,7 +155,7 @@ class _Dimension:
         return (outer if self.axis.inner == 1 else column).lt(count)
 
     def _place(self, line: Value, at: Value, length: int) -> Value:
-        """Where an element of a line lies; of lines that do not exist, an element of the last one."""
+        """Return the offset of an element of a line, clamped to the last line."""
         outer, column, count = self._line(line)
         if self.axis.inner == 1:
             return minimum(outer, count - 1) * length + at

@@ -1,7 +1,7 @@
-"""Fourier transforms of lines in shared memory: a block has some lines, and its threads take the butterflies of a pass.
+"""FFT passes in shared memory: a block has some lines, and its threads share the butterflies of a pass.
 
-A pass reads one of two buffers and writes the other, so that one barrier stands between passes. What comes before and
-after them is done where elements are read: factors, turning around, zeros behind the end. Computed in f64.
+Passes ping-pong between two buffers, so that one barrier stands between passes. Twiddle factors, index reversal and
+zero padding before and after a pass are applied where elements are loaded. Computed in f64.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from stablexla.targets.codegen.emission import Value, constant, fma, index, load
 from stablexla.targets.gpu.threads.warps import shared_buffer, thread
 
 Number = tuple[Value, Value]
-"""A real and an imaginary part."""
-# (line of the block, place in it) -> element; and the same with what is written there.
+"""Complex value: real and imaginary part."""
+# (line of the block, position in it) -> element; and the same with the element to be stored.
 Read = Callable[[Value, Value], Number]
 Write = Callable[[Value, Value, Number], None]
 LARGEST_RADIX = 13
@@ -28,7 +28,7 @@ LARGEST_RADIX = 13
 
 @dataclass(frozen=True)
 class Shape:
-    """How many lines a block has, of up to how many elements, and how many threads work on them.
+    """Lines of a block, their maximum length, and the threads that work on them.
 
     Attributes:
         across: neighbouring threads take neighbouring lines, not neighbours of a line.
@@ -41,12 +41,12 @@ class Shape:
 
     @property
     def pitch(self) -> int:
-        """From line to line; lines of a whole power of two would meet in the same banks."""
+        """Leading dimension of the lines, padded: powers of two would conflict in the same banks."""
         return self.length + 1 if self.lines > 1 else self.length
 
     @property
     def bytes(self) -> int:
-        """Of both buffers."""
+        """Shared memory of both buffers."""
         return 4 * 8 * self.lines * self.pitch
 
 
@@ -79,7 +79,7 @@ class Lines:
         return write
 
     def each(self, count: int, body: Callable[[Value, Value], None]) -> None:
-        """`body(line, number)` for so many numbers in every line."""
+        """Emit `body(line, number)` for so many numbers in every line, shared among threads."""
         lines = self.shape.lines
         with loop(thread(), index(lines * count), self.shape.threads) as item:
             if self.shape.across:
@@ -88,7 +88,7 @@ class Lines:
                 body(item.iv // count, item.iv % count)
 
     def root(self, table: Table, at: Value) -> Number:
-        """An element of a table."""
+        """Load an element of a table of twiddle factors."""
         planes = self.tables[table]
         return load(planes, at), load(planes, at + table.size)
 
@@ -103,7 +103,7 @@ class Lines:
     # ---- transforms --------------------------------------------------------------------------------------------------
 
     def line(self, plan: Line, read: Read) -> Read:
-        """A complex transform of what is read; how to read what comes out."""
+        """Emit a complex transform of the elements read; returns how to read its result."""
         if isinstance(plan, Direct):
             return self._passes(plan, 1, read)
         if isinstance(plan, Split):
@@ -117,7 +117,7 @@ class Lines:
         return read
 
     def _pass(self, step: Pass, rest: int, read: Read) -> Read:
-        """One pass, from what is read into a buffer."""
+        """Emit one pass, from a reader into a buffer."""
         write = self._writer(self._turn)
 
         def group(line: Value, number: Value) -> None:
@@ -165,7 +165,7 @@ class Lines:
     # ---- between real numbers and half a spectrum --------------------------------------------------------------------
 
     def from_real(self, plan: RealLine, read: Callable[[Value, Value], Value]) -> Read:
-        """The kept half of the spectrum of real numbers."""
+        """Emit a real-input FFT: returns the half spectrum."""
         if plan.fine is None:
             return self.line(plan.inner, lambda line, at: (read(line, at), constant(0.0, self._f64)))
         half = plan.n // 2
@@ -180,7 +180,7 @@ class Lines:
         return joined
 
     def to_real(self, plan: RealLine, read: Read) -> Read:
-        """The real numbers of half a spectrum, two as one complex number where their number is even."""
+        """Emit the inverse real-input FFT of a half spectrum; results of even lengths are packed as complex pairs."""
         if plan.fine is None:
             return self.line(plan.inner, lambda line, at: self._mirrored(plan.n, read, line, at))
         half = plan.n // 2
@@ -229,7 +229,7 @@ def conjugate(a: Number) -> Number:
 
 
 def butterfly(given: list[Number], sign: int) -> list[Number]:
-    """The transform of a few numbers: halves again and again, and an odd number of them by its definition."""
+    """Emit the DFT of a few numbers: radix-2 recursively, and odd lengths by definition."""
     n = len(given)
     if n == 1:
         return given
@@ -249,7 +249,7 @@ def butterfly(given: list[Number], sign: int) -> list[Number]:
 
 
 def _turned(value: Number, unit: complex) -> Number:
-    """A number times a root of unity; quarters of a turn need no products."""
+    """Multiply a number by a root of unity; quarter turns need no products."""
     real, imaginary = value
     quarters = {1: value, -1: (-real, -imaginary), 1j: (-imaginary, real), -1j: (imaginary, -real)}
     if unit in quarters:

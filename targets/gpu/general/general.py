@@ -1,6 +1,6 @@
-"""The general path of kernels on a GPU: linalg's loops, a thread for each turn of the parallel ones.
+"""General path of kernels on a GPU: linalg's loops, a thread for each iteration of the parallel ones.
 
-It is right for everything and quick for little: what is no parallel loop runs in one thread.
+It is right for everything and quick for little: anything but a parallel loop runs in one thread.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from stablexla.targets.gpu.general.sums import block_sums
 
 LOOPS = "convert-linalg-to-parallel-loops,canonicalize,cse"
 THREAD_BYTES = 16 << 10
-"""The most that one thread of many may have for itself."""
+"""Limit of one thread's local memory, where there are many threads."""
 
 
 def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
-    """Writes the functions of all given kernels, in one run of the passes."""
+    """Write the functions of all given kernels, in one run of the passes."""
     if not kernels:
         return []
     with kernels[0].func.context, ir.Location.unknown():
@@ -43,7 +43,7 @@ def emit_general(kernels: Sequence[Kernel]) -> list[Emitted]:
 def _mapped(
     kernel: Kernel, function: ir.Operation
 ) -> tuple[tuple[tuple[str, int, int], ...], tuple[tuple[str, int], ...]]:
-    """Moves a function's parts before the kernel. Returns the parts as phases, and the scratch buffers."""
+    """Move a function's parts before the kernel. Returns the parts as phases, and the scratch buffers."""
     ranges = ranges_of(function, INDEPENDENT in kernel.func.attributes)
     ranges = {op: range_ for op, range_ in ranges.items() if _give_each_thread_its_own(op)}
     scratch = lift_allocations(function)
@@ -59,7 +59,7 @@ def _mapped(
 
 
 def _give_each_thread_its_own(loop: ir.Operation) -> bool:
-    """Takes what is allocated inside a loop from a thread's own memory; False if that is too much."""
+    """Move allocations of a loop's body to thread-local memory; False if that is too much."""
     allocations = [op for op in walk(loop) if op.name == "memref.alloc"]
     if sum(bytes_of(op.results[0].type) for op in allocations) > THREAD_BYTES:
         return False

@@ -1,4 +1,4 @@
-"""Puts the parallel loops of linalg's operations before those that reduce, so that they become one nest."""
+"""Loop interchange: put the parallel loops of linalg's operations before reductions, so that they become one nest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stablexla.targets.grouping.classify import is_generic, loops_of
 
 
 def put_parallel_loops_first(module: ir.Module) -> None:
-    """Renumbers the loops of every `linalg.generic` of the module where that is needed."""
+    """Interchange the loops of every `linalg.generic` of the module where that is needed."""
     for op in walk(module.operation):
         if is_generic(op):
             reduced = loops_of(op).reduced
@@ -19,7 +19,7 @@ def put_parallel_loops_first(module: ir.Module) -> None:
 
 
 def _renumber(op: ir.Operation, order: list[int]) -> None:
-    """The loop number `order[i]` becomes number i."""
+    """Permute loops: loop number `order[i]` becomes number i."""
     place = {old: new for new, old in enumerate(order)}
     dims = [ir.AffineDimExpr.get(place[old]) for old in range(len(order))]
     maps = [ir.AffineMapAttr(m).value for m in op.attributes["indexing_maps"]]

@@ -1,7 +1,7 @@
-"""Cutting a function on buffers into kernels: parallel loops become threads, what stands between them one thread.
+"""Split a function on buffers into kernels (loop fission): parallel loops become threads, the rest one-thread kernels.
 
-Kernels that follow one another see what those before have written, so that nothing has to wait inside of one. Values
-that one computes and a later one reads go through a buffer of one element.
+Consecutive launches are ordered and see each other's stores, so that kernels need no barrier of the whole grid. Values
+defined in one kernel and used in a later one go through a buffer of one element.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _VIEWS = frozenset(
 
 @dataclass
 class Range:
-    """A loop nest whose turns do not depend on each other.
+    """A loop nest without loop-carried dependences.
 
     Attributes:
-        extents: turns of each loop.
-        starts, steps: what its index is in the first turn, and between two.
+        extents: trip count of each loop.
+        starts, steps: lower bound and step of each induction variable.
     """
 
     extents: tuple[int, ...]
@@ -42,7 +42,7 @@ class Range:
 
 @dataclass
 class Part:
-    """What becomes a kernel: one parallel loop nest, or operations that one thread runs."""
+    """Body of one kernel: a parallel loop nest, or operations that one thread runs."""
 
     ops: list[ir.Operation]
     range: Range | None
@@ -50,7 +50,7 @@ class Part:
 
 
 def ranges_of(function: ir.Operation, independent: bool) -> dict[ir.Operation, Range]:
-    """The outermost loops of a function whose turns do not depend on each other.
+    """Return the outermost loops of a function whose iterations are independent.
 
     Args:
         independent: this is known of the one outermost `scf.for`, too.
@@ -63,7 +63,7 @@ def ranges_of(function: ir.Operation, independent: bool) -> dict[ir.Operation, R
 
 
 def parts_of(function: ir.Operation, ranges: dict[ir.Operation, Range]) -> list[Part]:
-    """The parts of a function's only block, in order; each of the loops in `ranges` is one."""
+    """Partition a function's only block into parts, in order; each of the loops in `ranges` is one."""
     *ops, _ = (view.operation for view in function.regions[0].blocks[0].operations)
     parts: list[Part] = []
     for op in ops:
@@ -79,7 +79,7 @@ def parts_of(function: ir.Operation, ranges: dict[ir.Operation, Range]) -> list[
 
 
 def _can_be_cut(result: ir.Value) -> bool:
-    """Whether a result of something that runs once may be handed on by way of memory."""
+    """Return whether a result of an operation that runs once may be passed on through memory."""
     return not isinstance(result.type, ir.MemRefType)
 
 
@@ -88,12 +88,12 @@ def _whole(parts: list[Part]) -> list[Part]:
 
 
 def is_setup(op: ir.Operation) -> bool:
-    """Whether any kernel that needs its results can make them anew."""
+    """Return whether an operation is cheap and pure, so that kernels rematerialize it."""
     return op.name in _VIEWS or (op.name.startswith(_PURE) and not len(op.regions))
 
 
 def range_of(op: ir.Operation) -> Range | None:
-    """The turns of a loop or a nest of parallel loops; None when they are not known, or the nest gives results."""
+    """Return the range of a loop or a parallel nest; None if trip counts are not constant, or the nest has results."""
     if len(op.results):
         return None
     numbers = [number for v in op.operands if (number := known_number(v)) is not None]
@@ -106,7 +106,7 @@ def range_of(op: ir.Operation) -> Range | None:
 
 
 class Splitter:
-    """Writes the parts of one function as functions of their own, before it."""
+    """Outline the parts of one function as functions of their own, before it."""
 
     def __init__(self, function: ir.Operation, parts: list[Part]) -> None:
         self._function = function
@@ -119,7 +119,7 @@ class Splitter:
                 self._spill(value, parts[:number])
 
     def _inline(self, part: Part) -> set[ir.Operation]:
-        """What could be made anew anywhere, if it did not need what the part's own operations compute."""
+        """Return operations that could be rematerialized, but depend on the part's own operations."""
         own = set(part.ops)
         inline: set[ir.Operation] = set()
         if part.range is None:
@@ -130,7 +130,7 @@ class Splitter:
         return inline
 
     def _slice(self, part: Part) -> tuple[list[ir.Operation], list[ir.Value]]:
-        """What has to be made anew before a part, in order, and what it needs of earlier parts."""
+        """Return the operations to rematerialize before a part, in order, and its live-ins from earlier parts."""
         own, setup, outside = {*part.ops, *self._inline(part)}, list[ir.Operation](), list[ir.Value]()
 
         def take(value: ir.Value) -> None:
@@ -162,7 +162,7 @@ class Splitter:
         self.spills.append((type_, 1))
 
     def write(self, name: str) -> list[tuple[str, int]]:
-        """The functions' names in order, and how many items each has."""
+        """Emit the functions; returns their names in order, each with its number of items."""
         *types, low, high = (a.type for a in self._block.arguments)
         spills = [ir.MemRefType.get([n], ir.Type.parse(t)) for t, n in self.spills]
         made = []
@@ -206,7 +206,7 @@ class Splitter:
 
 
 def _copy_argument_attributes(source: ir.Operation, target: ir.Operation) -> None:
-    """Arguments that are buffers stay apart from all others; the new ones before the last two are buffers, too."""
+    """Keep buffers' attributes (noalias); the new arguments before the last two are buffers, too."""
     rows = [ir.DictAttr(row) for row in ir.ArrayAttr(source.attributes["arg_attrs"])]
     types = ir.FunctionType(ir.TypeAttr(target.attributes["function_type"]).value).inputs
     apart = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get()})
@@ -222,13 +222,13 @@ def _copy_argument_attributes(source: ir.Operation, target: ir.Operation) -> Non
 
 
 def _lanes(op: ir.Operation, range_: Range) -> int:
-    """How many neighbours a turn of a loop nest may compute."""
+    """Return the vector width of a loop nest's iterations."""
     plain = range_.extents and not any(range_.starts) and all(step == 1 for step in range_.steps)
     return lanes_of(op, range_.extents) if plain else 1
 
 
 def _map(op: ir.Operation, range_: Range, mapping: dict[ir.Value, ir.Value]) -> None:
-    """The body of a parallel loop nest for the thread's own items."""
+    """Map a parallel loop nest's body onto the thread's own items."""
     block = op.regions[0].blocks[0]
     lanes = _lanes(op, range_)
     extents = (*range_.extents[:-1], range_.extents[-1] // lanes)

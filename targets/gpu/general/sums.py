@@ -1,4 +1,4 @@
-"""Sums in the loops of the general path: a loop that adds to a place in memory adds up blocks, and then these."""
+"""Blocked summation in the general path: a loop that accumulates in memory sums blocks first, and then these."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PARTS = ("complex.re", "complex.im")
 
 
 def block_sums(module: ir.Module) -> None:
-    """Rewrites the loops of a module, from the innermost one on, until none adds more than `BLOCK` times in a row."""
+    """Rewrite the loops of a module, innermost first, until none adds more than `BLOCK` terms in sequence."""
     for loop in [op for op in walk(module.operation) if op.name == "scf.for"][::-1]:
         found = _match(loop)
         while found is not None:
@@ -27,10 +27,10 @@ def block_sums(module: ir.Module) -> None:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A loop, the operations of its body that read and write one place, and the place's new value, which is a sum.
+    """A loop, the load and store of its accumulator in memory, and the accumulator's new value, which is a sum.
 
     Attributes:
-        turns: of the loop; at most `BLOCK` of them are a block of the loop around it.
+        turns: trip count; at most `BLOCK` iterations are a block of the loop around it.
     """
 
     loop: ir.Operation
@@ -40,7 +40,7 @@ class _Sum:
     turns: int
 
     def write(self) -> ir.Operation | None:
-        """Puts the loop's turns into blocks, and returns the loop over these; None where there is one block."""
+        """Strip-mine the loop, and return the loop over blocks; None where there is one block."""
         lo, hi, step = list(self.loop.operands)[:3]
         size = known_number(step)
         assert size is not None
@@ -59,7 +59,7 @@ class _Sum:
         return None if outer is None else outer.operation
 
     def _add_block(self, begin: ir.Value, end: ir.Value, step: ir.Value) -> None:
-        """Adds what these turns sum up, from nothing, to what the place has."""
+        """Sum these iterations from the identity, and add the partial sum to the accumulator."""
         inner = scf.ForOp(begin, end, step, [_zero(self.value.type)])
         self._move(inner)
         place, *at = self.load.operands
@@ -68,7 +68,7 @@ class _Sum:
         memref.store(complex.add(before, own) if is_complex else arith.addf(before, own), place, at)
 
     def _move(self, inner: scf.ForOp) -> None:
-        """The body on the block's own total."""
+        """Move the body onto the block's partial sum."""
         mapping: dict[ir.Value, ir.Value] = {
             self.loop.regions[0].blocks[0].arguments[0]: inner.induction_variable,
             self.load.results[0]: inner.inner_iter_args[0],
@@ -84,7 +84,7 @@ class _Sum:
 
 
 def _match(loop: ir.Operation) -> _Sum | None:
-    """A loop that does nothing but add to a place that stays the same: a long one, or one in a loop that adds there."""
+    """Match a loop that only accumulates into a loop-invariant place: a long one, or one in a loop that adds there."""
     *operations, _ = (view.operation for view in loop.regions[0].blocks[0].operations)
     bounds = [known_number(v) for v in list(loop.operands)[:3]]
     if len(loop.results) or None in bounds or not operations or operations[-1].name != "memref.store":
@@ -106,7 +106,7 @@ def _match(loop: ir.Operation) -> _Sum | None:
 
 
 def _adds_on(loop: ir.Operation, place: list[ir.Value]) -> bool:
-    """Whether the loop around a loop comes to the same place in each of its turns."""
+    """Return whether the loop around a loop accumulates in the same place in each iteration."""
     around = loop.parent
     if around is None or around.name != "scf.for":
         return False
@@ -115,7 +115,7 @@ def _adds_on(loop: ir.Operation, place: list[ir.Value]) -> bool:
 
 
 def _added_to(value: ir.Value) -> ir.Operation | None:
-    """The load of a number that a value is the sum of with something, where nothing else reads the number."""
+    """Return the load of the accumulator that a value is the sum of, where the load has no other use."""
     maker = defining(value)
     if maker is not None and maker.name == "complex.create":
         parts = [_term(part, name) for part, name in zip(maker.operands, _PARTS, strict=True)]
@@ -129,7 +129,7 @@ def _added_to(value: ir.Value) -> ir.Operation | None:
 
 
 def _term(value: ir.Value, name: str) -> ir.Operation | None:
-    """The operation of that name whose result is added to something, and used for nothing else."""
+    """Return the operation of that name whose result is added to something, and has no other use."""
     add = defining(value)
     if add is None or add.name not in _SUMS:
         return None
@@ -139,7 +139,7 @@ def _term(value: ir.Value, name: str) -> ir.Operation | None:
 
 
 def _zero(type_: ir.Type) -> ir.Value:
-    """A sum of nothing, which leaves the sign of a zero as it is."""
+    """Return the identity of addition that keeps the sign of a zero."""
     if isinstance(type_, ir.ComplexType):
         part = ir.FloatAttr.get(type_.element_type, -0.0)
         return complex.ConstantOp(type_, ir.ArrayAttr.get([part, part])).result

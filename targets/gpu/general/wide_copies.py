@@ -1,4 +1,4 @@
-"""Loops that copy an array into a part of another, or fill it: a thread moves neighbours by one access of 16 bytes."""
+"""Vectorized copies of an array into a part of another, or fills: a thread moves 16 bytes in one access."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BITS = 128
 
 
 def lanes_of(loop: ir.Operation, extents: Sequence[int]) -> int:
-    """How many neighbours the innermost of these parallel loops may move at a time; 1 where it does anything else."""
+    """Return the vector width of the innermost of these parallel loops; 1 where it does anything but copy or fill."""
     ops = _copy_in(loop)
     if ops is None:
         return 1
@@ -26,7 +26,7 @@ def lanes_of(loop: ir.Operation, extents: Sequence[int]) -> int:
 
 
 def write_wide(loop: ir.Operation, mapping: dict[ir.Value, ir.Value], lanes: int) -> None:
-    """The body for `lanes` neighbours, whose first has the index that the innermost loop's is mapped to."""
+    """Emit the body for `lanes` neighbours; the mapped index of the innermost loop is the first."""
     ops = _copy_in(loop)
     assert ops is not None, "a loop that `lanes_of` has not seen"
     *loads, store = ops
@@ -42,7 +42,7 @@ def write_wide(loop: ir.Operation, mapping: dict[ir.Value, ir.Value], lanes: int
 
 
 def _copy_in(loop: ir.Operation) -> list[ir.Operation] | None:
-    """The load, if there is one, and the store in the body, which use the loops' indices as they are."""
+    """Match a body that is a store, and a load if any, at the loops' own indices."""
     block = loop.regions[0].blocks[0]
     *ops, _ = (view.operation for view in block.operations)
     names = [op.name for op in ops]
@@ -66,7 +66,7 @@ def _indices(op: ir.Operation) -> list[ir.Value]:
 
 
 def _lies_at(type_: ir.MemRefType, lanes: int) -> bool:
-    """Whether each row begins at a whole access, and its elements are neighbours."""
+    """Return whether rows are aligned to accesses and of unit stride."""
     strides, offset = type_.get_strides_and_offset()
     dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
     if dynamic in (*strides, offset) or not strides or strides[-1] != 1:

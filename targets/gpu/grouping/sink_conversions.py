@@ -1,7 +1,7 @@
-"""The pass that converts small arrays where they are read, not in a kernel of their own.
+"""Sink conversions of small arrays into their users, instead of a kernel of their own.
 
-A scale of 16 bits that a normalisation uses in 32 would be converted by a launch, which takes longer than the
-conversions; and wide elements are more to read than narrow ones.
+A 16-bit scale that a normalisation uses in 32 would be converted by a launch, which takes longer than the conversions;
+and wide elements take more bandwidth than narrow ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ READERS = (Kind.MAP, Kind.ROW_REDUCTION, Kind.REDUCTION)
 
 @module_pass("stablexla-sink-conversions", "converts small arrays to wider types where they are read")
 def sink_conversions(module: ir.Module) -> None:
-    """Of arrays that are as large as what is made of them nothing is said: they are converted in the same pass."""
+    """Sink widening conversions; arrays as large as the user's result are left alone: fusion converts those."""
     main = main_of(module)
     changed = False
     with module.context:
@@ -32,7 +32,7 @@ def sink_conversions(module: ir.Module) -> None:
 
 
 def _sink(op: ir.Operation, place: int) -> bool:
-    """Reads an operand before its conversion, if it has one and is smaller than what is made of it."""
+    """Replace an operand by its unconverted array, if it has one and is smaller than the result."""
     maker = defining(op.operands[place])
     if maker is None or not is_generic(maker) or not _is_conversion(maker):
         return False
@@ -57,7 +57,7 @@ def _sink(op: ir.Operation, place: int) -> bool:
 
 
 def _is_conversion(op: ir.Operation) -> bool:
-    """Whether an operation widens one array, element by element."""
+    """Return whether an operation widens one array, element by element."""
     body = body_of(op)
     maps = list(op.attributes["indexing_maps"])
     if len(body) != 2 or body[0].name not in CONVERSIONS or num_inputs(op) != 1 or maps[0] != maps[1]:

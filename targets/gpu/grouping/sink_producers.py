@@ -1,7 +1,7 @@
-"""The pass that has reductions compute what they read, where that is cheap and others read it as well.
+"""Fuse cheap producers into column reductions, although they have other users (rematerialization).
 
-A mean and then a variance would write an array between them, and read it again: it takes no longer to read what it is
-made of. Rows along the last dimension are left alone: they stay in registers from one pass to the next.
+A mean and then a variance would store an array between them, and load it again: loading its inputs takes no longer.
+Rows along the last dimension are left alone: they stay in registers between passes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ CHEAP = frozenset(
 )
 MOST_OPERATIONS = 8
 MOST_ARRAYS = 2
-"""As many are read instead of one, which was written before."""
+"""Arrays loaded instead of the one stored before, at most."""
 
 
 @module_pass("stablexla-sink-producers", "has reductions make anew what they read, where that is cheap")
 def sink_producers(module: ir.Module) -> None:
-    """Takes elementwise operations of arrays of at most the same size into the bodies of reductions."""
+    """Fuse elementwise operations of arrays of at most the same size into the bodies of reductions."""
     main = main_of(module)
     changed = False
     with module.context:
@@ -41,7 +41,7 @@ def sink_producers(module: ir.Module) -> None:
 
 
 def _is_reader(op: ir.Operation) -> bool:
-    """Whether an operation reduces, but not the last dimensions alone."""
+    """Return whether an operation reduces, but not the last dimensions alone."""
     if classify(op) not in (Kind.REDUCTION, Kind.GENERAL):
         return False
     if any(o.name.split(".")[0] not in ("arith", "math") and o.name != "linalg.yield" for o in body_of(op)):
@@ -52,7 +52,7 @@ def _is_reader(op: ir.Operation) -> bool:
 
 
 def _with_producer(op: ir.Operation) -> ir.Operation | None:
-    """The reduction with the operation that makes one of its operands inside; None if there is none to be taken in."""
+    """Return the reduction with the producer of one of its operands fused; None if there is none to fuse."""
     if not _is_reader(op):
         return None
     for place in range(num_inputs(op)):
@@ -65,7 +65,7 @@ def _with_producer(op: ir.Operation) -> ir.Operation | None:
 
 
 def _is_cheap(op: ir.Operation) -> bool:
-    """Whether an operation is elementwise, of a few operations that take no time."""
+    """Return whether an operation is elementwise, of a few cheap operations."""
     if classify(op) is not Kind.MAP or len(op.results) != 1 or loops_of(op).maps[-1] != _identity(op):
         return False
     *body, _ = body_of(op)
@@ -77,7 +77,7 @@ def _identity(op: ir.Operation) -> ir.AffineMap:
 
 
 def _fused(op: ir.Operation, place: int, maker: ir.Operation) -> ir.Operation | None:
-    """`maker`'s body before `op`'s, or None if more would be read, or a product of matrices would come of it."""
+    """Fuse `maker`'s body before `op`'s, or None if more would be loaded, or a contraction would result."""
     count, inputs = num_inputs(op), num_inputs(maker)
     maps = list(loops_of(op).maps)
     inner = [_composed(m, maps[place]) for m in loops_of(maker).maps[:inputs]]
@@ -124,7 +124,7 @@ def _fused(op: ir.Operation, place: int, maker: ir.Operation) -> ir.Operation | 
 
 
 def _copied(op: ir.Operation, block: ir.Block, known: dict[ir.Value, ir.Value]) -> list[ir.Value]:
-    """A body's operations once more at the end of a block. Returns what it yields."""
+    """Clone a body's operations at the end of a block. Returns the values it yields."""
     for inner in body_of(op):
         if inner.name == "linalg.yield":
             return [known.get(v, v) for v in inner.operands]
@@ -137,12 +137,12 @@ def _copied(op: ir.Operation, block: ir.Block, known: dict[ir.Value, ir.Value]) 
 
 
 def _composed(inner: ir.AffineMap, outer: ir.AffineMap) -> ir.AffineMap:
-    """inner after outer."""
+    """Compose affine maps: inner after outer."""
     return ir.AffineMap.get(outer.n_dims, 0, [ir.AffineExpr.compose(e, outer) for e in inner.results])
 
 
 def _are_seen(loops: int, maps: list[ir.AffineMap]) -> bool:
-    """Whether each loop alone indexes a dimension of some array."""
+    """Return whether each loop alone indexes a dimension of some array."""
     seen = {e.position for m in maps for e in map(_dim, m.results) if e is not None}
     return seen == set(range(loops))
 

@@ -1,4 +1,4 @@
-"""Gathers: a thread copies neighbours of a slice that fill one access to memory, or one element."""
+"""Gathers: a thread copies a vector of a slice's elements, or one element."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BITS, MOST_LANES = 128, 16
 
 @gpu_emitter("gather")
 def emit_gather(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes all gathers."""
+    """Emit any gather."""
     axes = [Axis(*row) for row in kernel.config["axes"]]
     starts = list(kernel.config["starts"])
     lanes = _lanes(axes, starts, kernel.results[0].type.element_type)
@@ -55,7 +55,7 @@ def _sum(terms: list[Value]) -> Value:
 
 
 def _lanes(axes: list[Axis], starts: list[tuple[int, int, int]], element: ir.Type) -> int:
-    """Neighbours that are copied at once: every slice and every row of it begins at a multiple of so many elements."""
+    """Return the vector width: every slice and each row of it begins at a multiple of it."""
     if not axes or not isinstance(element, ir.FloatType | ir.IntegerType):
         return 1
     *outer, row = axes

@@ -1,8 +1,8 @@
-"""Scatters: windows of updates combined into arrays, each element with its updates in their order.
+"""Scatters: windows of updates combined into arrays, deterministic: each element takes its updates in their order.
 
-Windows that have no element in common, and computations that atomic instructions do exactly, give every element of the
-updates a thread. Otherwise a block owns a range of the places at which windows begin: it lists the windows that begin
-there, and its threads take their elements. Nothing depends on which thread comes first.
+Disjoint windows, and combiners that atomics compute exactly, give every element of the updates a thread. Otherwise a
+block owns a range of the places at which windows begin: it lists the windows that begin there, and its threads take
+their elements. No result depends on the threads' order.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ATOMIC = {
     "minsi": "mins",
     "minui": "minu",
 }
-"""Operations of arith whose order does not matter, and what their atomic forms are called."""
+"""Commutative operations of arith, with the names of their atomic forms."""
 MOST = (1 << 31) - 1
 
 
 @gpu_emitter("scatter")
 def emit_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes all whose computation is arithmetic."""
+    """Emit scatters whose combiner is arithmetic."""
     plan = Plan.of(kernel)
     if plan is None or plan.count * plan.width > MOST:
         return None
@@ -61,7 +61,7 @@ def emit_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def _atomic(kernel: Kernel, plan: Plan) -> tuple[arith.AtomicRMWKind, ir.Value] | None:
-    """The atomic instruction that does the computation, and the part that it takes besides what is there."""
+    """Match the atomic instruction of a combiner, and its operand besides the element in memory."""
     if len(plan.stored) != 1 or str(kernel.results[0].type.element_type) not in ("i32", "i64"):
         return None
     (stored,) = plan.stored
@@ -76,7 +76,7 @@ def _atomic(kernel: Kernel, plan: Plan) -> tuple[arith.AtomicRMWKind, ir.Value] 
 
 
 def _write_each(kernel: Kernel, plan: Plan, atomic: tuple[arith.AtomicRMWKind, ir.Value] | None) -> None:
-    """A thread for each element of the updates, neighbours for neighbours."""
+    """Emit a thread for each element of the updates, coalesced."""
     steps = [axis.update_step for axis in plan.outer] + [axis.update_step for axis in plan.inner]
     extents = [axis.extent for axis in plan.outer] + [axis.extent for axis in plan.inner]
     order = sorted(range(len(steps)), key=lambda d: -steps[d])
@@ -100,7 +100,7 @@ def _write_each(kernel: Kernel, plan: Plan, atomic: tuple[arith.AtomicRMWKind, i
 
 
 def _write_in_turn(kernel: Kernel, plan: Plan) -> None:
-    """Windows that may lie over one another at any distance: one after the other, by one block."""
+    """Emit windows that may overlap at any distance sequentially, by one block."""
     threads = min(THREADS * 4, -(-plan.width // 32) * 32)
     with thread_of(kernel, Launch(1, threads)) as arguments:
         windows = Windows(kernel, plan, arguments)

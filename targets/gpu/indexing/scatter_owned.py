@@ -1,8 +1,8 @@
-"""Scatters in which a block owns a range of the places at which windows may begin.
+"""Scatters by owner blocks: each block owns a range of the places at which windows may begin.
 
-It looks at all index vectors, some thousand at a time, and lists those that begin in its range, in their order. Then
-its threads go through the list: each has elements of the window, or some of the places where windows are narrow, for
-itself. So updates are combined in their order, whatever the computation, and without atomic instructions.
+It scans all index vectors, some thousand at a time, and lists those that begin in its range, in their order. Then its
+threads process the list: each owns elements of the window, or some of the places where windows are narrow. So updates
+are combined in their order, whatever the combiner, and without atomics.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from stablexla.targets.gpu.threads.launch import THREADS, Launch
 from stablexla.targets.gpu.threads.warps import WARP, block, shared_buffer, thread
 
 EACH = 8
-"""Neighbouring index vectors that a thread looks at, at a time."""
+"""Neighbouring index vectors that a thread tests at a time."""
 LISTED = THREADS * EACH
 COLUMN = 2048
 """Elements of a window that a block takes at most."""
 BLOCKS = 1024
 MOST_READ = 1 << 28
-"""Index vectors that all blocks together look at, at most, as long as there are some blocks."""
+"""Index vectors that all blocks together load, at most, as long as there are some blocks."""
 FEWEST_RANGES = 16
 
 
 @dataclass(frozen=True)
 class Owned:
-    """How places and windows are dealt out to blocks, and to the threads of each.
+    """Partition of places and windows among blocks, and among the threads of each.
 
     Attributes:
         unit, places: windows begin at multiples of `unit`, of which there are `places`.
-        ranges, range: into how many ranges places are cut, and of how many each.
-        columns, column: the same of the elements of a window.
-        across: threads that share a window; the others have other places.
+        ranges, range: number of ranges of places, and places of each.
+        columns, column: number of columns of a window's elements, and elements of each.
+        across: threads that share a window; the others own other places.
     """
 
     unit: int
@@ -63,7 +63,7 @@ class Owned:
 
     @staticmethod
     def of(kernel: Kernel, plan: Plan, unit: int, places: int) -> Owned:
-        """Enough blocks to keep a chip busy, as long as they do not read the indices all too often."""
+        """Choose enough blocks to fill a chip, unless they would load the indices too often."""
         across = min(THREADS, 1 << (plan.width - 1).bit_length())
         columns = -(-plan.width // COLUMN)
         column = -(-plan.width // columns)
@@ -75,7 +75,7 @@ class Owned:
 
 
 def write_owned(kernel: Kernel, plan: Plan, owned: Owned) -> None:
-    """The function that one thread of a block runs."""
+    """Emit the code of one thread of a block."""
     warps = THREADS // WARP
     shared = 4 * (2 * LISTED + warps)
     with thread_of(kernel, Launch(owned.ranges * owned.columns, THREADS, shared)) as arguments:
@@ -97,7 +97,7 @@ def write_owned(kernel: Kernel, plan: Plan, owned: Owned) -> None:
 def _list(
     plan: Plan, owned: Owned, windows: Windows, lists: tuple[Value, Value, Value], first: Value, low: Value
 ) -> Value:
-    """Lists the windows of a chunk that begin in the block's range, from `low` on; returns how many there are."""
+    """Compact the windows of a chunk that begin in the block's range, from `low` on, into a list; returns its size."""
     places, numbers, counts = lists
     i32 = counts.element
     one, zero = constant(1, i32), constant(0, i32)
@@ -133,7 +133,7 @@ def _list(
 def _combine(
     plan: Plan, owned: Owned, windows: Windows, place: Value, low: Value, number: Value, column: Value
 ) -> None:
-    """One listed window: the elements that are this thread's."""
+    """Combine one listed window: the elements that this thread owns."""
     groups = THREADS // owned.across
     lane = thread() % owned.across
     at = windows.split(number)

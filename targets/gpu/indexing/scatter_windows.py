@@ -1,4 +1,4 @@
-"""What the ways to scatter have in common: where windows lie, and what an element becomes."""
+"""Window arithmetic and combiner of scatters, shared by all their kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stablexla.targets.gpu.threads.body_copies import Copies, leaves_of
 
 @dataclass(frozen=True)
 class Outer:
-    """A loop over windows, and how many elements a turn moves on in indices, operands and updates."""
+    """A loop over windows, with its strides in elements in indices, operands and updates."""
 
     extent: int
     index_step: int
@@ -30,7 +30,7 @@ class Outer:
 
 @dataclass(frozen=True)
 class Inner:
-    """A loop over a window's elements; `moved` is the start by which it may lie partly outside, or -1."""
+    """A loop over a window's elements; `moved` is the start index that may move it partly out of bounds, or -1."""
 
     extent: int
     operand_step: int
@@ -40,7 +40,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Start:
-    """A number of an index vector: how far behind the first it lies, its limit, and the elements that it counts."""
+    """A component of an index vector: its offset from the first, its limit, and its stride in elements."""
 
     offset: int
     extent: int
@@ -49,12 +49,12 @@ class Start:
 
 @dataclass(frozen=True)
 class Plan:
-    """The loops of a scatter, and the computation.
+    """The loops of a scatter, and the combiner.
 
     Attributes:
-        distinct: no two windows have an element in common.
-        stored: what the elements of each result become, in the function on tensors.
-        there, given: the reads of operands' and updates' elements in it, with the number of the array.
+        distinct: windows are disjoint.
+        stored: the combined elements of each result, in the function on tensors.
+        there, given: loads of operands' and updates' elements in it, with the number of the array.
     """
 
     outer: tuple[Outer, ...]
@@ -68,7 +68,7 @@ class Plan:
 
     @staticmethod
     def of(kernel: Kernel) -> Plan | None:
-        """The plan of a kernel; None if its computation is more than arithmetic."""
+        """Match the plan of a kernel; None if its combiner is more than arithmetic."""
         config = kernel.config
         read = _computation(kernel) if config else None
         if read is None:
@@ -88,7 +88,7 @@ class Plan:
 
     @property
     def count(self) -> int:
-        """How many windows there are."""
+        """Number of windows."""
         return prod(axis.extent for axis in self.outer)
 
     @property
@@ -98,7 +98,7 @@ class Plan:
 
     @property
     def partly(self) -> bool:
-        """Whether windows may lie partly outside."""
+        """Whether windows may be partly out of bounds."""
         return any(axis.moved >= 0 for axis in self.inner)
 
 
@@ -123,7 +123,7 @@ def _computation(kernel: Kernel) -> tuple[tuple[ir.Value, ...], _Reads, _Reads] 
 
 
 def _array_of(kernel: Kernel, source: ir.Value) -> int | None:
-    """The number of an array among the kernel's inputs; what loops carry has the number of what they begin with."""
+    """Return the number of an array among the kernel's inputs; loop-carried ones have that of their initial value."""
     if source in kernel.inputs:
         return kernel.inputs.index(source)
     if isinstance(source.owner, ir.Block) and source.owner.owner.operation.name == "scf.for":
@@ -132,7 +132,7 @@ def _array_of(kernel: Kernel, source: ir.Value) -> int | None:
 
 
 class Windows:
-    """Where windows lie and how their elements are combined, inside one function."""
+    """Windows' offsets and combined elements, inside one function."""
 
     def __init__(self, kernel: Kernel, plan: Plan, arguments: KernelArguments) -> None:
         self._plan = plan
@@ -144,11 +144,11 @@ class Windows:
         self._scalars = {v: made for v, made in pairs if not isinstance(v.type, ir.RankedTensorType)}
 
     def split(self, window: Value) -> list[Value]:
-        """A window's number in each of the loops over windows."""
+        """Delinearize a window's number over the loops over windows."""
         return split_index(window, [axis.extent for axis in self._plan.outer]) if self._plan.outer else []
 
     def starts(self, at: Sequence[Value]) -> list[Value]:
-        """The numbers of a window's index vector; what lies outside is no small positive one."""
+        """Load a window's index vector; out-of-bounds components become large or negative."""
         vector = _sum([i * axis.index_step for i, axis in zip(at, self._plan.outer, strict=True)])
         return [self._start(vector + start.offset, start) for start in self._plan.starts]
 
@@ -161,7 +161,7 @@ class Windows:
         return Value(as_index(number, type_))
 
     def begins_inside(self, starts: Sequence[Value]) -> Value:
-        """Whether the window begins inside; of starts that move it, each element is looked at instead."""
+        """Return the mask of windows that begin in bounds; with starts that move a window, each element is tested."""
         moved = {axis.moved for axis in self._plan.inner}
         inside = constant(1, ir.IntegerType.get_signless(1))
         for number, (value, start) in enumerate(zip(starts, self._plan.starts, strict=True)):
@@ -170,23 +170,23 @@ class Windows:
         return inside
 
     def first(self, at: Sequence[Value], starts: Sequence[Value]) -> Value:
-        """The operand's element at which the window begins."""
+        """Return the offset of the window's first element in the operand."""
         terms = [i * axis.operand_step for i, axis in zip(at, self._plan.outer, strict=True)]
         return _sum([*terms, *(value * start.step for value, start in zip(starts, self._plan.starts, strict=True))])
 
     def given(self, at: Sequence[Value]) -> Value:
-        """The updates' element at which it begins."""
+        """Return the offset of its first element in the updates."""
         return _sum([i * axis.update_step for i, axis in zip(at, self._plan.outer, strict=True)])
 
     def element(self, number: Value) -> tuple[Value, Value, list[Value]]:
-        """How far an element of a window lies behind the first, in operand and updates, and its places."""
+        """Return an element's distance from the window's first, in operand and updates, and its coordinates."""
         inner = self._plan.inner
         places = split_index(number, [axis.extent for axis in inner]) if inner else []
         there = _sum([i * axis.operand_step for i, axis in zip(places, inner, strict=True)])
         return there, _sum([i * axis.update_step for i, axis in zip(places, inner, strict=True)]), places
 
     def element_inside(self, starts: Sequence[Value], places: Sequence[Value]) -> Value:
-        """Whether an element lies inside along the dimensions in which its window may lie partly outside."""
+        """Return the mask of elements in bounds, along the dimensions in which windows may be partly outside."""
         inside = constant(1, ir.IntegerType.get_signless(1))
         for axis, place in zip(self._plan.inner, places, strict=True):
             if axis.moved >= 0:
@@ -194,7 +194,7 @@ class Windows:
         return inside
 
     def values(self, at: Value | None, given: Value) -> list[ir.Value]:
-        """What elements become; without a place that does not depend on what is there."""
+        """Return the combined elements; without an offset, those that do not depend on the operand."""
         known = dict(self._scalars)
         if at is not None:
             known.update({value: load(self.results[number], at).ssa for value, number in self._plan.there})
@@ -203,18 +203,18 @@ class Windows:
         return [copies.of(value) for value in self._plan.stored]
 
     def update(self, value: ir.Value, given: Value) -> ir.Value:
-        """A part of the computation that depends on the updates alone."""
+        """Return a part of the combiner that depends on the updates alone."""
         known = {v: load(self._updates[number], given).ssa for v, number in self._plan.given}
         return Copies({**self._scalars, **known}).of(value)
 
     def combine(self, at: Value, given: Value) -> None:
-        """Combines one element of the updates into one of the operands."""
+        """Combine one element of the updates into one of the operands."""
         for value, result in zip(self.values(at, given), self.results, strict=True):
             store(Value(value), result, at)
 
 
 def below(number: Value, limit: Value | int) -> Value:
-    """0 <= number < limit."""
+    """Return 0 <= number < limit."""
     return Value(arith.cmpi(arith.CmpIPredicate.ult, number.ssa, index(limit).ssa))
 
 

@@ -1,4 +1,4 @@
-"""The pass that gives the arrays of `main` memory on the device; what moves between them is copied whole."""
+"""Buffer assignment for `main` on the device; copies between its arrays are whole-buffer copies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stablexla.targets.pipeline.passes import module_pass
 
 
 class DeviceAssignment(BufferAssignment):
-    """Buffers that are not used again before the kernels have run that may read a number of them by themselves."""
+    """Extend a scalar's source buffer's live range to the last kernel that may load the scalar by itself."""
 
     def _last_use(self, value: ir.Value, block: ir.Block) -> int:
         last = super()._last_use(value, block)
@@ -28,14 +28,14 @@ class DeviceAssignment(BufferAssignment):
         return last
 
     def _after(self, op: ir.Operation, block: ir.Block) -> int:
-        """The position behind an operation, seen from a block that it is in."""
+        """Return the position behind an operation, in the numbering of an enclosing block."""
         while op.block != block:
             op = op.parent.operation
         return self._end[op]
 
 
 class DeviceMain(BufferedMain):
-    """A `main` of the host for buffers of the device."""
+    """Rewrite the host's `main` onto device buffers."""
 
     def __init__(self, assignment: BufferAssignment, num_threads: int, on_host: Collection[str]) -> None:
         super().__init__(assignment, num_threads)
@@ -45,14 +45,14 @@ class DeviceMain(BufferedMain):
         memref.copy(source, target)
 
     def _share(self, call: ir.Operation, items: int, grain: int) -> None:
-        """Threads of the host share what runs there."""
+        """Share host functions alone among threads of the host."""
         if ir.FlatSymbolRefAttr(call.attributes["callee"]).value in self._on_host:
             super()._share(call, items, grain)
 
 
 @module_pass("stablexla-assign-device-buffers", "gives each array of main a buffer on the device, as on the CPU")
 def assign_device_buffers(module: ir.Module, *, num_threads: int = 1) -> None:
-    """Rewrites `main` and drops the kernels' functions on tensors.
+    """Rewrite `main` onto device buffers and drop the kernels' functions on tensors.
 
     Args:
         num_threads: as for `stablexla-assign-buffers`, for calls of functions that run on the host.

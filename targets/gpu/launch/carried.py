@@ -1,7 +1,7 @@
-"""Numbers that loops carry on and branches give, kept on the device where the host need not know them.
+"""Keep loop-carried and branch-selected scalars on the device where the host need not know them.
 
-Such a number becomes an array of one element before arrays get buffers. What a loop's condition or a branch depends on
-stays a number of the host, and so does what the host computes without reading anything.
+Such a scalar becomes an array of one element before buffer assignment. Conditions of loops and branches stay on the
+host, and so does what the host computes without a load.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from stablexla.targets.host.emitters import HOST_EMITTERS
 from stablexla.targets.pipeline.passes import module_pass
 
 _NOT_ASKING = frozenset(["func.func", "func.call", "func.return", "scf.while", "scf.yield", "tensor.from_elements"])
-"""Operations that want no number on the host, or hand it on."""
+"""Operations that need no scalar on the host, or only pass it on."""
 
 
 @module_pass("stablexla-carry-on-device", "has loops carry numbers in device memory where the host need not know them")
 def carry_on_device(module: ir.Module) -> None:
-    """To be run on main on tensors."""
+    """Rewrite `main`; to be run while it is on tensors."""
     with module.context, ir.Location.unknown():
         flow = _Flow(module)
         wanted = {op: places for op in flow.holders if (places := flow.places(op))}
@@ -35,10 +35,10 @@ def carry_on_device(module: ir.Module) -> None:
 
 
 class _Flow:
-    """Which numbers of main the host must know, and which it can only read from the device.
+    """Data-flow analysis: which scalars of `main` the host must know, and which it could only load from the device.
 
     Attributes:
-        holders: the loops and branches of main, outer ones first.
+        holders: the loops and branches of `main`, outer ones first.
     """
 
     def __init__(self, module: ir.Module) -> None:
@@ -56,7 +56,7 @@ class _Flow:
         self._read = self._spread(read, self._targets)
 
     def places(self, op: ir.Operation) -> list[int]:
-        """Which results of a loop or branch are to be kept on the device, with all that goes into them."""
+        """Return which results of a loop or branch are to be kept on the device, with all their sources."""
         families = {place: self._family(op, place) for place, v in enumerate(op.results) if not is_tensor(v)}
         return [place for place, family in families.items() if family & self._read and not family & self._needed]
 
@@ -67,7 +67,7 @@ class _Flow:
         return found
 
     def _asked(self, op: ir.Operation) -> list[ir.Value]:
-        """The numbers that an operation needs on the host; a loop without kernels is quickest there, too."""
+        """Return the scalars an operation needs on the host; loops without kernels run there too, as it is fastest."""
         if op.name == "scf.while" and all(inner.name != "func.call" for inner in walk(op)):
             inside = [argument for region in op.regions for argument in region.blocks[0].arguments]
             return [v for v in (*op.operands, *op.results, *inside) if not is_tensor(v)]
@@ -89,7 +89,7 @@ class _Flow:
 
     @staticmethod
     def _sources(value: ir.Value) -> list[ir.Value]:
-        """The values of which one is made."""
+        """Return the values that flow into one."""
         maker = defining(value)
         if maker is not None:
             if is_computation(maker):
@@ -107,7 +107,7 @@ class _Flow:
 
     @staticmethod
     def _targets(value: ir.Value) -> list[ir.Value]:
-        """The values that are made of one."""
+        """Return the values that one flows into."""
         found: list[ir.Value] = []
         for use in value.uses:
             user, number = use.owner.operation, use.operand_number
@@ -126,7 +126,7 @@ class _Flow:
 
 
 def _given(op: ir.Operation, place: int) -> list[ir.Value]:
-    """What becomes a result of a loop or branch."""
+    """Return the values that become a result of a loop or branch."""
     if op.name == "scf.while":
         return [_last(op.regions[0]).operands[place + 1]]
     return [_last(region).operands[place] for region in op.regions if len(region.blocks)]
@@ -145,7 +145,7 @@ def _boxed(value: ir.Value) -> ir.Value:
 
 
 def _unboxed(value: ir.Value, place: ir.InsertionPoint) -> None:
-    """Lets whoever uses a value that has become an array have its element."""
+    """Replace a scalar's uses by the element of the array that it has become."""
     users = [(use.owner.operation, use.operand_number) for use in value.uses]
     if users:
         with place:
@@ -155,7 +155,7 @@ def _unboxed(value: ir.Value, place: ir.InsertionPoint) -> None:
 
 
 def _forget_boxes(main: ir.Operation) -> None:
-    """An array whose element is made an array again is that array."""
+    """Fold an array made of the element of an array of one element to that array."""
     for op in walk(main):
         if op.name == "tensor.from_elements" and op.results[0].type.rank == 0:
             maker = defining(op.operands[0])

@@ -1,4 +1,4 @@
-"""What a function for a GPU is made of, and how it is made: without a compiler, as saved programs start at once."""
+"""Code of a GPU program and the function made of it; imports no compiler, so that saved programs start fast."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from stablexla.targets.runtime.saved_code import LoadedCode
 
 @dataclass(frozen=True)
 class GpuCode:
-    """The code of a program; it lives as long as the function.
+    """The code of a program; lives as long as the function.
 
     Attributes:
-        code: the machine code of `main`.
+        code: machine code of `main`.
         ptx: the kernels.
-        chip: what they were compiled for.
-        kernels: their names in the PTX, by number, and the most bytes that the threads of a block share.
-        cubins: what ptxas has made of the PTX, by chips.
+        chip: the chip they were compiled for.
+        kernels: names in the PTX, by number, each with the maximum of its launches' shared memory in bytes.
+        cubins: what ptxas made of the PTX, by chip.
     """
 
     code: LoadedCode
@@ -36,7 +36,7 @@ class GpuCode:
     cubins: dict[str, bytes] = field(default_factory=dict)
 
     def image(self, chip: str) -> bytes:
-        """What the driver loads for a device of a chip, as "sm_90": a cubin if there can be one, or else the PTX.
+        """Return the image the driver loads for a chip, as "sm_90": a cubin if there can be one, or else the PTX.
 
         For no chip, "", it is the PTX.
 
@@ -48,7 +48,7 @@ class GpuCode:
         return cubin or self.ptx.encode() + b"\0"
 
     def cubin(self, chip: str) -> bytes | None:
-        """The machine code of the kernels; it is made once.
+        """Assemble the kernels' machine code, cached per chip.
 
         Raises:
             CompileError: ptxas refuses the PTX.
@@ -58,7 +58,7 @@ class GpuCode:
         return self.cubins.get(chip)
 
     def object_files(self) -> list[bytes]:
-        """Those of `main`."""
+        """Return the object files of `main`."""
         return self.code.object_files()
 
     def function(
@@ -73,7 +73,7 @@ class GpuCode:
         host: Host | None,
         flush_denormals: bool,
     ) -> GpuFunction:
-        """The code as something to call; no driver is looked for before it is called."""
+        """Return the code as a callable function; the driver is looked for at the first call."""
         return GpuFunction(
             name,
             self.code.entry,
@@ -92,7 +92,7 @@ class GpuCode:
 
 
 def describe(function: GpuFunction) -> tuple[dict[str, Any], dict[str, Part]]:
-    """What `restore` needs besides what every program needs; with a cubin for the chip, where there is a ptxas."""
+    """Return what `restore` needs besides every program's data; with the chip's cubin, where there is a ptxas."""
     made: GpuCode = function.keep_alive
     with suppress(CompileError):  # the driver may take what this ptxas does not
         made.cubin(made.chip)
@@ -106,7 +106,7 @@ def describe(function: GpuFunction) -> tuple[dict[str, Any], dict[str, Part]]:
 
 
 def restore(code: LoadedCode, description: Mapping[str, Any], sections: Mapping[str, memoryview]) -> GpuCode:
-    """The code once more.
+    """Restore the code of a saved program.
 
     Raises:
         LoadError: the kernels are not there.

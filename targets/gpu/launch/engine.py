@@ -1,6 +1,6 @@
-"""From a module with `main` in LLVM's dialect and kernels in PTX to a function that can be called.
+"""Load a GPU program: from a module with `main` in LLVM's dialect and kernels in PTX to a callable function.
 
-The machine code of `main` is made here; that of the kernels when the program is first run, for the GPU that is there.
+Machine code of `main` is generated here; that of the kernels at the first run, for the GPU present.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stablexla.targets.signature.signature import Signature
 
 
 def load(module: ir.Module, signature: Signature, options: CompileOptions, chip: str) -> GpuFunction:
-    """The program, ready to be called.
+    """Compile and load the program, ready to be called.
 
     Raises:
         CompileError: the module is not what the pipeline leaves; something in it has no translation.
@@ -43,7 +43,7 @@ def load(module: ir.Module, signature: Signature, options: CompileOptions, chip:
 
 
 def _warn_of_host(module: ir.Module, name: str) -> None:
-    """Names what does not run on the GPU; the list is taken off the module."""
+    """Warn of kernels that do not run on the GPU; removes the list from the module."""
     attributes = module.operation.attributes
     if ON_HOST not in attributes:
         return

@@ -1,6 +1,6 @@
-"""Calls of functions that run on the host, in a `main` whose arrays are on the device: these come over, and go back.
+"""Host functions called from a `main` with arrays on the device: arguments are copied to the host and results back.
 
-What such a function does with each argument is noted on it when its kernel is written.
+How such a function accesses each argument is noted on it when its kernel is written.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from stablexla.targets.codegen.sizes import bytes_of
 from stablexla.targets.host.symbols import declare, pointer_to, pointer_type
 
 ACCESS = "stablexla.access"
-"""Attribute of a function of the host: for each argument whether it reads it, writes it, or both."""
+"""Attribute of a host function: for each argument whether it is read, written, or both."""
 NOTHING, READS, WRITES = 0, 1, 2
 TO_HOST, FROM_HOST = "stablexla_gpu_to_host", "stablexla_gpu_from_host"
 
 
 def note_access(kernel: Kernel, emitted: Emitted) -> None:
-    """Notes on a kernel's functions what they do with their arguments: inputs, results, scratch and the range."""
+    """Note on a kernel's functions how they access their arguments: inputs, results, scratch and the range."""
     changed = {result for result, _ in emitted.updates}
     results = [WRITES | (READS if number in changed else NOTHING) for number in range(len(kernel.results))]
     inputs = [READS if isinstance(v.type, ir.RankedTensorType) else NOTHING for v in kernel.inputs]
@@ -35,7 +35,7 @@ def note_access(kernel: Kernel, emitted: Emitted) -> None:
 
 
 def functions_of_host(module: ir.Module | ir.Operation) -> dict[str, list[int]]:
-    """The functions of a module that run on the host, and what each does with its arguments."""
+    """Return a module's host functions, each with the accesses of its arguments."""
     return {
         ir.StringAttr(view.operation.attributes["sym_name"]).value: [
             int(n) for n in ir.DenseI64ArrayAttr(view.operation.attributes[ACCESS])
@@ -46,16 +46,16 @@ def functions_of_host(module: ir.Module | ir.Operation) -> dict[str, list[int]]:
 
 
 def is_host_call(op: ir.Operation, functions: Collection[str]) -> bool:
-    """Whether an operation calls one of the functions."""
+    """Return whether an operation calls one of the functions."""
     return op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value in functions
 
 
 class HostCalls:
-    """Writes such calls in one function.
+    """Rewrite host calls in one function.
 
     Attributes:
-        functions: those of the host, and what each does with its arguments.
-        on_host: arrays of the device that a call has just written, with where they are on the host.
+        functions: host functions, each with the accesses of its arguments.
+        on_host: device arrays that a call has just written, with their host copies that are still valid.
     """
 
     def __init__(self, main: ir.Operation) -> None:
@@ -64,11 +64,11 @@ class HostCalls:
         self.on_host: dict[ir.Value, ir.Value] = {}
 
     def forget(self) -> None:
-        """Something else may be written from here on."""
+        """Invalidate the host copies: something else may be written from here on."""
         self.on_host.clear()
 
     def write(self, op: ir.Operation) -> None:
-        """Lets a call work on copies on the host, at the insertion point, and brings back after it what it wrote."""
+        """Copy a call's inputs to the host before it, and what it wrote back to the device after it."""
         access = self.functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
         done: dict[ir.Value, int] = {}
         for value, how in zip(op.operands, access, strict=True):
@@ -100,7 +100,7 @@ class HostCalls:
 
 
 def buffer_at(address: ir.Value, type_: ir.Type) -> ir.Value:
-    """The flat buffer of a type that begins at an address."""
+    """Return the flat buffer of a type that begins at an address."""
     i64 = ir.IntegerType.get_signless(64)
     form = ir.Type.parse("!llvm.struct<(ptr, ptr, i64, array<1 x i64>, array<1 x i64>)>")
     (extent,) = ir.MemRefType(type_).shape

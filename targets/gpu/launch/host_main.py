@@ -1,7 +1,7 @@
-"""The pass that makes `main` host code: launches, copies and accesses of device memory become calls of the runtime.
+"""Lower `main` to host code: launches, copies and scalar accesses of device memory become calls of the runtime.
 
-Arrays of `main` are addresses on the device. Parameters of a launch, and numbers that are read or written, pass through
-places on the stack, which are made once at the top of `main`.
+Arrays of `main` are device addresses. Launch parameters, and scalars that are loaded or stored, pass through slots on
+the stack, which are allocated once at the top of `main`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from stablexla.targets.pipeline.passes import module_pass
 LAUNCH, COPY = "stablexla_gpu_launch", "stablexla_gpu_copy"
 READ, WRITE = "stablexla_gpu_read", "stablexla_gpu_write"
 PLACE = 16
-"""Bytes of a place on the stack: the widest number, complex128."""
+"""Bytes of a stack slot: the widest number, complex128."""
 
 
 @module_pass("stablexla-launch-gpu", "lets main, as code of the host, launch kernels and copy by calls of the runtime")
 def launch_gpu(module: ir.Module) -> None:
-    """The PTX and the table of its kernels become attributes of the module.
+    """Lower `main`; the PTX and the table of its kernels become attributes of the module.
 
     Raises:
         CompileError: `main` does with an array what only a kernel can.
@@ -46,7 +46,7 @@ def launch_gpu(module: ir.Module) -> None:
 
 
 class HostMain:
-    """Rewrites one function."""
+    """Rewrite one function."""
 
     def __init__(self, main: ir.Operation, table: LaunchTable) -> None:
         self._main = main
@@ -56,7 +56,7 @@ class HostMain:
         self._declared: dict[str, ir.FlatSymbolRefAttr] = {}
 
     def write(self) -> None:
-        """Raises CompileError, as `launch_gpu`."""
+        """Rewrite it. Raises CompileError, as `launch_gpu`."""
         operations = [op for op in walk(self._main) if op != self._main]
         launches = [op for op in operations if op.name == "gpu.launch_func"]
         with ir.InsertionPoint.at_block_begin(self._main.regions[0].blocks[0]), self._main.location:
@@ -68,7 +68,7 @@ class HostMain:
 
     def _rewrite(self, op: ir.Operation) -> None:
         if self._block is None or op.block != self._block or len(op.regions):
-            self._calls.forget()  # what was true before a loop may not be in its second turn
+            self._calls.forget()  # host copies valid before a loop may be stale in its second iteration
             self._block = op.block
         if op.name == "gpu.launch_func":
             self._launch(op)
@@ -86,7 +86,7 @@ class HostMain:
     # ---- the stack -------------------------------------------------------------------------------------------------
 
     def _make_places(self, count: int) -> None:
-        """Places for so many numbers, and the list of their addresses, which never changes."""
+        """Allocate stack slots for so many scalars, and the array of their addresses, which is constant."""
         i64 = ir.IntegerType.get_signless(64)
         self._places = memref.alloca(ir.MemRefType.get([count * PLACE], _byte()), [], [], alignment=PLACE)
         self._table = memref.alloca(ir.MemRefType.get([count], i64), [], [], alignment=PLACE)
@@ -96,7 +96,7 @@ class HostMain:
             llvm.store(pointer, _moved(self._addresses, number * 8))
 
     def _put(self, value: ir.Value, number: int = 0) -> ir.Value:
-        """Stores a number, or the address of a buffer, in a place; returns where that is."""
+        """Store a scalar, or the address of a buffer, in a slot; returns the slot's address."""
         if isinstance(value.type, ir.MemRefType):
             value = memref.extract_aligned_pointer_as_index(value)
         if isinstance(value.type, ir.IndexType):
@@ -108,13 +108,13 @@ class HostMain:
         return self._pointers[number]
 
     def _taken(self, type_: ir.Type) -> ir.Value:
-        """The number in the first place."""
+        """Load the scalar in the first slot."""
         if _is_plain(type_):
             return llvm.load(type_, self._pointers[0])
         return memref.load(self._place(type_, 0), [self._zero])
 
     def _place(self, type_: ir.Type, number: int) -> ir.Value:
-        """A place as a buffer of one element."""
+        """Return a slot as a buffer of one element."""
         return memref.view(ir.MemRefType.get([1], type_), self._places, _constant(number * PLACE), [])
 
     # ---- operations ------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class HostMain:
     def _load(self, op: ir.Operation) -> None:
         buffer, *indices = op.operands
         known = self._calls.on_host.get(buffer)
-        if known is not None:  # a function of the host made it just before
+        if known is not None:  # a host function has just written it
             op.operands[0] = known
             return
         type_ = op.results[0].type
@@ -166,7 +166,7 @@ class HostMain:
 
 
 def is_dense(type_: ir.MemRefType) -> bool:
-    """Whether a buffer's elements lie one beside the other, in order."""
+    """Return whether a buffer is contiguous and row-major."""
     strides, _ = type_.get_strides_and_offset()
     wanted = [prod(type_.shape[place + 1 :]) for place in range(len(type_.shape))]
     return all(n == 1 or s == w for n, s, w in zip(type_.shape, strides, wanted, strict=True)) or 0 in type_.shape
@@ -181,12 +181,12 @@ def _moved(pointer: ir.Value, offset: int) -> ir.Value:
 
 
 def _is_plain(type_: ir.Type) -> bool:
-    """Whether the code of the host has numbers of a type as they are."""
+    """Return whether host code has scalars of a type natively."""
     return isinstance(type_, ir.IntegerType | ir.F64Type | ir.F32Type | ir.F16Type | ir.BF16Type)
 
 
 def _address(buffer: ir.Value, indices: list[ir.Value]) -> ir.Value:
-    """Where an element is."""
+    """Return an element's address."""
     type_ = ir.MemRefType(buffer.type)
     if len(indices) > 1 or not is_dense(type_):
         raise CompileError(f"main reaches into {type_}, where it knows flat arrays alone")

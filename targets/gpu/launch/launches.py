@@ -1,4 +1,4 @@
-"""The launches of `main`, and what its code and the image of the kernels say about each other: a table, by numbers.
+"""Launches of `main`, and the table of kernel numbers that its code and the kernels' image share.
 
 The pass `stablexla-launch-gpu` writes the table into the module, and the loader takes it off.
 """
@@ -14,7 +14,7 @@ from stablexla.lowering.support.operations import defining
 from stablexla.targets.gpu.threads.launch import Launch
 
 KERNELS, IMAGE = "stablexla.gpu_kernels", "stablexla.gpu_image"
-"""Attributes of the module: what is launched, by number, and the PTX in which it is."""
+"""Attributes of the module: launched kernels, by number, and the PTX that holds them."""
 
 
 @dataclass
@@ -22,20 +22,20 @@ class LaunchTable:
     """The kernels that `main` launches, in the order of their numbers.
 
     Attributes:
-        ptx: where they are.
-        shared_bytes: for each kernel the most that a launch of it asks for.
+        ptx: text with the kernels.
+        shared_bytes: each kernel's largest shared memory of a launch.
     """
 
     ptx: str
     shared_bytes: dict[str, int]
 
     def number(self, kernel: str, shared_bytes: int) -> int:
-        """The kernel's number; it is noted that a launch asks for so many bytes."""
+        """Return the kernel's number, and record a launch's shared memory."""
         self.shared_bytes[kernel] = max(shared_bytes, self.shared_bytes.get(kernel, 0))
         return list(self.shared_bytes).index(kernel)
 
     def write(self, module: ir.Module) -> None:
-        """Notes it on a module."""
+        """Set the table as attributes of a module."""
         i64 = ir.IntegerType.get_signless(64)
         rows: list[ir.Attribute] = [
             ir.DictAttr.get({"name": ir.StringAttr.get(name), "shared_bytes": ir.IntegerAttr.get(i64, size)})
@@ -46,7 +46,7 @@ class LaunchTable:
 
     @staticmethod
     def take(module: ir.Module) -> LaunchTable:
-        """What is noted on a module, from which it is removed.
+        """Return a module's table and remove its attributes.
 
         Raises:
             CompileError: nothing is.
@@ -62,10 +62,10 @@ class LaunchTable:
 
 
 def launch_of(op: ir.Operation) -> Launch:
-    """What a `gpu.launch_func` asks for.
+    """Return the configuration of a `gpu.launch_func`.
 
     Raises:
-        CompileError: it is not known, or blocks or threads are numbered in more than one dimension.
+        CompileError: it is not constant, or blocks or threads are numbered in more than one dimension.
     """
     given, _ = _operands_of(op)
     numbers = [known_number(value) for value in given]
@@ -79,17 +79,17 @@ def launch_of(op: ir.Operation) -> Launch:
 
 
 def parameters_of(op: ir.Operation) -> list[ir.Value]:
-    """What a `gpu.launch_func` hands to the kernel."""
+    """Return the kernel parameters of a `gpu.launch_func`."""
     return _operands_of(op)[1]
 
 
 def kernel_of(op: ir.Operation) -> str:
-    """The name of what a `gpu.launch_func` launches."""
+    """Return the name of the kernel of a `gpu.launch_func`."""
     return str(ir.SymbolRefAttr(op.attributes["kernel"]).value[-1])
 
 
 def known_number(value: ir.Value) -> int | None:
-    """What a constant is; None for other values."""
+    """Return a constant's value; None for other values."""
     maker = defining(value)
     if maker is None or maker.name != "arith.constant":
         return None
@@ -97,7 +97,7 @@ def known_number(value: ir.Value) -> int | None:
 
 
 def _operands_of(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
-    """The sizes of a launch, and the kernel's parameters."""
+    """Split a launch's operands into sizes and kernel parameters."""
     *sizes, parameters, _ = (int(n) for n in ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
     first = sum(sizes)
     operands = list(op.operands)

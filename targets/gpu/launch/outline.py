@@ -1,4 +1,4 @@
-"""The pass that moves what threads do into a GPU module, and lets `main` launch it."""
+"""Outline threads' code into a GPU module, and launch it from `main`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODULE = "kernels"
 
 @module_pass("stablexla-outline-gpu", "moves functions for threads into a gpu.module, and launches them from main")
 def outline_gpu(module: ir.Module) -> None:
-    """Functions that nobody launches are dropped."""
+    """Outline all launched functions; those that nobody launches are dropped."""
     found = launched_functions(module)
     with module.context, ir.Location.unknown():
         launched = dict.fromkeys(_launch(op, found) for op in _calls(module, found))
@@ -40,7 +40,7 @@ def _calls(module: ir.Module, found: dict[str, ir.Operation]) -> list[ir.Operati
 
 
 def _launch(call: ir.Operation, found: dict[str, ir.Operation]) -> str:
-    """Puts a launch in the place of a call; its last two operands, the range, are in the function already."""
+    """Replace a call by a launch; the call's last two operands, the range, are constants inside the function."""
     name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
     launch = Launch.read(found[name])
     with call.location, ir.InsertionPoint(call):
@@ -90,7 +90,7 @@ def _write(block: ir.Block, name: str, function: ir.Operation) -> None:
 
 
 def _put_sizes(kernel: ir.Operation, launch: Launch) -> None:
-    """What a kernel asks of its launch is known: a loop over a thread's items ends after one where there are enough."""
+    """Replace block and grid sizes by constants: a grid-stride loop with enough threads then has one iteration."""
     known = {"gpu.block_dim": launch.threads, "gpu.grid_dim": launch.blocks}
     for op in [op for op in walk(kernel) if op.name in known]:
         with op.location, ir.InsertionPoint(op):
@@ -104,7 +104,7 @@ def _is_short(type_: ir.Type) -> bool:
 
 
 def _passed(type_: ir.Type) -> ir.Type:
-    """As what a kernel takes a scalar: PTX has no parameters below a byte."""
+    """Return the type a kernel takes a scalar as: PTX has no parameters below a byte."""
     return ir.IntegerType.get_signless(8) if _is_short(type_) else type_
 
 

@@ -1,6 +1,6 @@
-"""Kernels that get one place of memory twice, since they may overwrite what they read.
+"""Drop noalias from kernels whose arguments may alias, as in-place operations and donation make them.
 
-LLVM is not told that such arrays lie apart, so that it reads them as memory that changes.
+LLVM is not told that such arrays are noalias, so that it treats them as memory that changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ APART = "llvm.noalias"
 
 @module_pass("stablexla-tell-overlaps", "takes from kernels the word that arrays lie apart, where two of them do not")
 def tell_overlaps(module: ir.Module) -> None:
-    """To be run when arrays of main have buffers; such calls get a function of their own."""
+    """Give calls with aliasing buffers a function of their own; to be run when arrays of `main` have buffers."""
     functions = launched_functions(module)
     main = main_of(module)
     donated = _donated(main)
@@ -36,7 +36,7 @@ def tell_overlaps(module: ir.Module) -> None:
 
 
 def _donated(main: ir.Operation) -> set[frozenset[ir.Value]]:
-    """Parameters and results of main that a caller may give one place."""
+    """Return pairs of parameters and results of `main` that may alias by donation."""
     arguments = list(main.regions[0].blocks[0].arguments)
     rows = [ir.DictAttr(row) for row in ir.ArrayAttr(main.attributes["arg_attrs"])]
     roles = {
@@ -49,7 +49,7 @@ def _donated(main: ir.Operation) -> set[frozenset[ir.Value]]:
 
 
 def _overlapping(call: ir.Operation, donated: set[frozenset[ir.Value]]) -> tuple[int, ...]:
-    """The operands of a call that share memory with another one."""
+    """Return the operands of a call that alias another one."""
     buffers = [(n, v) for n, v in enumerate(call.operands) if isinstance(v.type, ir.MemRefType)]
     found = [(n, *_place(v), bytes_of(v.type)) for n, v in buffers]
     shared: set[int] = set()
@@ -62,7 +62,7 @@ def _overlapping(call: ir.Operation, donated: set[frozenset[ir.Value]]) -> tuple
 
 
 def _place(buffer: ir.Value) -> tuple[ir.Value, int]:
-    """What a buffer is a part of, and where in it that begins."""
+    """Return a buffer's base and its offset in that."""
     offset, maker = 0, defining(buffer)
     while maker is not None and maker.name in ("memref.view", "builtin.unrealized_conversion_cast"):
         if maker.name == "memref.view":

@@ -1,8 +1,8 @@
-"""Numbers that lie on the device and go to kernels: these read them there, so that `main` need not wait for them.
+"""Scalars on the device: kernels load them there themselves, so that `main` need not synchronize to read them.
 
-A number that `main` would read, compute with and hand to a kernel, or store again, is computed by the kernel, or by one
-of a single thread. What decides about loops and branches stays a number of the host. `DeviceAssignment` sees to it that
-the memory still holds what is read.
+A scalar that `main` would load, compute with and pass to a kernel, or store again, is computed by the kernel, or by one
+of a single thread. Conditions of loops and branches stay scalars of the host. `DeviceAssignment` keeps the loaded
+buffers live until then.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _READS = ("tensor.extract", "memref.load")
 
 
 def is_computation(op: ir.Operation) -> bool:
-    """Whether an operation of main makes a number of numbers, or reads one, and does nothing else."""
+    """Return whether an operation of main computes a scalar from scalars, or loads one, without side effects."""
     return (op.name.startswith(_PURE) or op.name in _READS) and not len(op.regions)
 
 
 def readers_of(op: ir.Operation) -> list[ir.Operation]:
-    """What a number that `op` makes goes to, by way of computations."""
+    """Return the users of a scalar that `op` makes, through computations."""
     found: dict[ir.Operation, None] = {}
     seen, waiting = {op}, [op]
     while waiting:
@@ -46,25 +46,25 @@ def readers_of(op: ir.Operation) -> list[ir.Operation]:
 
 @module_pass("stablexla-scalars-on-device", "lets kernels read the numbers that are on the device and go to kernels")
 def scalars_on_device(module: ir.Module) -> None:
-    """To be run when arrays of main have buffers, before kernels are moved into a GPU module."""
+    """Move scalar computations into kernels; to be run between buffer assignment and outlining into a GPU module."""
     with module.context, ir.Location.unknown():
         _Scalars(module).write()
 
 
 @dataclass
 class _Slice:
-    """What a kernel has to do by itself for some values.
+    """Backward slice of some values, to be cloned into a kernel.
 
     Attributes:
         ops: the computations, in order.
-        leaves: what these and the values need from outside: buffers, and numbers of the host.
+        leaves: live-ins of these and the values: buffers, and scalars of the host.
     """
 
     ops: list[ir.Operation] = field(default_factory=list)
     leaves: list[ir.Value] = field(default_factory=list)
 
     def key(self, values: Iterable[ir.Value]) -> str:
-        """The same text for slices that do the same."""
+        """Return a text that is equal for equivalent slices."""
         texts: list[str] = []
         names = {leaf: f"leaf{number}:{leaf.type}" for number, leaf in enumerate(self.leaves)}
         for number, op in enumerate(self.ops):
@@ -76,7 +76,7 @@ class _Slice:
 
 
 class _Scalars:
-    """Rewrites one module."""
+    """Rewrite one module."""
 
     def __init__(self, module: ir.Module) -> None:
         self._main = main_of(module)
@@ -89,14 +89,14 @@ class _Scalars:
         self._done: list[ir.Operation] = []
 
     def _is_needed(self, load: ir.Operation) -> bool:
-        """Whether the host must know what it reads."""
+        """Return whether the host must know a load's value."""
         return not all(reader.name == "memref.store" or self._is_launch(reader) for reader in readers_of(load))
 
     def _is_launch(self, op: ir.Operation) -> bool:
         return op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value in self._functions
 
     def _is_known(self, value: ir.Value) -> bool:
-        """Whether the host has a number anyway."""
+        """Return whether the host has a scalar anyway."""
         if value not in self._known:
             maker = defining(value)
             if maker is None or not is_computation(maker) or maker in self._on_host:
@@ -129,7 +129,7 @@ class _Scalars:
         return made
 
     def write(self) -> None:
-        """Rewrites calls and stores, block by block."""
+        """Rewrite calls and stores, block by block."""
         stores: list[ir.Operation] = []
         for op in list(self._order):
             ends = not is_computation(op) and op.name not in ("memref.store", "memref.view")
@@ -169,7 +169,7 @@ class _Scalars:
 
     @staticmethod
     def _specialize(source: ir.Operation, name: str, replaced: dict[int, ir.Value], needed: _Slice) -> None:
-        """A function that computes some of the numbers that another one takes."""
+        """Emit a variant of a function that computes some of its scalar parameters by itself."""
         arguments = list(source.regions[0].blocks[0].arguments)
         rows = list(ir.ArrayAttr(source.attributes["arg_attrs"]))
         buffer = next(row for row, a in zip(rows, arguments, strict=True) if isinstance(a.type, ir.MemRefType))
@@ -193,7 +193,7 @@ class _Scalars:
     # ---- stores ----------------------------------------------------------------------------------------------------
 
     def _store(self, stores: list[ir.Operation]) -> None:
-        """One kernel of one thread for stores that follow one another, unless the host knows all that is stored."""
+        """Emit one single-thread kernel for consecutive stores, unless the host knows all stored values."""
         if all(self._is_known(v) for op in stores for v in op.operands if not isinstance(v.type, ir.MemRefType)):
             return
         needed = self._slice(v for op in stores for v in op.operands)

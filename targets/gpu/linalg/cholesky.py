@@ -1,8 +1,8 @@
-"""Cholesky factors, a block for each matrix: tiles of columns, each after those on its left are taken off.
+"""Blocked left-looking Cholesky factorization, a block for each matrix.
 
-With x_ij for l_ij or u_ji, both factors are x_ij = (a_ij - sum over k < j of x_ik * conj(x_jk)) / x_jj. A turn takes a
-panel of columns: the sums over the panels before it by tiles, then the tile on the diagonal in shared memory, and then
-the rows below it, one for each thread.
+With x_ij for l_ij or u_ji, both factors are x_ij = (a_ij - sum over k < j of x_ik * conj(x_jk)) / x_jj. An iteration
+does a panel of columns: the trailing update by the panels on its left in tiles, the diagonal tile's factorization in
+shared memory, and then the triangular solve of the rows below it, a row for each thread.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import block, shared_buffer, thread
 
 ROWS = 128
-"""Rows below the tile on the diagonal that are solved at a time."""
+"""Rows below the diagonal tile that are solved at a time."""
 NAMES = {"f32": "f32", "f64": "f64", "complex<f32>": "c64", "complex<f64>": "c128"}
 
 
 @gpu_emitter("cholesky")
 def emit_cholesky(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes all matrices that have elements."""
+    """Emit the factorization of all matrices that have elements."""
     batch, n, _ = kernel.results[0].type.shape
     if not batch * n:
         return None
@@ -61,7 +61,7 @@ def emit_cholesky(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 @dataclass
 class _Matrix:
-    """What one thread does for its block's matrix."""
+    """One thread's part of its block's matrix."""
 
     field: Field
     arguments: KernelArguments
@@ -76,7 +76,7 @@ class _Matrix:
         self.zero = Value(self.field.constant(0.0))
 
     def place(self, i: Value, j: Value) -> Value:
-        """Where x_ij lies."""
+        """Return the offset of x_ij."""
         return self.first + (i * self.n + j if self.lower else j * self.n + i)
 
     def write(self) -> None:
@@ -99,7 +99,7 @@ class _Matrix:
             store(Value(self.field.constant(float("nan"))), self.made, self.first + turn.iv)
 
     def _take_off(self, panel: Value) -> None:
-        """Takes the panels on the left off this one; its first tile goes to shared memory, the others to the result."""
+        """Subtract products of the panels on the left; the first tile goes to shared memory, others to the result."""
         diagonal, one, other = self.tiles
         n, size = self.n, self.size
         last = index(n - 1)
@@ -129,7 +129,7 @@ class _Matrix:
         return load(self.made, self.place(i, j))
 
     def _factor(self, panel: Value, good: Value) -> Value:
-        """Factors the tile on the diagonal, but for the roots on the diagonal itself; whether all were positive."""
+        """Factorize the diagonal tile, but for the roots of the pivots; returns whether all pivots were positive."""
         diagonal, size, field = self.tiles[0], self.size, self.field
         with loop(0, size, 1, [good]) as turn:
             j = turn.iv
@@ -160,7 +160,7 @@ class _Matrix:
                 store(self.tiles[0].at(row, column), self.made, self.place(panel + row, panel + column))
 
     def _solve_below(self, panel: Value) -> None:
-        """The rows below the tile, by substitution; a row's elements so far lie in shared memory."""
+        """Solve the rows below the tile by forward substitution; a row's known elements lie in shared memory."""
         diagonal, size, field = self.tiles[0], self.size, self.field
         rows = shared_buffer(self.made.element, size * ROWS, diagonal.bytes)
         with loop(panel + size, self.n, ROWS) as start:

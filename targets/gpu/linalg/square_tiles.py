@@ -1,6 +1,6 @@
-"""Square tiles of matrices in shared memory, for factorisations and substitutions by blocks.
+"""Square tiles of matrices in shared memory, for blocked factorizations and triangular solves.
 
-A row of a tile is one element longer than it needs to be, so that the elements of a column lie in different banks.
+The leading dimension is padded by one element, so that a column is free of bank conflicts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Read = Callable[[Value, Value], Value]
 
 
 def size_of(element: ir.Type) -> int:
-    """Rows of a tile: such that four tiles are no more than what every chip has."""
+    """Return the rows of a tile: four tiles fit into every chip's shared memory."""
     return 32 if bits_of(element) <= 64 else 16
 
 
@@ -43,7 +43,7 @@ class Tile:
         store(value, self._buffer(), self._place(row, column))
 
     def fill(self, read: Read, *, along_rows: bool) -> None:
-        """Reads all elements; neighbouring threads along a row or along a column, as they are neighbours in memory."""
+        """Load all elements, coalesced along rows or along columns."""
         for slow, fast in own_elements(self.size):
             row, column = (slow, fast) if along_rows else (fast, slow)
             self.put(read(row, column), row, column)
@@ -56,13 +56,13 @@ class Tile:
 
 
 def own_elements(size: int) -> list[tuple[Value, Value]]:
-    """The rows and columns of a tile's elements that are this thread's; neighbours have neighbouring columns."""
+    """Return this thread's rows and columns of a tile's elements; neighbouring threads have neighbouring columns."""
     rows = THREADS // size
     return [(thread() // size + n, thread() % size) for n in range(0, size, rows)]
 
 
 def less_products(field: Field, sums: list[Value], one: Tile, other: Tile, *, conjugated: bool) -> list[Value]:
-    """This thread's elements without the products of their row in one tile and their column's row in the other."""
+    """Subtract from this thread's elements the products of a row of one tile by a row of the other."""
     size = one.size
     own = own_elements(size)
     with loop(0, size, 1, sums) as k:

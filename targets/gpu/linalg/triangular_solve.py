@@ -1,8 +1,8 @@
-"""Triangular systems, a block for each matrix and some right-hand sides: tiles of unknowns, each after those before it.
+"""Blocked triangular solve, a block for each matrix and some right-hand sides: forward substitution by tiles.
 
-With m for op(a) or its transpose, and x for the solution or its transpose, x_i is b_i less the sum over k of
-m_ik * x_k, divided by m_ii, for the k whose x_k is known already. Unknowns are numbered in the order in which they
-become known.
+With m for op(a) or its transpose, and x for the solution or its transpose, x_i is b_i less the sum over k of m_ik *
+x_k, divided by m_ii, for the k whose x_k is known already. Unknowns are numbered in the order in which they become
+known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stablexla.targets.gpu.threads.warps import block, thread
 
 @gpu_emitter("triangular_solve")
 def emit_triangular_solve(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes all systems that have elements."""
+    """Emit all systems that have elements."""
     batch, rows, columns = kernel.results[0].type.shape
     if not batch * rows * columns:
         return None
@@ -45,7 +45,7 @@ def emit_triangular_solve(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 @dataclass
 class _System:
-    """What one thread does for its block's right-hand sides."""
+    """One thread's part of its block's right-hand sides."""
 
     field: Field
     arguments: KernelArguments
@@ -62,7 +62,7 @@ class _System:
         self.forward = bool(self.config["lower"]) != self.swapped
 
     def write(self, batch: Value, first: Value) -> None:
-        """Solves for the right-hand sides from `first` on."""
+        """Solve for the right-hand sides from `first` on."""
         one, other = self.tiles
         size = one.size
         own = own_elements(size)
@@ -95,7 +95,7 @@ class _System:
         self.tiles[0].fill(lambda r, k: self._element(batch, row + r, column + k), along_rows=not self.swapped)
 
     def _substitute(self, side: Value, count: Value) -> None:
-        """The unknowns of a tile, one after the other, for one right-hand side."""
+        """Solve a tile by forward substitution, for one right-hand side."""
         one, other = self.tiles
         field = self.field
         with loop(0, count) as turn:
@@ -110,14 +110,14 @@ class _System:
             other.put(Value(value), side, i)
 
     def _element(self, batch: Value, i: Value, k: Value) -> Value:
-        """m_ik, in the order of the unknowns; outside of the matrix something of it."""
+        """Load m_ik, in the order of the unknowns, clamped to the matrix."""
         row, column = self._number(i), self._number(k)
         place = column * self.n + row if self.swapped else row * self.n + column
         value = load(self.given, batch * (self.n * self.n) + place)
         return Value(self.field.conjugate(value.ssa)) if self.config["transpose_a"] == "ADJOINT" else value
 
     def _place(self, batch: Value, i: Value, side: Value) -> Value:
-        """Where unknown i of a right-hand side lies; outside of the array somewhere in it."""
+        """Return the offset of unknown i of a right-hand side, clamped to the array."""
         row, side = self._number(i), minimum(side, self.others - 1)
         place = row * self.others + side if self.left_side else side * self.n + row
         return batch * (self.n * self.others) + place

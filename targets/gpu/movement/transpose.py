@@ -1,7 +1,7 @@
-"""Kernels that read along another dimension than they write: tiles of 32 x 32 go through shared memory.
+"""Transposes: kernels that load along another dimension than they store, by tiles of 32 x 32 in shared memory.
 
-So both the reads and the writes of neighbouring threads are neighbours. A row of a tile is one element longer than it
-needs to be, so that the elements of a column lie in different banks.
+So both loads and stores are coalesced. The tile's leading dimension is padded by one element, so that columns are free
+of bank conflicts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEAST = 16
 
 @gpu_emitter("transpose", priority=10)
 def emit_transpose(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes one result whose inputs all lie along one dimension, which is not the result's last."""
+    """Emit one result whose inputs are all contiguous along one dimension, which is not the result's last."""
     nest = analyse(kernel)
     if nest is None or nest.folds or len(nest.stores) != 1 or not prod(nest.extents):
         return None
@@ -52,14 +52,14 @@ def emit_transpose(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def _read_along(nest: Nest) -> int | None:
-    """The dimension along which all inputs that change at all have neighbours in memory."""
+    """Return the dimension of unit stride in all inputs that are not loop-invariant."""
     found = {d for node in nest.loads for d, stride in enumerate(node.strides) if abs(stride) == 1}
     every = all(1 in map(abs, node.strides) for node in nest.loads if any(node.strides))
     return found.pop() if len(found) == 1 and every else None
 
 
 def _write(nest: Nest, scope: Scope, along: int, corner: tuple[Value, Value], place: Store) -> None:
-    """One tile, from its corner: read along one dimension, written along the other."""
+    """Emit one tile, from its corner: loaded along one dimension, stored along the other."""
     inner = len(nest.extents) - 1
     x, y = thread() % TILE, thread() // TILE
     tile = shared_buffer(place.element, TILE * PITCH, 0)
@@ -75,6 +75,6 @@ def _write(nest: Nest, scope: Scope, along: int, corner: tuple[Value, Value], pl
 
 
 def _inside(nest: Nest, at: dict[int, Value]) -> Value:
-    """Whether the tile's element is one of the array's."""
+    """Return the mask of the tile's elements in bounds."""
     first, second = (position.lt(nest.extents[d]) for d, position in at.items())
     return first & second

@@ -1,4 +1,4 @@
-"""Machine code of a GPU from PTX, by ptxas where there is one; without it the driver makes it from the PTX."""
+"""Cubins (machine code of a GPU) from PTX, by ptxas where there is one; else the driver compiles the PTX."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stablexla.targets.pipeline.knobs import knobs
 
 PACKAGES = ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu13", "nvidia-cuda-nvcc")
 _UNKNOWN = ("is not defined for option 'gpu-name'", "Unsupported .version")
-"""What ptxas says of a chip or a version of PTX that it does not know."""
+"""Messages of ptxas for a chip or a PTX version that it does not know."""
 
 
 def find_ptxas() -> str | None:
-    """The path of ptxas: what STABLEXLA_PTXAS names, that of NVIDIA's package, or one on the path; "none" is none."""
+    """Return the path of ptxas: STABLEXLA_PTXAS, else that of NVIDIA's package, or one on the path; "none" is none."""
     if knobs.ptxas is None:
         return _installed_ptxas()
     return None if str(knobs.ptxas) == "none" else str(knobs.ptxas)
@@ -39,7 +39,7 @@ def _installed_ptxas() -> str | None:
 
 
 def assemble(ptx: str, chip: str) -> bytes | None:
-    """The cubin of a PTX text for a chip; None without a ptxas that knows the chip and the version of PTX.
+    """Assemble PTX into a cubin for a chip; None without a ptxas that knows the chip and the PTX version.
 
     Raises:
         CompileError: ptxas refuses the text, or cannot be run.
@@ -49,7 +49,7 @@ def assemble(ptx: str, chip: str) -> bytes | None:
 
 
 def ptxas_report(ptx: str, chip: str) -> str | None:
-    """What ptxas says of each kernel: registers, spilled bytes, shared memory. None as for `assemble`.
+    """Return what ptxas reports of each kernel: registers, spilled bytes, shared memory. None as for `assemble`.
 
     Raises:
         CompileError: as `assemble`.
@@ -59,7 +59,7 @@ def ptxas_report(ptx: str, chip: str) -> str | None:
 
 
 def chip_of_code(made_for: str, chip: str) -> str:
-    """What PTX for one chip is assembled for, to be run by a device of another: that, but for code of one chip alone.
+    """Return the chip to assemble PTX for: the device's, or the PTX's own if that is architecture-specific.
 
     Raises:
         ExecutionError: the device cannot run it.
@@ -69,7 +69,7 @@ def chip_of_code(made_for: str, chip: str) -> str:
 
 
 def check_chip(made_for: str, chip: str) -> None:
-    """Raises ExecutionError where a device of one chip cannot run PTX for another."""
+    """Raise ExecutionError where a device of one chip cannot run PTX for another."""
     fits = generation(made_for) == generation(chip) if made_for[-1:].isalpha() else True
     if not fits or generation(made_for) > generation(chip):
         raise ExecutionError(
@@ -79,7 +79,7 @@ def check_chip(made_for: str, chip: str) -> None:
 
 
 def _run(ptx: str, chip: str, arguments: Sequence[str] = ()) -> tuple[bytes, str] | None:
-    """The cubin, and what is said."""
+    """Run ptxas; return the cubin and its messages."""
     ptxas = find_ptxas()
     if ptxas is None:
         return None

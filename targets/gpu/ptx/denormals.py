@@ -1,4 +1,4 @@
-"""The pass that has kernels count denormal numbers of 32 bits as zero, by instructions that GPUs have for it."""
+"""Flush 32-bit denormals to zero in kernels, by the `ftz` forms of instructions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stablexla.targets.pipeline.passes import module_pass
 
 @module_pass("stablexla-flush-denormals", "has kernels of a GPU count denormal numbers of 32 bits as zero")
 def flush_denormals(module: ir.Module) -> None:
-    """To be run when kernels are functions of LLVM's dialect."""
+    """Set LLVM's `denormal_fp_math_f32` on kernels; to be run when they are functions of LLVM's dialect."""
     with module.context:
         for view in module.body.operations:
             if view.operation.name == "gpu.module":

@@ -1,6 +1,6 @@
-"""Instructions of PTX that no dialect has in the form wanted: written as they are, with a meaning for the emulation.
+"""Inline PTX: instructions that no dialect has in the form needed, each with a function that emulates it.
 
-Addresses in shared memory are numbers of 32 bits, counted from `shared_base`.
+Addresses in shared memory are numbers of 32 bits, relative to `shared_base`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from mlir.dialects import arith, gpu, llvm, memref
 from stablexla.targets.codegen.emission import Value
 
 NAME = "stablexla.instruction"
-"""Attribute of what is written as text: the name of the function that emulates it."""
+"""Attribute of inline PTX: the name of the function that emulates it."""
 NUMBERS = "stablexla.numbers"
-"""Attribute beside it: numbers in the text that the function is given first."""
+"""Attribute of inline PTX: immediates in the text, which the function is given first."""
 BASE = "shared_base"
 
 _LETTERS = {"i32": "r", "i64": "l", "f32": "f", "f64": "d"}
@@ -30,13 +30,13 @@ def instruction(
     tied: int = 0,
     pure: bool = False,
 ) -> list[Value]:
-    """One instruction, or some that belong together.
+    """Emit one inline instruction, or some that belong together.
 
     Args:
-        name: of the emulation's function, after `stablexla_emulated_`.
+        name: of the emulating function, after `stablexla_emulated_`.
         text: $0 ... are the results and then the operands.
         tied: so many of the first operands share registers with the results.
-        pure: it may be moved and left out.
+        pure: free of side effects, so it may be moved and eliminated.
     """
     letters = [f"={_LETTERS[str(t)]}" for t in results]
     letters += [str(i) if i < tied else _LETTERS[str(v.type)] for i, v in enumerate(operands)]
@@ -59,22 +59,22 @@ def instruction(
 
 
 def i32() -> ir.Type:
-    """Words."""
+    """Return the type of words."""
     return ir.IntegerType.get_signless(32)
 
 
 def word(value: Value) -> Value:
-    """An index in 32 bits."""
+    """Truncate an index to 32 bits."""
     return Value(arith.index_cast(i32(), value.ssa))
 
 
 def wide(value: Value) -> Value:
-    """An index in 64 bits, as an address is."""
+    """Extend an index to 64 bits, as of an address."""
     return Value(arith.index_cast(ir.IntegerType.get_signless(64), value.ssa))
 
 
 def shared_base() -> Value:
-    """Where the memory that a block's threads share begins; 0 in the emulation."""
+    """Return the address of the block's shared memory; 0 in the emulation."""
     space = ir.Attribute.parse("#gpu.address_space<workgroup>")
     byte = ir.IntegerType.get_signless(8)
     whole = gpu.DynamicSharedMemoryOp(
@@ -87,11 +87,11 @@ def shared_base() -> Value:
     return Value(cast.result)
 
 
-# --- copies from global to shared memory that nobody waits for at once -----------------------------------------
+# --- asynchronous copies from global to shared memory (cp.async) -----------------------------------------------
 
 
 def copy_async(to: Value, to_offset: int, source: Value, source_offset: int, size: Value | None) -> None:
-    """Sixteen bytes; of these `size` are read, the others are zeros."""
+    """Issue a 16-byte asynchronous copy; `size` bytes are read, the others are zero-filled."""
     places = f"[$0 + {to_offset}], [$1 + {source_offset}], 16"
     operands = [to, source] if size is None else [to, source, size]
     text = f"cp.async.cg.shared.global {places}{'' if size is None else ', $2'};"
@@ -99,22 +99,22 @@ def copy_async(to: Value, to_offset: int, source: Value, source_offset: int, siz
 
 
 def commit_copies() -> None:
-    """The copies since the last commit are a group."""
+    """Commit the copies issued since the last commit as a group."""
     instruction("nothing", "cp.async.commit_group;")
 
 
 def wait_for_copies(left: int) -> None:
-    """Until no more than `left` groups of this thread are under way."""
+    """Wait until at most `left` groups of this thread are in flight."""
     instruction("nothing", f"cp.async.wait_group {left};")
 
 
-# --- registers of a warp --------------------------------------------------------------------------------------
+# --- fragments in a warp's registers --------------------------------------------------------------------------
 
 
 def load_matrices(at: Value, offset: int, *, turned: bool) -> list[Value]:
-    """Four matrices of 8 rows of 16 bytes; thread i says where row i % 8 of matrix i // 8 is.
+    """Emit `ldmatrix`: four 8 x 8 matrices, rows of 16 bytes; thread i has the address of row i % 8 of matrix i // 8.
 
-    A thread gets the words i % 4 of rows i // 4; `turned`: of columns, in units of 16 bits.
+    A thread gets the words i % 4 of rows i // 4; `turned`: transposed (`.trans`), of columns, in units of 16 bits.
     """
     order = ".trans" if turned else ""
     text = f"ldmatrix.sync.aligned.m8n8.x4{order}.shared.b16 {{$0, $1, $2, $3}}, [$4 + {offset}];"
@@ -122,7 +122,7 @@ def load_matrices(at: Value, offset: int, *, turned: bool) -> list[Value]:
 
 
 def load_shared(type_: ir.Type, at: Value, offset: int, lanes: int = 1) -> list[Value]:
-    """Neighbours in shared memory."""
+    """Load neighbouring elements from shared memory."""
     bits = 64 if str(type_) in ("f64", "i64") else 32
     registers = ", ".join(f"${i}" for i in range(lanes))
     many = f".v{lanes}" if lanes > 1 else ""
@@ -132,5 +132,5 @@ def load_shared(type_: ir.Type, at: Value, offset: int, lanes: int = 1) -> list[
 
 
 def store_shared(words: list[Value], at: Value) -> None:
-    """Sixteen bytes into shared memory."""
+    """Store 16 bytes to shared memory."""
     instruction("store_shared", "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", operands=[at, *words])

@@ -1,4 +1,4 @@
-"""What LLVM has instructions for on NVIDIA's GPUs: at anything else its instruction selection ends the process.
+"""Operations that LLVM selects instructions for on NVIDIA GPUs: at others instruction selection ends the process.
 
 Found by trying each operation of LLVM's dialect on each type; `tests/targets/gpu/test_errors.py` has those that are
 refused.
@@ -31,7 +31,7 @@ FUNCTIONS = frozenset(
         *("sin", "sincos", "sinh", "tan", "tanh"),
     }
 )
-"""Elementary functions that LLVM has as intrinsics; for some there are approximations, which nobody asked for."""
+"""Elementary functions that LLVM has as intrinsics, and GPUs have only approximations of, if anything."""
 _CONVERSIONS = frozenset(f"llvm.{name}" for name in ("fptosi", "fptoui", "sitofp", "uitofp"))
 _NO_FLOATS = re.compile(r"\b(?:f80|f128|ppc_fp128|x86_amx|f8E\w+|f6E\w+|f4E\w+|tf32)\b")
 _WIDE = re.compile(r"\bi(\d+)\b")
@@ -40,7 +40,7 @@ MOST_BITS = 64
 
 
 def name_of(op: ir.Operation) -> str:
-    """An operation as errors name it: the intrinsic that it calls, the function that is not there."""
+    """Return an operation's name for errors: of the intrinsic that it calls, or the missing function."""
     if op.name == "llvm.call_intrinsic":
         return str(ir.StringAttr(op.attributes["intrin"]).value)
     if op.name == "llvm.call" and "callee" in op.attributes:
@@ -49,7 +49,7 @@ def name_of(op: ir.Operation) -> str:
 
 
 def is_selected(op: ir.Operation, texts: dict[ir.Type, str]) -> bool:
-    """Whether an operation in a GPU module becomes PTX; `texts` keeps how types are spelled from call to call."""
+    """Return whether an operation in a GPU module has a selection to PTX; `texts` caches the spelling of types."""
     if not op.name.startswith(("llvm.", "nvvm.", "gpu.module")):
         return False
     name = name_of(op)
@@ -71,13 +71,13 @@ def _text(type_: ir.Type, texts: dict[ir.Type, str]) -> str:
 
 
 def _function_in(name: str) -> str:
-    """`exp` of `llvm.intr.exp` and of `llvm.exp.f32`."""
+    """Return the function's name: `exp` of `llvm.intr.exp` and of `llvm.exp.f32`."""
     parts = name.split(".")
     return parts[2] if parts[1:2] == ["intr"] and len(parts) > 2 else parts[1] if len(parts) > 1 else ""
 
 
 def _is_defined(call: ir.Operation) -> bool:
-    """Whether the function that is called stands in the same module, with a body."""
+    """Return whether the callee is defined in the same module, with a body."""
     callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
     place = call
     while place.name != "gpu.module":

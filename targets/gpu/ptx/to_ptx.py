@@ -1,4 +1,4 @@
-"""PTX: what may be handed to LLVM for it, and its text in a module."""
+"""PTX generation: canonicalize and check a GPU module for LLVM's backend, and read its text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INTRINSICS = {
 
 @module_pass("stablexla-math-to-intrinsics", "calls LLVM's intrinsics for what GPUs have instructions for")
 def math_to_intrinsics(module: ir.Module) -> None:
-    """`convert-gpu-to-nvvm` would call libdevice, and refuses the operations of LLVM's dialect that mean the same."""
+    """Lower math to LLVM intrinsics: `convert-gpu-to-nvvm` would call libdevice, and refuses the intrinsics."""
     with module.context:
         for view in module.body.operations:
             for op in walk(view.operation) if view.operation.name == "gpu.module" else ():
@@ -52,7 +52,7 @@ def math_to_intrinsics(module: ir.Module) -> None:
 
 @module_pass("stablexla-share-outside", "declares what the threads of a block share as memory that the launch brings")
 def share_outside(module: ir.Module) -> None:
-    """Upstream defines it as an array of no elements, of which LLVM may think that no access lies inside."""
+    """Make shared memory an external array: upstream's has no elements, so LLVM may think no access is in bounds."""
     with module.context:
         external = ir.Attribute.parse("#llvm.linkage<external>")
         for view in module.body.operations:
@@ -68,7 +68,7 @@ def _is_shared_bytes(op: ir.Operation) -> bool:
 
 @module_pass("stablexla-check-nvvm", "refuses what LLVM has no instructions for, at which it would end the process")
 def check_nvvm(module: ir.Module, *, chip: str = DEFAULT) -> None:
-    """Raises CompileError where a GPU module has what has no translation, or a launch asks for more than the chip has.
+    """Raise CompileError where a GPU module holds untranslatable operations, or a launch exceeds the chip's limits.
 
     Args:
         chip: whose limits hold.
@@ -97,7 +97,7 @@ def _check_launch(op: ir.Operation, chip: str) -> None:
 
 
 def ptx_of(module: ir.Module) -> str:
-    """The PTX in a module.
+    """Return the PTX in a module.
 
     Raises:
         CompileError: there is none.

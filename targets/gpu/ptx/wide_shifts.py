@@ -1,7 +1,7 @@
-"""The pass that keeps shifts of 64 bits right when the distance has more than 32.
+"""Clamp the distance of 64-bit shifts, to keep those of more than 32 bits right.
 
-PTX's distances have 32 bits, and its shifts by more than the width give 0. LLVM 22 therefore leaves out the choice in
-`distance < 64 ? x << distance : 0`, and cuts the distance: a shift by 2^32 becomes one by 0.
+PTX's distances have 32 bits, and its shifts by more than the width give 0. LLVM 22 therefore drops the select in
+`distance < 64 ? x << distance : 0`, and truncates the distance: a shift by 2^32 becomes one by 0.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from stablexla.lowering.support.operations import walk
 from stablexla.targets.pipeline.passes import module_pass
 
 _SHIFTS = ("llvm.shl", "llvm.lshr")
-_LAST = 63  # the largest distance that means something; what lies above is not defined for LLVM
+_LAST = 63  # the largest defined distance; beyond it a shift is poison in LLVM
 
 
 @module_pass("stablexla-clamp-shifts", "makes distances of shifts of 64 bits small enough for a GPU's 32 bits of them")
 def clamp_shifts(module: ir.Module) -> None:
-    """To be run when kernels are functions of LLVM's dialect."""
+    """Clamp distances; to be run when kernels are functions of LLVM's dialect."""
     with module.context:
         wide = ir.IntegerType.get_signless(64)
         for view in module.body.operations:

@@ -1,7 +1,7 @@
-"""Reductions along other loops than the innermost one, or along several: columns, middles, batch statistics.
+"""Column and multi-axis reductions: over other loops than the innermost one, or several, as for batch statistics.
 
-Neighbouring threads read neighbours along the innermost loop. A launch for all passes, where the blocks are enough to
-keep a chip busy; else parts of every total are made by many blocks, and a second launch of the pass joins them.
+Accesses are coalesced along the innermost loop. One launch does all passes where there are enough blocks to fill a
+chip; else many blocks compute partial sums of every result, and a second launch of the pass combines them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from stablexla.targets.gpu.threads.launch import Launch
 
 MOST_SHARED = 48 << 10
 MANY_BLOCKS = 256
-"""With so many blocks a pass is one launch."""
+"""From so many blocks on, a pass is one launch."""
 WANTED_BLOCKS, MOST_PARTS = 1024, 1024
 STEPS = 8
-"""What a thread takes of a part at least."""
+"""Iterations of a thread in a part, at least."""
 
 
 @gpu_emitter("row", "reduce", "general", priority=20)
 def emit_columns(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes reductions over the same loops that are not the innermost one alone, or that few blocks would compute."""
+    """Emit reductions over the same loops, unless those are the innermost one alone and blocks are many."""
     nest = analyse(kernel)
     chain = chain_of(nest) if nest is not None else None
     if nest is None or chain is None or 0 in nest.extents:
@@ -61,7 +61,7 @@ def emit_columns(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def _parts(walk: Walk) -> int:
-    """Blocks that share each total: with many steps for few blocks."""
+    """Return how many blocks split each reduction: many iterations for few blocks."""
     if walk.blocks >= MANY_BLOCKS:
         return 1
     parts = min(-(-WANTED_BLOCKS // walk.blocks), walk.steps // (walk.down * STEPS), MOST_PARTS)
@@ -77,7 +77,7 @@ def _types(now: Pass) -> list[ir.Type]:
 
 
 class _Launches:
-    """Two launches for each pass that reduces, one for a pass that only writes."""
+    """Two launches for each reducing pass, one for a pass that only writes."""
 
     def __init__(self, kernel: Kernel, walk: Walk, shared: int) -> None:
         self.kernel, self.walk, self.shared = kernel, walk, shared
@@ -88,11 +88,11 @@ class _Launches:
         self.scratch = (*parts, *whole)
 
     def _handed_on(self) -> list[Pass]:
-        """Passes whose results a later launch needs."""
+        """Return passes whose results a later launch needs."""
         return self.folding if len(self.chain.passes) > 1 else []
 
     def emit(self) -> Emitted:
-        """Writes all of them."""
+        """Emit all launches."""
         names = list[str]()
         for number, now in enumerate(self.chain.passes):
             names.append(f"{self.kernel.impl_name}_parts{number}")
@@ -118,7 +118,7 @@ class _Launches:
                     store(value, buffer, at)
 
     def _write_whole(self, name: str, number: int, now: Pass) -> None:
-        """A block for what one block of a part did; its threads share the parts as they did the steps."""
+        """Emit the combining launch: a block per group of results, whose threads share the partial sums."""
         walk = replace(self.walk, parts=1)
         launch = Launch(walk.blocks, walk.threads, walk.shared(_types(now)))
         with thread_of(self.kernel, launch, name, self.scratch) as arguments:
@@ -139,12 +139,12 @@ class _Launches:
                 walker.write_rows()
 
     def _parts_of(self, number: int, scratch: list[Value]) -> list[Value]:
-        """The buffers of a pass's parts."""
+        """Return the buffers of a pass's partial sums."""
         before = sum(len(_types(p)) for p in self.chain.passes[:number])
         return scratch[before : before + len(_types(self.chain.passes[number]))]
 
     def _results_of(self, now: Pass, scratch: list[Value]) -> list[list[Value]]:
-        """The buffers of a pass's results, for each reduction."""
+        """Return the buffers of a pass's results, per reduction."""
         rest, out = scratch[sum(len(_types(p)) for p in self.folding) :], []
         for one in self.folding:
             for folding in one.foldings:
@@ -163,7 +163,7 @@ class _Launches:
                     store(walker.scope.value((folding.fold, number)), buffer, walker.place())
 
     def _find(self, walker: Walker, number: int, scratch: list[Value]) -> None:
-        """Makes the results of earlier passes known."""
+        """Load the results of earlier passes into the scope."""
         for now in self.chain.passes[:number]:
             for folding, buffers in zip(now.foldings, self._results_of(now, scratch), strict=True):
                 found = [load(b, walker.place(), walker.width) for b in buffers]

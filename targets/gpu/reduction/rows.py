@@ -1,7 +1,7 @@
-"""Kernels with reductions along rows: softmax, normalisation, sums. A warp or a block works on a row.
+"""Row reductions: softmax, normalisation, sums along the innermost loop. A warp or a block works on a row.
 
-Each thread keeps its vectors of the row in registers from pass to pass; only of very long rows every pass reads them
-again. Threads of one warp may work on several short rows.
+Each thread keeps its vectors of the row in registers between the passes; only very long rows are loaded in every pass.
+Threads of one warp may share several short rows.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from stablexla.targets.gpu.threads.warps import WARP, Join, block, over_block, o
 
 MOST_THREADS = 512
 MOST_KEPT = 8
-"""Vectors of a row that a thread keeps."""
+"""Vectors of a row that a thread keeps in registers, at most."""
 WARPS_ABREAST = 4
-"""Warps of a block that work on a row or more each."""
+"""Warps of a block, where each works on a row or more."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a row is dealt out.
+    """Assignment of a row to threads.
 
     Attributes:
-        lanes: elements of a vector; 1 is a scalar.
+        lanes: vector width; 1 is a scalar.
         threads: that work on a row.
-        kept: vectors that each of them has, of which the last ones may be outside; 0 when they are read in every pass.
+        kept: vectors that each of them keeps, of which the last ones may be masked; 0 when every pass loads them.
         abreast: rows that a block works on.
     """
 
@@ -52,7 +52,7 @@ class Plan:
 
 @gpu_emitter("row", "reduce", "general", priority=10)
 def emit_rows(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes kernels whose reductions are all along the innermost loop."""
+    """Emit kernels whose reductions are all along the innermost loop."""
     nest = analyse(kernel)
     chain = chain_of(nest) if nest is not None else None
     if chain is None or chain.columns != frozenset([chain.inner]) or not prod(chain.nest.extents):
@@ -68,7 +68,7 @@ def emit_rows(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 
 def plan_of(chain: Chain) -> Plan:
-    """Rows of up to some hundred elements are one warp's or a part's of one, so that nobody waits."""
+    """Choose the plan; rows of up to some hundred elements take a warp or a part of one, without barriers."""
     nest, length = chain.nest, chain.length
     places: list[Load | Store] = [*nest.loads, *(s for p in chain.passes for s in p.stores)]
     widest = max((bits_of(place.element) for place in places), default=32)  # none: a constant's sum for another pass
@@ -78,7 +78,7 @@ def plan_of(chain: Chain) -> Plan:
     vectors = length // lanes
     if vectors <= WARP * MOST_KEPT:
         few = [n for n in (32, 16, 8, 4, 2, 1) if -(-vectors // n) <= MOST_KEPT]
-        # As many as find most of them something to do: then neighbours read neighbours.
+        # The most threads that leave few idle: then loads are coalesced.
         busy = [n for n in few if -(-vectors // n) * n * 3 <= vectors * 4]
         threads = max(busy, default=min(few, key=lambda n: -(-vectors // n) * n))
         return Plan(lanes, threads, -(-vectors // threads), WARPS_ABREAST * WARP // threads)
@@ -89,7 +89,7 @@ def plan_of(chain: Chain) -> Plan:
 
 
 class _Rows:
-    """What one thread does for its row."""
+    """One thread's part of its row."""
 
     def __init__(self, chain: Chain) -> None:
         self.chain, self.plan = chain, plan_of(chain)
@@ -102,7 +102,7 @@ class _Rows:
         self.shared = sum(sizes) if self._warps > 1 else 0
 
     def write(self, arguments: KernelArguments) -> None:
-        """A row. Threads without one do the last row once more, as their warp needs them, and write nothing."""
+        """Emit a row. Threads beyond the last row repeat it, as their warp's shuffles need them, and store nothing."""
         top, rows, threads = Scope(arguments), self.items.count, self.plan.threads
         row, me, inside = block(), thread(), None
         if self.plan.abreast > 1:
@@ -137,7 +137,7 @@ class _Rows:
                 row.inside({}).store(s, value)
 
     def _own(self, row: Scope, me: Value, number: int, inside: Value | None) -> tuple[Scope, Value | None]:
-        """The place of one of the vectors that a thread keeps, and whether it is in the row, if that is not certain."""
+        """Return the scope of one of the vectors that a thread keeps, and its mask, if there is one."""
         lanes, inner, threads = self.plan.lanes, self.chain.inner, self.plan.threads
         vectors, place, within = self.chain.length // lanes, me + threads * number, None
         if threads * (number + 1) > vectors:
@@ -146,7 +146,7 @@ class _Rows:
         return row.inside({inner: place * lanes}, lane=inner, lanes=0 if lanes == 1 else lanes), within
 
     def _before(self, now: Pass, folding: Folding) -> int:
-        """Bytes of shared memory of the pass's reductions before this one."""
+        """Return the offset of a reduction in the pass's shared memory."""
         number = now.foldings.index(folding)
         return shared_bytes([t for f in now.foldings[:number] for t in f.types], self._warps)
 
@@ -162,7 +162,7 @@ class _Rows:
         return flat([joined([s[i] for s in each], f.join) for i, f in enumerate(now.foldings)])
 
     def _read_again(self, now: Pass, row: Scope, me: Value, starts: Totals) -> Totals:
-        """A whole block has the row, so that every thread is inside."""
+        """Emit a pass that loads the row again. A whole block has the row, so every thread is inside."""
         lanes, inner = self.plan.lanes, self.chain.inner
         step = self.plan.threads * lanes
 
@@ -177,7 +177,7 @@ class _Rows:
 
 
 def folded(now: Pass, here: Scope, totals: Totals) -> Totals:
-    """The totals of a pass with one vector more."""
+    """Combine one more vector into a pass's accumulators."""
     made: Totals = []
     for folding in now.foldings:
         count = len(folding.types)
@@ -186,7 +186,7 @@ def folded(now: Pass, here: Scope, totals: Totals) -> Totals:
 
 
 def put(now: Pass, here: Scope, condition: Value | None) -> None:
-    """Writes a vector of a pass's results, if a condition holds."""
+    """Store a vector of a pass's results, masked."""
     values = [here.value(s.ref) for s in now.stores]
     with when(condition) if condition is not None and values else nullcontext():
         for s, value in zip(now.stores, values, strict=True):
@@ -194,7 +194,7 @@ def put(now: Pass, here: Scope, condition: Value | None) -> None:
 
 
 def joins_of(now: Pass) -> Join:
-    """How two sets of totals of a pass become one."""
+    """Return the combiner of two sets of accumulators of a pass."""
 
     def join(a: Totals, b: Totals) -> Totals:
         pairs = zip(parts_of(now, a), parts_of(now, b), strict=True)
@@ -204,7 +204,7 @@ def joins_of(now: Pass) -> Join:
 
 
 def parts_of(now: Pass, totals: Totals) -> list[tuple[Folding, Totals]]:
-    """The totals of each reduction."""
+    """Split a pass's accumulators by reduction."""
     out, first = [], 0
     for folding in now.foldings:
         out.append((folding, totals[first : first + len(folding.types)]))

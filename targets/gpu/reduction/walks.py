@@ -1,7 +1,7 @@
-"""How the threads of a block walk over what is reduced: side by side along the innermost loop, in steps along others.
+"""Work distribution of column reductions: threads side by side along the innermost loop, and in steps along others.
 
-Where the innermost loop is reduced as well, all threads share one total; else each column of threads has totals of its
-own. How much a block gets follows from the extents alone, so that results do not depend on the chip.
+Where the innermost loop is reduced as well, all threads share one accumulator; else each column of threads has its own.
+A block's share follows from the extents alone, so that results do not depend on the chip.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from stablexla.targets.gpu.threads.warps import WARP, block, over_block, shared_
 
 THREADS = 256
 ENOUGH = 1 << 17
-"""So many threads keep every chip busy, and need not share their totals."""
+"""Threads that fill every chip, and need not share reductions."""
 SHORT = 16
-"""So few steps are one thread's."""
+"""Up to so many steps are one thread's."""
 ABREAST = 4
-"""Steps that a thread has on their way at a time."""
+"""Loads that a thread has in flight at a time (unroll factor)."""
 BITS = 128
 MOST_LANES = 8
 
@@ -41,7 +41,7 @@ class Walk:
 
     Attributes:
         chain: what is computed.
-        lanes: elements of a vector along the innermost loop.
+        lanes: vector width along the innermost loop.
         across: threads side by side along the innermost loop, where that one is kept; else 1.
         down: threads that share the steps.
         parts: blocks that share the steps.
@@ -55,7 +55,7 @@ class Walk:
 
     @property
     def kept(self) -> bool:
-        """Whether the innermost loop is kept."""
+        """Whether the innermost loop is kept (parallel)."""
         return self.chain.inner not in self.chain.columns
 
     @property
@@ -65,7 +65,7 @@ class Walk:
 
     @property
     def alone(self) -> bool:
-        """Whether each thread has columns to itself; threads of a block then go on from one row to the next."""
+        """Whether each thread has columns to itself; a block's threads then continue in the next row."""
         return self.kept and self.down == 1
 
     @property
@@ -81,18 +81,18 @@ class Walk:
 
     @property
     def steps(self) -> int:
-        """Vectors that are reduced to one."""
+        """Vectors reduced to one."""
         return self.chain.length // (1 if self.kept else self.lanes)
 
     @property
     def steps_of_part(self) -> int:
-        """Whole turns of the block's threads."""
+        """Steps of a part: whole iterations of the block's threads."""
         turn = self.down * ABREAST
         return -(-self.steps // (self.parts * turn)) * turn
 
     @property
     def blocks(self) -> int:
-        """Of each part."""
+        """Blocks of each part."""
         return -(-self.outer.count * self.width // self.across) if self.alone else self.outer.count * self.tiles
 
     @property
@@ -102,11 +102,11 @@ class Walk:
 
     @property
     def totals(self) -> int:
-        """Totals that all blocks together come to."""
+        """Results of all blocks together."""
         return self.outer.count * (self.width * self.lanes if self.kept else 1)
 
     def shared(self, types: list[ir.Type]) -> int:
-        """Bytes that a block's threads share for totals of these types."""
+        """Return a block's shared memory for accumulators of these types, in bytes."""
         if not self.kept:
             return shared_bytes(types, self.threads // WARP) if self.threads > WARP else 0
         return sum(self._bytes(t) for t in types) if self.down > 1 else 0
@@ -116,7 +116,7 @@ class Walk:
 
 
 def walk_of(chain: Chain) -> Walk:
-    """The shares of blocks that need not wait for each other."""
+    """Choose the shares of blocks that need no synchronization."""
     lanes = _lanes(chain)
     if chain.inner in chain.columns:
         threads = WARP
@@ -133,7 +133,7 @@ def walk_of(chain: Chain) -> Walk:
 
 
 def _lanes(chain: Chain) -> int:
-    """So many neighbours fill an access of 16 bytes; 1 where rows do not begin at whole accesses."""
+    """Return the vector width of a 16-byte access; 1 where rows are not aligned to accesses."""
     nest, inner = chain.nest, chain.inner
     stores = [*chain.row_stores, *(s for p in chain.passes for s in p.stores)]
     places: list[Load | Store] = [*nest.loads, *stores]
@@ -146,7 +146,7 @@ def _lanes(chain: Chain) -> int:
 
 
 class Walker:
-    """What a thread does for its block's share."""
+    """One thread's part of its block's share."""
 
     def __init__(self, walk: Walk, arguments: KernelArguments) -> None:
         self.walk, self.chain = walk, walk.chain
@@ -161,7 +161,7 @@ class Walker:
             self.scope = self.scope.inside({inner: column * walk.lanes}, lane=inner, lanes=self.lanes)
 
     def _places(self) -> tuple[list[Value], Value]:
-        """Where the kept loops stand. Threads outside do what the last one does, and write nothing."""
+        """Return the kept loops' indices. Threads out of bounds repeat the last one, and store nothing."""
         walk, me = self.walk, thread()
         if walk.alone:
             count = walk.outer.count * walk.width
@@ -183,21 +183,21 @@ class Walker:
 
     @property
     def lanes(self) -> int:
-        """Lanes of a vector, 0 for scalars."""
+        """Vector width, 0 for scalars."""
         return 0 if self.walk.lanes == 1 else self.walk.lanes
 
     @property
     def width(self) -> int:
-        """Lanes of a block's totals, 0 for scalars."""
+        """Vector width of a block's results, 0 for scalars."""
         return self.lanes if self.walk.kept else 0
 
     def place(self) -> Value:
-        """The number of the block's or the column's total among all."""
+        """Return the number of the block's or the column's result among all."""
         walk = self.walk
         return self.row * (walk.width * walk.lanes) + self.column * walk.lanes if walk.kept else self.row
 
     def at(self, step: Value) -> Scope:
-        """Where a step leads."""
+        """Return the scope of a step."""
         dims, inner = sorted(self.chain.columns), self.chain.inner
         extents = [self.chain.nest.extents[d] for d in dims]
         if self.walk.kept:
@@ -209,11 +209,11 @@ class Walker:
         return self.scope.inside(at, lane=inner, lanes=self.lanes)
 
     def starts(self, now: Pass) -> Totals:
-        """Totals of nothing."""
+        """Return the identities of a pass's combiners."""
         return flat([f.start(self.scope, self.lanes) for f in now.foldings])
 
     def steps(self, now: Pass) -> Totals:
-        """The thread's totals of a pass, over the block's part."""
+        """Return the thread's partial sums of a pass, over the block's part."""
         walk = self.walk
         self.scope.prepare(now.refs, self.chain.columns, self.lanes)
         first = self.part * walk.steps_of_part
@@ -222,14 +222,14 @@ class Walker:
         begin, totals = first + self.down, self.starts(now)
         if walk.steps >= turn:
             totals, (begin,) = self._several(now, begin, last - (turn - walk.down), turn, totals)
-            if not walk.steps % turn:  # parts are whole turns
+            if not walk.steps % turn:  # parts are whole iterations
                 return totals
         with loop(begin, last, walk.down, totals) as one:
             one.yields(*self._step(now, one.iv, one.args))
         return one.results
 
     def _several(self, now: Pass, begin: Value, last: Value, turn: int, starts: Totals) -> tuple[Totals, Totals]:
-        """The totals of some steps at a time, and where these end."""
+        """Accumulate unrolled by some steps; returns the accumulators, and the first step of the remainder."""
 
         def several(at: Value, totals: Totals, _: Totals) -> tuple[Totals, Totals]:
             for k in range(ABREAST):
@@ -247,11 +247,11 @@ class Walker:
         return made
 
     def joined(self, now: Pass, totals: Totals) -> Totals:
-        """The totals of all threads that share them, in each of them."""
+        """Reduce over all threads that share the accumulators; each gets the result."""
         walk = self.walk
         if walk.shared([t for f in now.foldings for t in f.types]):
             if self._joins:
-                gpu.barrier()  # what was joined before has been read
+                gpu.barrier()  # the previous reduction has been read
             self._joins += 1
         made, first = list[Value](), 0
         for folding, part in parts_of(now, totals):
@@ -265,7 +265,7 @@ class Walker:
         return made
 
     def _over_rows(self, folding: Folding, totals: Totals, first: int) -> Totals:
-        """A tree over the threads of a column."""
+        """Reduction tree over the threads of a column, in shared memory."""
         walk, buffers = self.walk, list[Value]()
         if walk.down == 1:
             return totals
@@ -287,17 +287,17 @@ class Walker:
         return [load(b, column, self.lanes) for b in buffers]
 
     def finish(self, now: Pass, totals: Totals) -> None:
-        """Makes the results of a pass's reductions known."""
+        """Define the results of a pass's reductions in the scope."""
         for folding, part in parts_of(now, totals):
             self.scope.put(folding.fold, folding.finish(self.scope, part))
 
     def first(self) -> Value:
-        """Whether this thread writes what its total comes to."""
+        """Return the mask of threads that store their result."""
         alone = self.down.eq(0)
         return alone if self.inside is None else alone & self.inside
 
     def write_rows(self) -> None:
-        """What is written once for each total."""
+        """Store what is stored once for each result."""
         with when(self.first()):
             inside, stores = self.scope.inside({}), self.chain.row_stores
             for place, value in zip(stores, [inside.value(s.ref) for s in stores], strict=True):

@@ -1,6 +1,6 @@
-"""Scans along dimensions whose elements are not neighbours: a thread for each line, neighbours for neighbouring lines.
+"""Scans along dimensions of non-unit stride: a thread for each line, coalesced across lines.
 
-Few long lines are cut into parts, as in `scan_lines.py`.
+Few long lines are split into parts, as in `scan_lines.py`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
 
 AHEAD = 4
-"""Elements that are read before the first of them is needed."""
+"""Elements loaded ahead of their use."""
 ENOUGH, LEAST = 1 << 15, 32
-"""So many threads keep a chip busy; a part has at least so many elements."""
+"""Threads that fill a chip; and elements of a part, at least."""
 
 
 def emit_columns(plan: Plan) -> Emitted:
-    """A thread for each line, or for each part of it."""
+    """Emit a scan with a thread for each line, or for each part of it."""
     lines = plan.outer * plan.inner
     parts = min(-(-ENOUGH // lines), plan.extent // LEAST)
     if parts < 2 or not plan.associative:
@@ -81,7 +81,7 @@ class _Columns:
         *,
         written: bool,
     ) -> Values:
-        """Scans a part of a line, and returns its total.
+        """Scan a part of a line, and return its total.
 
         Args:
             before: whether something came before the part, and what. Without it the part begins the line when it is
@@ -122,7 +122,7 @@ class _Columns:
         return rest.results
 
     def _begun(self, values: Values, before: tuple[Value, Values] | None) -> Values:
-        """The first element after what comes before it."""
+        """Combine the first element with the carried prefix."""
         begun = self.writer.combine(self.writer.starts(), values) if self.plan.starts else values
         if before is None:
             return begun
@@ -130,7 +130,7 @@ class _Columns:
         return [select(exists, t, b) for t, b in zip(self.writer.combine(totals, values), begun, strict=True)]
 
     def scan_totals(self, buffers: Values, outer: Value, column: Value, parts: int) -> None:
-        """Scans what a line's parts come to, in place."""
+        """Scan the totals of a line's parts, in place."""
 
         def place(part: Value) -> Value:
             return (outer * parts + part) * self.plan.inner + column

@@ -1,8 +1,8 @@
-"""Scans along neighbouring elements: a warp or a block goes through a line in chunks, a few neighbours for each thread.
+"""Scans along contiguous elements: a warp or a block iterates over a line in chunks, some neighbours for each thread.
 
-A thread scans its own, the threads of a warp exchange their totals, warps hand theirs on in shared memory, and the
-total of the chunk is carried on. Few long lines are cut into parts: a launch finds the parts' totals, one scans these,
-and one scans the parts. Each element is joined with what came before in an order that follows from the lengths alone.
+A thread scans its own elements, a warp scans its threads' totals by shuffles, warps exchange theirs in shared memory,
+and the chunk's total is carried on. Few long lines are split into parts in three launches: one reduces the parts, one
+scans their totals, and one scans the parts. The order of combination follows from the lengths alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stablexla.targets.gpu.threads.arguments import thread_of
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.warps import WARP, block, shared_buffer, thread
 
-# (place of the first in the order of the scan) -> elements of a thread, and the same with what is written there.
+# (position of the first in scan order) -> elements of a thread; and the same with the elements to be stored.
 _Read = Callable[[Value], list[Values]]
 _Write = Callable[[Value, list[Values]], None]
 
@@ -43,16 +43,16 @@ THREADS = 256
 BITS = 128
 MOST_EACH = 8
 SHORT = 512
-"""Lines up to this length are one warp's."""
+"""Longest lines that one warp scans."""
 ABREAST = 4
 """Lines of one warp each that a block works on."""
 FEW, LONG, CHUNKS, MOST_PARTS = 64, 1 << 14, 4, 512
-"""Fewer lines than these, and longer ones, are cut into at most so many parts of at least so many chunks."""
+"""Fewer lines than FEW, longer than LONG, are split into at most MOST_PARTS parts of CHUNKS chunks or more."""
 
 
 @dataclass(frozen=True)
 class Deal:
-    """How a line is dealt out: to so many threads, with so many neighbours for each at a time."""
+    """Assignment of a line to threads, each with so many neighbouring elements of a chunk."""
 
     threads: int
     each: int
@@ -69,7 +69,7 @@ class Deal:
 
     @property
     def chunk(self) -> int:
-        """Elements that the threads take at a time."""
+        """Elements of a chunk, of all threads."""
         return self.threads * self.each
 
     @property
@@ -78,7 +78,7 @@ class Deal:
 
 
 def emit_lines(plan: Plan) -> Emitted:
-    """A warp or a block for each line; few long ones in parts."""
+    """Emit a scan with a warp or a block for each line; few long ones in parts."""
     deal = Deal.of(plan)
     if plan.outer < FEW and plan.extent >= LONG:
         return _emit_parts(plan, deal)
@@ -129,7 +129,7 @@ def _emit_parts(plan: Plan, deal: Deal) -> Emitted:
 
 
 def _shared(plan: Plan, deal: Deal) -> int:
-    """Two places for each warp's totals, which chunks use by turns, so that one barrier a chunk is enough."""
+    """Return shared memory for the warps' totals, double-buffered, so that one barrier a chunk is enough."""
     return 0 if deal.warps == 1 else 8 * 2 * deal.warps * len(plan.elements)
 
 
@@ -151,10 +151,10 @@ class Lines:
     def scan(
         self, line: Value, start: Value, stop: Value, before: Values | None, exists: Value, *, written: bool
     ) -> Values:
-        """Scans a part of a line; returns its total, with what came before.
+        """Scan a part of a line; return its total, the carried prefix included.
 
         Args:
-            before: that, if there is anything.
+            before: the carried prefix, if there is any.
             exists: whether there is.
         """
         each, first = self.deal.each, line * self.plan.extent
@@ -178,7 +178,7 @@ class Lines:
         return self._chunks(start, stop, before, exists, read, write)
 
     def scan_totals(self, buffers: Values, first: Value, count: int, before: Values | None) -> None:
-        """Scans what parts come to, in place."""
+        """Scan the totals of parts, in place."""
         each = self.deal.each
 
         def read(at: Value) -> list[Values]:
@@ -195,7 +195,7 @@ class Lines:
     def _chunks(
         self, start: Value, stop: Value, before: Values | None, exists: Value, read: _Read, write: _Write
     ) -> Values:
-        """Goes through chunks, of which each is read, scanned and written."""
+        """Iterate over chunks: load, scan, store."""
         chunk = self.deal.chunk
         carried = before if before is not None else [constant(0, e) for e in self.plan.totals]
 
@@ -211,7 +211,7 @@ class Lines:
     def _chunk(
         self, elements: list[Values], carried: Values, exists: Value, turn: Value
     ) -> tuple[list[Values], Values]:
-        """The scanned elements of this thread, and the chunk's own total."""
+        """Return the scanned elements of this thread, and the chunk's total."""
         combine = self.writer.combine
         own = elements[:1]
         for values in elements[1:]:
@@ -270,5 +270,5 @@ def _either(condition: Value, yes: Values, no: Values) -> Values:
 
 
 def _joined(combine: Callable[[Values, Values], Values], exists: Value, before: Values, values: Values) -> Values:
-    """Values after what came before, if there is any."""
+    """Combine values with the carried prefix, if there is any."""
     return _either(exists, combine(before, values), values)

@@ -1,4 +1,4 @@
-"""What scans on a GPU have in common: the computation, out of the kernel's function, and elements in memory."""
+"""Scans on a GPU: the combiner, matched in the kernel's function, and elements in memory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Plan:
     """A scan of `outer` times `extent` rows of `inner` elements, of several arrays.
 
     Attributes:
-        starts: whether there are initial values, which stand behind the arrays.
+        starts: there are initial values, as inputs behind the arrays.
         returned: numbers of the arrays whose scans are results.
-        positive_zeros: whether zeros are added to the results.
-        elements: types of the elements in memory.
-        totals: types of what is carried from element to element: f32 for sums of narrower numbers.
-        before, values: what stands in the computation for what came before, and for the elements.
-        made: what it comes to.
+        positive_zeros: zeros are added to the results.
+        elements: storage types of the elements.
+        totals: types of the carried accumulators: f32 for sums of narrower numbers.
+        before, values: the combiner's arguments: accumulators, and elements.
+        made: the combiner's results.
     """
 
     kernel: Kernel
@@ -45,7 +45,7 @@ class Plan:
 
     @staticmethod
     def of(kernel: Kernel) -> Plan | None:
-        """The plan of a kernel; None if its computation is not found or is more than arithmetic."""
+        """Match the plan of a kernel; None if its combiner is not found or is more than arithmetic."""
         config = kernel.config
         arrays = [v for v in kernel.inputs if isinstance(v.type, ir.RankedTensorType)]
         if not config or arrays != kernel.inputs[: len(arrays)]:
@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def associative(self) -> bool:
-        """Whether parts may be computed by themselves."""
+        """Whether the combiner is associative, so that parts may be scanned independently."""
         return bool(self.kernel.config["associative"])
 
     @property
@@ -91,7 +91,7 @@ _Found = tuple[tuple[ir.Value, ...], tuple[tuple[ir.Value, int], ...], tuple[ir.
 
 
 def _computation(kernel: Kernel, arrays: list[ir.Value]) -> _Found | None:
-    """Reads the innermost loop, which carries what came before, or reads it from the results."""
+    """Match the innermost loop, which carries the accumulators, or loads them from the results."""
     loops = [op for op in walk(kernel.func.operation) if op.name == "scf.for"]
     if not loops:
         return None
@@ -124,7 +124,7 @@ def _is_narrow(type_: ir.Type) -> bool:
 
 
 class Writer:
-    """Reads, combines and writes elements inside one function."""
+    """Loads, combinations and stores of elements inside one function."""
 
     def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
         self.plan = plan
@@ -136,11 +136,11 @@ class Writer:
         self._starts = [v for _, v in pairs][:count]
 
     def starts(self) -> Values:
-        """The initial values, as totals."""
+        """Return the initial values, as accumulators."""
         return self.widened([_stored(v, e) for v, e in zip(self._starts, self.plan.elements, strict=True)])
 
     def combine(self, before: Values, values: Values) -> Values:
-        """Totals after what came before them."""
+        """Combine accumulators with later ones, in order."""
         plan = self.plan
         if plan.totals != plan.elements:
             return [b + v for b, v in zip(before, values, strict=True)]
@@ -151,16 +151,16 @@ class Writer:
         return [_stored(copies.of(v), e) for v, e in zip(plan.made, plan.totals, strict=True)]
 
     def read(self, at: Value) -> Values:
-        """The elements at a place, as totals."""
+        """Load the elements at an offset, as accumulators."""
         return self.widened([load(array, at) for array in self.arrays])
 
     def widened(self, elements: Values) -> Values:
-        """Elements as totals."""
+        """Convert elements to accumulators."""
         pairs = zip(elements, self.plan.totals, strict=True)
         return [v if v.type == t else Value(arith.extf(t, v.ssa)) for v, t in pairs]
 
     def finished(self, totals: Values) -> Values:
-        """What is written of totals."""
+        """Convert accumulators to the elements stored."""
         zeros = self.plan.positive_zeros
         made = [_plus_zero(v) if zeros and is_float(v.type) else v for v in totals]
         narrowed = [
@@ -169,13 +169,13 @@ class Writer:
         return [narrowed[n] for n in self.plan.returned]
 
     def write(self, totals: Values, at: Value) -> None:
-        """Writes those totals that are results."""
+        """Store accumulators that are results."""
         for value, result in zip(self.finished(totals), self.results, strict=True):
             store(value, result, at)
 
 
 def _carried(stored: ir.Value, type_: ir.Type) -> ir.Value:
-    """What is carried of an element in memory; truth values are bytes there."""
+    """Return the accumulator type of a stored element; `pred` is bytes in memory."""
     if stored.type == type_:
         return stored
     return arith.cmpi(arith.CmpIPredicate.ne, stored, constant(0, stored.type).ssa)

@@ -1,6 +1,6 @@
-"""Scans with any computation of elements, along any dimension and from either end of it.
+"""Scans (prefix sums) with any combiner, along any dimension and in either direction.
 
-What is not known to be associative is computed one element after the other, a line by each thread.
+Combiners that are not known to be associative run sequentially, a line by each thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stablexla.targets.gpu.scan.plan import Plan
 
 @gpu_emitter("scan")
 def emit_scan(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes scans whose computation is arithmetic."""
+    """Emit scans whose combiner is arithmetic."""
     plan = Plan.of(kernel)
     if plan is None:
         return None

@@ -1,7 +1,7 @@
-"""Running totals over the threads of a warp, and of a block.
+"""Warp-level scans, and scans of a block, by shuffles.
 
 Threads exchange the totals of ever larger groups, as in a reduction; each adds those of the groups before its own. So
-the order of what is joined is kept, and the total of all is found on the way.
+the order of combination is kept, and the total is found on the way.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from stablexla.targets.gpu.threads.warps import WARP, Join, exchanged, thread
 
 
 def scanned_in_warp(values: list[Value], join: Join, nothing: list[Value]) -> tuple[list[Value], list[Value]]:
-    """What the threads before this one in its warp come to, and all of them.
+    """Return the exclusive scan over the warp's threads, and the total.
 
     Args:
-        nothing: what the first thread gets.
+        nothing: the identity, which the first thread gets.
     """
     lane = thread() % WARP
     before, whole, offset = nothing, values, 1

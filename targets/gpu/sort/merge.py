@@ -1,7 +1,7 @@
-"""Merging of two runs by many threads: each finds where its part of what comes out begins in both, and merges that.
+"""Merge path: merges two runs by many threads, each of which finds its part of both by binary search.
 
-Of elements that the comparison does not tell apart those of the left run come first. Where a comparison contradicts
-itself, the parts of two threads may not begin where others end: that is found, and such runs are left as they are.
+The merge is stable: of equal elements those of the left run come first. Where a comparator is inconsistent, the parts
+of two threads may not begin where others end: that is detected, and such runs are left unmerged.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Read = Callable[[Value], Values]
 
 
 def cut(elements: Elements, read: Read, runs: Runs, before: Value, turns: Index) -> Value:
-    """How many of the left run are among the first `before` elements of the merged runs.
+    """Return how many of the left run are among the first `before` merged elements, by binary search.
 
     Args:
-        turns: as many bits as the number of the left run's elements has.
+        turns: trip count of the search: the bits of the left run's length.
     """
     low = maximum(before - runs.right_count, 0)
     high = minimum(before, runs.left_count)
@@ -49,12 +49,12 @@ def cut(elements: Elements, read: Read, runs: Runs, before: Value, turns: Index)
 
 
 def fit(low: Value, high: Value, count: Value) -> Value:
-    """Whether two cuts can be those of a part of `count` elements."""
+    """Return whether two cuts can delimit a part of `count` elements."""
     return high.ge(low) & (high - low).le(count)
 
 
 def merged(elements: Elements, read: Read, runs: Runs, left: Value, right: Value) -> list[Values]:
-    """The next elements of the merged runs after so many of the left and of the right; behind the last one anything."""
+    """Return the next merged elements after so many of the left and of the right; unspecified beyond the end."""
     one, other = _next(read, runs, left, right, taken=None)
     made = []
     for _ in range(EACH):
@@ -70,7 +70,7 @@ def merged(elements: Elements, read: Read, runs: Runs, left: Value, right: Value
 
 
 def _next(read: Read, runs: Runs, left: Value, right: Value, taken: Value | None) -> tuple[Values, Values]:
-    """What comes next in each run, or twice what comes next in the one of which an element was taken."""
+    """Return the next element of each run, or of the run just consumed, twice."""
     none = runs.left
     in_left = select(left.lt(runs.left_count), runs.left + left, none)
     in_right = select(right.lt(runs.right_count), runs.right + right, none)

@@ -1,4 +1,4 @@
-"""What is sorted: rows of several arrays, and the comparison of two elements, out of the kernel's function."""
+"""Match a sort in the kernel's function: rows of several arrays, and the comparator."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stablexla.targets.gpu.threads.body_copies import Copies, leaves_of
 
 Values = list[Value]
 EACH = 8
-"""Neighbours that a thread has."""
+"""Neighbouring elements of a thread."""
 MOST_SLOTS, FEWEST_SLOTS = 2048, 256
 SHARED_BYTES = 40 << 10
 NUMBERS_BYTES = 96
-"""In front of the elements: two cuts, and from byte 16 on a number of each warp."""
+"""Shared memory in front of the elements: two cuts, and from byte 16 on a number of each warp."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Plan:
     """A sort of the rows of some arrays.
 
     Attributes:
-        first: elements of each row that are wanted.
-        by_keys: the comparison cannot contradict itself.
+        first: elements of each row that are wanted (top-k).
+        by_keys: the comparator is a total order, so it cannot be inconsistent.
         elements: types of the arrays' elements.
-        condition: whether one element comes before another, in the function on tensors; if `negated`, whether not.
-        these, those: what stands there for the one element and the other, with the number of the array.
+        condition: the comparator's result in the function on tensors; if `negated`, its negation.
+        these, those: the comparator's left and right arguments there, with the number of the array.
     """
 
     kernel: Kernel
@@ -45,7 +45,7 @@ class Plan:
 
     @staticmethod
     def of(kernel: Kernel) -> Plan | None:
-        """The plan of a kernel; None if its comparison is more than arithmetic, branches and loops on numbers."""
+        """Match the plan of a kernel; None if its comparator is more than arithmetic, branches and loops on numbers."""
         config = kernel.config
         elements = tuple(v.type.element_type for v in kernel.results)
         found = _comparison(kernel)
@@ -63,7 +63,7 @@ class Plan:
         return slots
 
     def shared(self, slots: int) -> int:
-        """Bytes of shared memory for so many elements, and some numbers besides."""
+        """Return the bytes of shared memory for so many elements, and the numbers in front of them."""
         return sum(slots * _bytes(e) for e in self.elements) + NUMBERS_BYTES
 
 
@@ -75,7 +75,7 @@ _Sides = tuple[tuple[ir.Value, int], ...]
 
 
 def _comparison(kernel: Kernel) -> tuple[ir.Value, bool, _Sides, _Sides] | None:
-    """Reads where an element passes its neighbour, or not: first all arrays get the one, and then the other."""
+    """Match the exchange of neighbours: its condition, whether negated, and both sides' values."""
     count = len(kernel.results)
     writes = [op for op in walk(kernel.func.operation) if op.name == "tensor.insert" and _is_chosen(op.operands[0])]
     if len(writes) != 2 * count:
@@ -102,7 +102,7 @@ def _is_chosen(value: ir.Value) -> bool:
 
 
 class Elements:
-    """Elements in one function: in memory, and compared."""
+    """Elements in one function: loads, stores and comparison."""
 
     def __init__(self, plan: Plan, arguments: KernelArguments) -> None:
         self._plan = plan
@@ -114,7 +114,7 @@ class Elements:
         self._scalars = dict(pairs[count:])
 
     def less(self, these: Values, those: Values) -> Value:
-        """Whether these come before those."""
+        """Return whether these come before those."""
         known = dict(self._scalars)
         for side, values in ((self._plan.these, these), (self._plan.those, those)):
             known.update({v: values[number].ssa for v, number in side})

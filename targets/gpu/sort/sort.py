@@ -1,8 +1,8 @@
-"""Sorts of rows by any comparison: a block sorts some thousand elements in shared memory, and longer rows are merged.
+"""Merge sort of rows by any comparator: a block sorts some thousand elements in shared memory; longer rows are merged.
 
-In a block a thread sorts eight neighbours in registers, and then runs are merged until they are whole, by all threads
-at once. Each further launch merges runs two by two, and reads and writes every element once. Where only the first few
-of a row are wanted, blocks keep no more than these, and what is left is sorted again.
+In a block a thread sorts eight neighbours in registers, then all threads merge runs (merge path) until the tile is
+sorted. Each further launch merges runs two by two, and loads and stores every element once. For the first few of a row
+(top-k), blocks keep no more than these, and the kept ones are sorted again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from stablexla.targets.gpu.threads.warps import WARP, block, over_block, shared_
 
 @gpu_emitter("sort_rows")
 def emit_sort(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes every comparison that is computed from numbers alone, of as many arrays as a block can hold."""
+    """Emit sorts with any comparator computed from numbers alone, of as many arrays as a block can hold."""
     plan = Plan.of(kernel)
     if plan is None or plan.shared(plan.slots) > shared_limit(chip.chip):
         return None
@@ -49,7 +49,7 @@ def emit_sort(kernel: Kernel, chip: GpuName) -> Emitted | None:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """How rows of `length` elements are cut into tiles of up to `size`, so many of them a block; each keeps `kept`."""
+    """Partition of rows of `length` elements into tiles of up to `size`, so many of them a block; each keeps `kept`."""
 
     rows: int
     length: int
@@ -73,7 +73,7 @@ class _Tiles:
 
 
 class _Phases:
-    """The launches of a sort, one after the other."""
+    """The launches of a sort, in sequence."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -142,7 +142,7 @@ _SOURCE, _RESULT = -1, -2
 
 
 def _at(elements: Elements, number: int) -> Values:
-    """The arrays of a number: those that are sorted, the results, or scratch."""
+    """Return the arrays of a number: inputs, results, or scratch."""
     count = len(elements.results)
     if number < 0:
         return elements.sources if number == _SOURCE else elements.results
@@ -150,7 +150,7 @@ def _at(elements: Elements, number: int) -> Values:
 
 
 class _Block:
-    """What a thread of a block does, whose elements lie in shared memory."""
+    """One thread's part of a block whose elements lie in shared memory."""
 
     def __init__(self, plan: Plan, elements: Elements, slots: int) -> None:
         self.plan, self.elements, self.slots = plan, elements, slots
@@ -163,18 +163,18 @@ class _Block:
             at += slots * max(1, bits_of(element) // 8)
 
     def read(self, at: Value) -> Values:
-        """The element in a slot."""
+        """Load the element in a slot."""
         return [load(place, at) for place in self.places]
 
     def put(self, values: Values, at: Value) -> None:
-        """Puts an element into a slot."""
+        """Store an element into a slot."""
         for value, place in zip(values, self.places, strict=True):
             store(value, place, at)
 
     # ---- one tile ----------------------------------------------------------------------------------------------------
 
     def sort(self, tiles: _Tiles, sources: Values, targets: Values) -> None:
-        """Sorts tiles, of one row or of several."""
+        """Sort tiles, of one row or of several."""
         for turn in range(EACH):
             slot = thread() + turn * self.threads
             row, tile, local, _ = self._tile(tiles, slot)
@@ -204,7 +204,7 @@ class _Block:
                     store(value, target, place)
 
     def _tile(self, tiles: _Tiles, slot: Value) -> tuple[Value, Value, Value, Value]:
-        """A slot's row, tile and place in it, and how many elements that tile has."""
+        """Return a slot's row, tile and position in it, and the tile's number of elements."""
         number = block() * tiles.abreast + slot // tiles.size
         row, tile = split_index(number, [tiles.rows, tiles.per_row])
         valid = minimum(index(tiles.length) - tile * tiles.size, tiles.size)
@@ -212,7 +212,7 @@ class _Block:
         return row, tile, slot % tiles.size, valid
 
     def _sort_own(self, slot: Value, local: Value, valid: Value) -> None:
-        """A thread's neighbours, by exchanges of neighbours, so that equal ones keep their order."""
+        """Sort a thread's elements by odd-even transposition, a sorting network of neighbour exchanges; stable."""
         own = [self.read(slot + n) for n in range(EACH)]
         for turn in range(EACH):
             for n in range(turn % 2, EACH - 1, 2):
@@ -224,7 +224,7 @@ class _Block:
             self.put(values, slot + n)
 
     def _merge_own(self, runs: Runs, low: Value, high: Value, turns: Index, slot: Value) -> None:
-        """A thread's part of two runs, in their place; all threads have read before any writes."""
+        """Merge a thread's part of two runs in place; a barrier separates all loads from the stores."""
         left = cut(self.elements, self.read, runs, low, turns)
         if self.plan.by_keys:
             made = merged(self.elements, self.read, runs, left, low - left)
@@ -244,7 +244,7 @@ class _Block:
             self.put(values, slot + n)
 
     def _in_all_threads(self, condition: Value) -> Value:
-        """Whether something holds in every thread of the block."""
+        """Return whether a predicate holds in every thread of the block."""
         i32 = ir.IntegerType.get_signless(32)
         broken = select(condition, constant(0, i32), constant(1, i32))
         (any_,) = over_block([broken], lambda a, b: [a[0] | b[0]], self.threads // WARP, 16)
@@ -253,7 +253,7 @@ class _Block:
     # ---- runs in global memory ---------------------------------------------------------------------------------------
 
     def merge(self, width: int, wanted: int, sources: Values, targets: Values) -> None:
-        """A tile of what two runs of `width` elements become."""
+        """Emit one tile of the merge of two runs of `width` elements."""
         length, slots = self.plan.length, self.slots
         row, tile = split_index(block(), [self.plan.rows, -(-wanted // slots)])
         base, first = row * length, tile * slots
@@ -275,7 +275,7 @@ class _Block:
         gpu.barrier()
         left, left_end = (cast_index(load(self.cuts, n), low.type) for n in range(2))
         count = high - low
-        if whole is not None:  # as they are: first the left run, then the right one
+        if whole is not None:  # copied unmerged: first the left run, then the right one
             left, left_end = (
                 select(whole, found, minimum(at, middle - start)) for found, at in ((left, low), (left_end, high))
             )
@@ -298,7 +298,7 @@ class _Block:
                     store(value, target, row * wanted + first + slot)
 
     def _all_fit(self, runs: Runs, read: Read, count: Value, turns: int, width: int) -> Value:
-        """Whether all tiles of two runs begin in both where those before them end."""
+        """Return whether all tiles of two runs begin in both where those before them end."""
         true = constant(1, ir.IntegerType.get_signless(1))
         with loop(thread() * self.slots, index(2 * width), self.threads * self.slots, [true]) as turn:
             low, high = (minimum(at, count) for at in (turn.iv, turn.iv + self.slots))

@@ -1,4 +1,4 @@
-"""Functions that emitters write for GPUs: their arguments lie at whole vectors, and apart from each other."""
+"""Declare kernel functions for GPUs, with their arguments' ABI attributes: aligned to 16 bytes, and noalias."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.gpu.threads.launch import Launch
 
 ALIGNED = 16
-"""Every buffer begins at a multiple of so many bytes."""
+"""Alignment of every buffer, in bytes."""
 
 
 @contextmanager
 def thread_of(
     kernel: Kernel, launch: Launch, name: str | None = None, scratch: Sequence[tuple[str, int]] = ()
 ) -> Iterator[KernelArguments]:
-    """Everything made inside is what one thread does for a kernel."""
+    """Declare the kernel's function; what is emitted inside the context is the body of one thread."""
     function, arguments = kernel.declare(scratch, name)
     launch.write(function.operation)
     mark_arguments(function.operation)
@@ -29,7 +29,7 @@ def thread_of(
 
 
 def mark_arguments(function: ir.Operation) -> None:
-    """Lets LLVM know what holds for all buffers."""
+    """Mark all buffer arguments noalias and aligned, for LLVM."""
     types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).inputs
     i64 = ir.IntegerType.get_signless(64)
     row = ir.DictAttr.get({"llvm.noalias": ir.UnitAttr.get(), "llvm.align": ir.IntegerAttr.get(i64, ALIGNED)})

@@ -1,4 +1,4 @@
-"""Scalar computations of a kernel's function on tensors, written once more for the elements that a thread has."""
+"""Clone a kernel's scalar computations from its function on tensors into the thread's code."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _TAKEN = ("arith", "math", "complex")
 
 
 class Copies:
-    """Copies of operations at the insertion point.
+    """Clone operations at the insertion point.
 
     Attributes:
-        known: what stands for a value of the function on tensors.
+        known: mapping from values of the function on tensors to their clones.
     """
 
     def __init__(self, known: dict[ir.Value, ir.Value]) -> None:
         self.known = dict(known)
 
     def of(self, value: ir.Value) -> ir.Value:
-        """The value that stands for one; what makes it is copied, operands first."""
+        """Return a value's clone; its defining operations are cloned first, operands before users."""
         waiting = [value]
         while waiting:
             now = waiting[-1]
@@ -42,7 +42,7 @@ class Copies:
 
 
 def leaves_of(values: Iterable[ir.Value], given: Collection[ir.Value] = ()) -> list[ir.Operation] | None:
-    """The reads of elements that values are computed from; None if anything but arithmetic and branches is in it.
+    """Return the element loads that values depend on; None if anything but arithmetic and branches is in the slice.
 
     Args:
         given: values that need not be computed. The function's arguments that are no arrays are such, too.

@@ -1,4 +1,4 @@
-"""What a thread does: the items of a range that are its own, or everything, when it is the only one that works."""
+"""Grid-stride loops: the items of a range that are a thread's own, or all, for a single thread."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def constant(value: int) -> ir.Value:
 
 
 def global_thread() -> ir.Value:
-    """The number of this thread among all of the launch."""
+    """Return this thread's number in the grid."""
     x = gpu.Dimension.x
     return arith.addi(arith.muli(gpu.block_id(x), gpu.block_dim(x)), gpu.thread_id(x))
 
 
 def for_own_items(items: int, body: Callable[[ir.Value], None]) -> None:
-    """Items thread, thread + threads, ... below `items`: neighbours are worked on by neighbours."""
+    """Emit a grid-stride loop over items thread, thread + threads, ... below `items`: accesses are coalesced."""
     x = gpu.Dimension.x
     stride = arith.muli(gpu.grid_dim(x), gpu.block_dim(x))
     loop = scf.ForOp(global_thread(), constant(items), stride)
@@ -30,7 +30,7 @@ def for_own_items(items: int, body: Callable[[ir.Value], None]) -> None:
 
 
 def in_one_thread(body: Callable[[], None]) -> None:
-    """The first thread of all does it."""
+    """Emit the body under a mask of the grid's first thread."""
     first = arith.cmpi(arith.CmpIPredicate.eq, global_thread(), constant(0))
     with ir.InsertionPoint(scf.IfOp(first).then_block):
         body()
@@ -38,7 +38,7 @@ def in_one_thread(body: Callable[[], None]) -> None:
 
 
 def taken_apart(item: ir.Value, extents: Sequence[int]) -> list[ir.Value]:
-    """The indices whose number, with the last running fastest, is `item`; in 32 bits where they suffice."""
+    """Delinearize an index in row-major order; in 32 bits where they suffice."""
     if len(extents) == 1:
         return [item]
     narrow = prod(extents) < 1 << 31
@@ -54,6 +54,6 @@ def taken_apart(item: ir.Value, extents: Sequence[int]) -> list[ir.Value]:
 
 
 def total_threads() -> ir.Value:
-    """How many threads the launch has."""
+    """Return the number of threads in the grid."""
     x = gpu.Dimension.x
     return arith.muli(gpu.grid_dim(x), gpu.block_dim(x))

@@ -1,4 +1,4 @@
-"""Handing values from thread to thread: between the 32 of a warp by shuffles, between warps by shared memory."""
+"""Warp-level and block-level reductions: shuffles between the 32 threads of a warp, shared memory between warps."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Join = Callable[[list[Value], list[Value]], list[Value]]
 
 
 def thread() -> Value:
-    """The number of this thread in its block."""
+    """Return this thread's number in its block."""
     return Value(gpu.thread_id(gpu.Dimension.x))
 
 
 def block() -> Value:
-    """The number of this block."""
+    """Return this block's number."""
     return Value(gpu.block_id(gpu.Dimension.x))
 
 
 def over_warp(totals: list[Value], join: Join, threads: int = WARP) -> list[Value]:
-    """The joined totals of all threads of a warp, or of as many neighbours in it, in each of them."""
+    """Reduce over all threads of a warp, or so many neighbours in it, by butterfly shuffles; each gets the result."""
     offset = threads // 2
     while offset:
         others = [exchanged(v, offset) for v in totals]
@@ -34,7 +34,7 @@ def over_warp(totals: list[Value], join: Join, threads: int = WARP) -> list[Valu
 
 
 def exchanged(value: Value, offset: int) -> Value:
-    """The value of the thread whose number differs in the bits of `offset`."""
+    """Shuffle: return the value of the thread whose number differs in the bits of `offset`."""
     bits, i32 = bits_of(value.type), ir.IntegerType.get_signless(32)
     whole = ir.IntegerType.get_signless(bits)
     word = arith.bitcast(whole, value.ssa) if is_float(value.type) else value.ssa
@@ -57,12 +57,12 @@ def _shuffled(word: ir.Value, offset: int) -> ir.Value:
 
 
 def shared_bytes(types: Sequence[ir.Type], warps: int) -> int:
-    """What `over_block` needs for totals of these types."""
+    """Return the shared memory that `over_block` needs for accumulators of these types."""
     return sum(warps * max(8, bits_of(t) // 8) for t in types)
 
 
 def over_block(totals: list[Value], join: Join, warps: int, first_byte: int) -> list[Value]:
-    """The joined totals of all threads of a block, in each of them, by way of shared memory from `first_byte` on."""
+    """Reduce over all threads of a block, in shared memory from `first_byte` on; each gets the result."""
     totals = over_warp(totals, join)
     if warps == 1:
         return totals
@@ -83,7 +83,7 @@ def over_block(totals: list[Value], join: Join, warps: int, first_byte: int) -> 
 
 
 def shared_buffer(element: ir.Type, size: int, first_byte: int) -> Value:
-    """A part of the memory that a block's threads share."""
+    """Return a part of the block's shared memory."""
     space = ir.Attribute.parse("#gpu.address_space<workgroup>")
     dynamic, byte = ir.ShapedType.get_dynamic_size(), ir.IntegerType.get_signless(8)
     whole = gpu.DynamicSharedMemoryOp(ir.MemRefType.get([dynamic], byte, memory_space=space)).result

@@ -1,7 +1,7 @@
-"""Pooling: a thread computes the neighbours of one access along the last dimension, or one element of the result.
+"""Pooling (windowed reductions): a thread computes a vector of the result along the last dimension, or one element.
 
-Windows are short, and written out, so that all their loads are on their way together. What is outside of the array is
-read at its edge and not used.
+Windows are short and unrolled, so that all their loads are in flight together. Loads of padding are clamped to the
+array's edge and masked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Fold = Callable[[Value, Value], Value]
 
 @gpu_emitter("pool")
 def emit_pool(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes reductions of windows by one operation: of integers, floats of 32 and 64 bits, extremes of those of 16."""
+    """Emit window reductions by one operation: of integers, floats of 32 and 64 bits, min and max of 16-bit floats."""
     name, unsigned = kernel.config["computation"], kernel.config["unsigned"]
     element = kernel.inputs[0].type.element_type
     with kernel.func.context:
@@ -78,7 +78,7 @@ class _Pool:
         self.items = prod(axis.positions for axis in self.axes) // self.lanes
 
     def write(self, arguments: KernelArguments, item: Value) -> None:
-        """One access of the result."""
+        """Emit one vector of the result."""
         source, result = Value(arguments.inputs[0]), Value(arguments.results[0])
         positions = [axis.positions for axis in self.axes]
         positions[-1] //= self.lanes
@@ -118,7 +118,7 @@ class _Pool:
 
 
 def _along(axis: Axis, place: Value) -> list[tuple[Value, Value | None]]:
-    """For each element of a window along an axis: where it lies, and whether that is in the array, if it may not be."""
+    """Return the positions of a window's elements along an axis, with their masks of padding, if there is any."""
     if axis.alone:
         return [(place * axis.step, None)]
     found: list[tuple[Value, Value | None]] = []

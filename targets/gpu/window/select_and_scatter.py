@@ -1,6 +1,6 @@
-"""select_and_scatter, the gradient of pooling: first each window finds its element, then each element its windows.
+"""select_and_scatter, the gradient of pooling, as a gather: windows select elements, then elements gather windows.
 
-An element combines what the windows that selected it give, in their order, so the result does not depend on threads.
+An element combines the updates of the windows that selected it in their order, so results do not depend on threads.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from stablexla.targets.gpu.threads.arguments import thread_of
 from stablexla.targets.gpu.threads.launch import Launch
 from stablexla.targets.gpu.threads.threads import global_thread, taken_apart, total_threads
 
-# (places along the axes so far, what is carried) -> what is carried on.
+# (indices along the axes so far, loop-carried values) -> loop-carried values.
 _Turn = Callable[[list[Value], list[Value]], list[Value]]
 
 
 @gpu_emitter("select_and_scatter")
 def emit_select_and_scatter(kernel: Kernel, chip: GpuName) -> Emitted | None:
-    """Takes selections by one comparison, combined by one operation."""
+    """Emit selections by one comparison, combined by one operation."""
     config = kernel.config
     axes = [Axis(*row) for row in config["axes"]]
     positions, elements = (prod(n) for n in zip(*((axis.positions, axis.extent) for axis in axes), strict=True))
@@ -74,7 +74,7 @@ class _Windows:
     unsigned: bool
 
     def selected(self, source: Value, window: Value) -> Value:
-        """The place of a window's selected element as an i32; -1 if all of it is padding."""
+        """Return the position of a window's selected element as an i32; -1 if all of it is padding."""
         i32 = ir.IntegerType.get_signless(32)
         places = _apart(window, [axis.positions for axis in self.axes])
         firsts = [place * axis.stride - axis.low for place, axis in zip(places, self.axes, strict=True)]
@@ -93,7 +93,7 @@ class _Windows:
         return self._walk(bounds, [constant(0, source.element), constant(-1, i32)], look)[1]
 
     def combined(self, element: Value, start: Value, given: Value, chosen: Value) -> Value:
-        """What an element comes to."""
+        """Combine the updates of the windows that selected an element."""
         places = _apart(element, [axis.extent for axis in self.axes])
         here = cast_index(element, chosen.element)
 
@@ -116,7 +116,7 @@ class _Windows:
         return self._walk(bounds, [start], look)[0]
 
     def _walk(self, bounds: Callable[[int], tuple[Value, Value]], carried: list[Value], turn: _Turn) -> list[Value]:
-        """All places between the bounds of each axis, the last one fastest."""
+        """Emit a loop nest over the bounds of each axis, row-major."""
 
         def deeper(at: list[Value], carried: list[Value]) -> list[Value]:
             if len(at) == len(self.axes):
@@ -131,14 +131,14 @@ class _Windows:
         return deeper([], carried)
 
     def _join(self, a: Value, b: Value) -> Value:
-        """Narrow floats are combined in f32, and rounded each time."""
+        """Combine two values; narrow floats are combined in f32, and rounded each time."""
         if not is_float(a.type) or bits_of(a.type) >= 32:
             return join(self.operation, a, b, unsigned=self.unsigned)
         return Value(arith.truncf(a.type, join(self.operation, _wide(a), _wide(b), unsigned=self.unsigned).ssa))
 
 
 def _wide(value: Value) -> Value:
-    """Narrow floats as f32: comparisons of bf16 came with sm_90, and no CPU has them."""
+    """Promote narrow floats to f32: comparisons of bf16 came with sm_90, and no CPU has them."""
     narrow = is_float(value.type) and bits_of(value.type) < 32
     return Value(arith.extf(ir.F32Type.get(), value.ssa)) if narrow else value
 
@@ -148,5 +148,5 @@ def _apart(number: Value, extents: list[int]) -> list[Value]:
 
 
 def _smaller(a: Value, b: int) -> Value:
-    """The smaller of two indices, as signed numbers."""
+    """Return the signed minimum of two indices."""
     return Value(arith.minsi(a.ssa, index(b).ssa))

@@ -1,19 +1,19 @@
-// numpy arrays over memory that the runtime knows: who owns it, and views of it.
+// numpy arrays over the runtime's memory: owners and views.
 #pragma once
 
 #include "compiled_function.h"
 
 namespace stablexla {
 
-extern char nothing[64];  // what a zero-sized array points to: an address that may be given, never used
+extern char nothing[64];  // the address of zero-sized arrays: valid, never dereferenced
 
-[[noreturn]] void throw_python();  // what Python's error indicator holds
-// A function that is seldom needed.
+[[noreturn]] void throw_python();  // throws the exception in Python's error indicator
+// A Python function of the slow path.
 nb::object cold_path(const char* function, const char* module = "stablexla.targets.runtime.arguments");
 constexpr const char* kCollectiveErrors = "stablexla.targets.runtime.collective_errors";
 PyObject* owner_of(Block block);  // a capsule that gives the block back to the pool when it dies
 nb::object view_of(const ArraySpec& spec, void* data, nb::object owner, bool writable);
-// Where the elements of an argument in host memory are: in the array itself, in one made of it that goes to `kept`, or
+// Returns the address of a host argument's elements: in the array itself, in a conversion that goes to `kept`, or
 // in `scalar`, which has room for one. Throws nb::python_error for what does not fit.
 void* host_argument(const ArraySpec& spec, PyObject* given, void* scalar, std::vector<nb::object>& kept,
                     const std::string& program, std::size_t number);

@@ -1,12 +1,12 @@
-// Keeping BLAS from using threads of its own while a program calls it from several, or on small matrices, where its
-// threads wait for each other longer than they work.
+// Keeps BLAS on the calling thread while a program calls it from several threads, or on small matrices, where its
+// threads would synchronize for longer than they compute.
 #pragma once
 
 #include <cstdint>
 
 namespace stablexla {
 
-// Functions of the library: int(), and void(int). Without them nothing is done.
+// Functions of the library: int(), and void(int). Without them calls have no effect.
 void set_blas_functions(std::uintptr_t get_num_threads, std::uintptr_t set_num_threads);
 
 }  // namespace stablexla

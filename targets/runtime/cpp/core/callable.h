@@ -30,7 +30,7 @@ PyObject* call_by_position(PyObject* self, PyObject* arguments, PyObject* keywor
   return results;
 }
 
-// The results of a sequence of arguments, always as a list.
+// Calls with a sequence of arguments; the results are always a list.
 template <typename Program>
 nb::list execute_sequence(Program& self, nb::sequence given, bool donate) {
   nb::object arguments = nb::steal(PySequence_Tuple(given.ptr()));  // the caller's list may change meanwhile

@@ -28,12 +28,12 @@ alignas(64) char nothing[64];
 
 void throw_python() { throw nb::python_error(); }
 
-// Looked up at its use. The modules import this one, so not before the first use.
+// Imported lazily, at the first use, as the modules import this one.
 nb::object cold_path(const char* function, const char* module) { return nb::module_::import_(module).attr(function); }
 
 namespace {
 
-// An array on the stack that moves to the heap when it has to be long.
+// A small-size optimized array: on the stack up to N elements, else on the heap.
 template <typename T, std::size_t N>
 class Few {
  public:
@@ -60,7 +60,7 @@ bool same_shape(const ArraySpec& spec, PyArrayObject* array) {
          std::memcmp(PyArray_DIMS(array), spec.shape.data(), sizeof(npy_intp) * rank) == 0;
 }
 
-// An array that machine code can read where it is.
+// Whether machine code can read an array in place.
 bool fits_as_it_is(const ArraySpec& spec, PyArrayObject* array) {
   constexpr int flags = NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED;
   PyArray_Descr* descr = PyArray_DESCR(array);
@@ -84,7 +84,7 @@ bool store_integer(PyObject* given, void* slot) {
   return store(static_cast<T>(value), slot);
 }
 
-// The commonest Python numbers, written to `slot` as the parameter's element; false leaves the matter to arguments.py.
+// Fast path: stores the commonest Python numbers to `slot` as the parameter's element; false for arguments.py.
 bool store_scalar(const ArraySpec& spec, PyObject* given, void* slot) {
   const int type = descr_of(spec)->type_num;
   if (PyFloat_CheckExact(given)) {
@@ -114,7 +114,7 @@ Block block_of(PyObject* capsule) {
 void release_capsule(PyObject* capsule) { release_block(block_of(capsule)); }
 void leave_capsule(PyObject* capsule) { leave_block(block_of(capsule)); }
 
-// A capsule for one of a block's owners; without it there is one owner less.
+// Returns a capsule that holds one reference to a block; on failure the reference is dropped.
 PyObject* capsule_of(Block block, PyCapsule_Destructor destructor) {
   PyObject* capsule = PyCapsule_New(block.data, nullptr, nullptr);
   if (capsule == nullptr || PyCapsule_SetContext(capsule, reinterpret_cast<void*>(std::uintptr_t(block.size_class))) ||
@@ -126,9 +126,9 @@ PyObject* capsule_of(Block block, PyCapsule_Destructor destructor) {
   return capsule;
 }
 
-// Takes the reference to the owner, also when it fails.
+// Steals the reference to the owner, also when it fails.
 inline nb::object array_over(const ArraySpec& spec, void* data, PyObject* owner, int flags) {
-  Py_INCREF(spec.dtype.ptr());  // the array takes one reference to its dtype
+  Py_INCREF(spec.dtype.ptr());  // the array steals one reference to its dtype
   nb::object array = nb::steal(PyArray_NewFromDescr(&PyArray_Type, descr_of(spec), static_cast<int>(spec.shape.size()),
                                                     spec.shape.data(), nullptr, data, flags, nullptr));
   if (!array.is_valid()) {
@@ -242,7 +242,7 @@ CompiledFunction::~CompiledFunction() {
   for (Block block : constants_) release_block(block);
 }
 
-// Constants are copied, so that nobody can change them and all are aligned like results.
+// Constants are copied, so that they are immutable and aligned like results.
 void CompiledFunction::copy_constants(nb::sequence constants) {
   for (nb::handle constant : constants) {
     nb::object array = nb::steal(PyArray_FromAny(constant.ptr(), nullptr, 0, 0, NPY_ARRAY_CARRAY_RO, nullptr));
@@ -262,7 +262,7 @@ void* CompiledFunction::argument(std::size_t i, PyObject* given, void* scalar, s
   const ArraySpec& spec = parameters[i];
   auto* array = reinterpret_cast<PyArrayObject*>(given);
   const bool is_array = PyArray_CheckExact(given);
-  // what a host's function sees of an argument may be kept by it, and must not lie on this stack
+  // host functions may keep views of arguments, which must not lie on this stack
   if (!is_array && spec.shape.empty() && !hosted_ && store_scalar(spec, given, scalar)) return scalar;
   if (!is_array || !fits_as_it_is(spec, array)) {
     const std::string place = device < 0 ? name : name + ": device " + std::to_string(device);
@@ -291,8 +291,8 @@ nb::object CompiledFunction::new_result(std::size_t i, void** data) const {
   return array;
 }
 
-// A result in the memory of its donated argument, or a new one where that cannot be: another argument lies there too,
-// the memory is not aligned as results are, or it is neither an array's that may be written to nor ours.
+// Returns a result in the memory of its donated argument, or a new one where that is impossible: another argument
+// aliases it, the memory is not aligned as results are, or it is neither a writable array's nor ours.
 nb::object CompiledFunction::donated_result(std::size_t i, void** data, const std::vector<PyObject*>& arrays,
                                             std::size_t first) const {
   auto alias = aliases.find(static_cast<int>(i));
@@ -325,7 +325,7 @@ nb::object CompiledFunction::donated_result(std::size_t i, void** data, const st
   return array_over(results[i], start, owner, NPY_ARRAY_CARRAY);
 }
 
-// The packed call: entry i is the address of argument i, and every argument is a data pointer.
+// Packed calling convention: entry i is the address of argument i, and every argument is a data pointer.
 void CompiledFunction::run(void** data, std::size_t count, HostedRun* hosted) const {
   Few<void*, 64> packed(count);
   for (std::size_t i = 0; i < count; ++i) packed[i] = &data[i];
@@ -354,9 +354,9 @@ std::vector<nb::object> CompiledFunction::execute(PyObject* const* arguments, st
   const std::size_t total = count + constants_.size() + results.size() + 1;
   Few<void*, 64> data(total);
   Few<std::array<char, kScalarBytes>, 64> scalars(count);
-  std::vector<nb::object> kept;  // arrays made of arguments that could not be used as they are
+  std::vector<nb::object> kept;  // conversions of arguments, kept alive
   std::size_t next = 0;
-  std::vector<PyObject*> arrays(donate ? count : 0, nullptr);  // those that arguments were taken from
+  std::vector<PyObject*> arrays(donate ? count : 0, nullptr);  // the arguments' arrays
   for (std::size_t i = 0; i < count; ++i) {
     PyObject* used = nullptr;
     data[next++] = argument(i, arguments[i], scalars[i].data(), kept, &used);

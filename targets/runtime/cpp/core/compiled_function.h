@@ -1,5 +1,5 @@
 // A compiled program as a Python callable: arguments in, machine code with the GIL released, arrays out.
-// What an unusual argument becomes, and what is said of a wrong one, is decided in arguments.py.
+// Unusual arguments are converted, and wrong ones refused, in arguments.py.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,7 +21,7 @@ namespace stablexla {
 
 namespace nb = nanobind;
 
-// Readies numpy's C interface; call it once, at import. Throws nb::python_error.
+// Initializes numpy's C interface; call it once, at import. Throws nb::python_error.
 void import_numpy();
 
 using Entry = void (*)(void** packed);
@@ -42,12 +42,12 @@ class CompiledFunction : public HostTable {
   ~CompiledFunction();
   CompiledFunction(const CompiledFunction&) = delete;
 
-  // One array for each result, new ones unless the caller donates: then a result may lie where its argument in
-  // `aliases` lay. Throws nb::python_error.
+  // Returns one array for each result, new ones unless the caller donates: then a result may reuse the memory of its
+  // argument in `aliases`. Throws nb::python_error.
   std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count, bool donate = false) const;
   // The results of the devices [first, first + number of arguments), which run at once; the others are in other
   // processes. `seconds` limits how long a device waits for others, less than 0 for ever. Throws nb::python_error.
-  // Tells the other processes that this one, with so many of the devices, does not take part in the run that is next.
+  // Tells the other processes that this one, with so many of the devices, does not participate in the next run.
   void refuse(const std::string& why, int count) const;
   std::vector<std::vector<nb::object>> execute_replicated(const std::vector<nb::object>& arguments, int first,
                                                           bool donate, double seconds) const;
@@ -89,7 +89,7 @@ class CompiledFunction : public HostTable {
   std::vector<Block> constants_;
   std::vector<std::size_t> constant_bytes_;
   bool hosted_ = false;
-  bool is_special_ = false;  // not what runs at once
+  bool is_special_ = false;  // not on the fast path
   std::uint64_t program_ = 0;                             // the same in all processes
   mutable std::vector<std::unique_ptr<DeviceRun>> idle_runs_;  // for the next run; under the GIL
 };

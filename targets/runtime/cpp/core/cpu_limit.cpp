@@ -12,7 +12,7 @@ namespace {
 // The smaller of two limits, of which 0 is none.
 double least(double a, double b) { return a <= 0 ? b : b <= 0 ? a : std::min(a, b); }
 
-// Version 2: "max 100000", or the microseconds that may be used of each period.
+// cgroup v2: "max 100000", or quota and period in microseconds.
 double limit_of_version_2(const std::string& folder) {
   std::ifstream file(folder + "/cpu.max");
   std::string quota;
@@ -21,7 +21,7 @@ double limit_of_version_2(const std::string& folder) {
   return std::strtod(quota.c_str(), nullptr) / period;
 }
 
-// Version 1: a quota of -1 is none.
+// cgroup v1: a quota of -1 is unlimited.
 double limit_of_version_1(const std::string& folder) {
   double quota = -1, period = 0;
   std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
@@ -29,7 +29,7 @@ double limit_of_version_1(const std::string& folder) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-// A group is held to the limits of those above it, too.
+// The limits of a group's ancestors hold, too.
 double limit_along(const std::string& mount, std::string path, double (*limit)(const std::string&)) {
   double found = limit(mount);
   for (; path.size() > 1; path.resize(path.rfind('/'))) found = least(found, limit(mount + path));

@@ -1,4 +1,4 @@
-// DLPack's binary interface, as far as it is used here; written from its documentation.
+// DLPack's ABI, as far as it is used here; written from its documentation.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Tensor {
   std::uint64_t byte_offset;
 };
 
-// In a capsule of the name "dltensor", which becomes "used_dltensor" for who takes it.
+// In a capsule named "dltensor", which its consumer renames to "used_dltensor".
 struct Managed {
   Tensor tensor;
   void* context;
@@ -43,7 +43,7 @@ struct Version {
 
 constexpr std::uint64_t kReadOnly = 1;
 
-// In a capsule of the name "dltensor_versioned", which becomes "used_dltensor_versioned".
+// In a capsule named "dltensor_versioned", which its consumer renames to "used_dltensor_versioned".
 struct ManagedVersioned {
   Version version;
   void* context;

@@ -1,4 +1,4 @@
-// Arrays that come and go by DLPack, also of elements that numpy does not know.
+// DLPack import and export, also of element types that numpy does not know.
 #include <nanobind/ndarray.h>
 
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
@@ -13,8 +13,8 @@
 
 namespace stablexla {
 
-// What any object with DLPack holds, as an array of its own elements where numpy has them, else of unsigned integers
-// of the same width, with DLPack's type code: numpy itself refuses bfloat16 and the 8-bit floats.
+// Imports an object with DLPack as an array of its element type where numpy has it, else of unsigned integers of the
+// same width, with DLPack's type code: numpy itself refuses bfloat16 and the 8-bit floats.
 nb::object make_array_of_dlpack(nb::handle value) {
   auto tensor = nb::cast<nb::ndarray<nb::ro, nb::device::cpu>>(value);
   const auto type = tensor.dtype();
@@ -41,7 +41,7 @@ nb::object make_array_of_dlpack(nb::handle value) {
   return nb::make_tuple(array, static_cast<int>(type.code));
 }
 
-// An object with DLPack over a numpy array's own memory, its elements called by DLPack's type code.
+// Exports a numpy array's own memory by DLPack, under the given type code.
 nb::object make_dlpack_of_array(nb::handle array, int type_code) {
   if (!PyArray_Check(array.ptr())) throw nb::type_error("no numpy array");
   auto* raw = reinterpret_cast<PyArrayObject*>(array.ptr());

@@ -1,4 +1,4 @@
-// The part of a CPU's floating-point state that decides what becomes of denormal numbers, per thread.
+// The CPU's floating-point control state of a thread: denormals, rounding and exception masks.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ inline FloatState without_sticky_flags(FloatState state) { return state; }
 #error "the floating-point state of this CPU is not known here"
 #endif
 
-// Puts a state in force on this thread, and the former one back at the end. Writing the state is slow, so a state
-// that is in force already is left alone.
+// Sets this thread's state, and restores the former one at the end of the scope. Writing the control register is slow,
+// so it is skipped where the state is in force already.
 class FloatScope {
  public:
   explicit FloatScope(FloatState wanted) : former_(current_float_state()) {

@@ -19,7 +19,7 @@ constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
 constexpr std::size_t kMapFrom = std::size_t(1) << 20;  // blocks of this size or more come from mmap
 
-// Four classes to each power of two: 64, 80 -> 128, 128, 160 -> 192 ... ; a block is at most a quarter too big.
+// Four size classes to each power of two: 64, 80 -> 128, 128, 160 -> 192 ... ; a block is at most a quarter too big.
 // Below 256 bytes every class is a multiple of the alignment.
 std::uint32_t class_of(std::size_t bytes) {
   const std::size_t units = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment;
@@ -38,7 +38,7 @@ std::size_t class_bytes(std::uint32_t size_class) {
 
 constexpr std::uint32_t kClasses = 4 * 56;
 
-// Huge pages save most of the page faults of a first use, when the block starts at a multiple of their size.
+// Huge pages avoid most page faults of a first use, when the block is aligned to their size.
 void* map_block(std::size_t bytes) {
   const std::size_t padded = bytes + kHugePage;
   void* raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -151,7 +151,7 @@ class MemoryPool {
     return data;
   }
 
-  // Frees cached blocks, the biggest first, until at most `bytes` are cached. The mutex is held.
+  // Evicts cached blocks, the biggest first, until at most `bytes` are cached. The mutex is held.
   void make_room(std::size_t bytes) {
     for (std::uint32_t i = kClasses; stats_.cached_bytes > bytes && i-- > 0;) {
       std::vector<void*>& blocks = free_[i];
@@ -170,7 +170,7 @@ class MemoryPool {
   std::atomic<int> fill_{-1};
 };
 
-// Never destroyed: arrays may die after everything static has.
+// Leaked on purpose: arrays may die after static destruction.
 MemoryPool& pool() {
   static MemoryPool* the_pool = [] {
     auto* made = new MemoryPool;

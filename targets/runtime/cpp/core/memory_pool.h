@@ -1,4 +1,4 @@
-// Memory for results and arenas: 64-byte aligned blocks that are reused by size class, from any thread.
+// Memory pool for results and arenas: 64-byte aligned blocks, reused by size class, thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ Block acquire_block(std::size_t bytes);  // data is null when there is no memory
 void release_block(Block block);
 
 PoolStats pool_stats();
-void trim_pool();  // gives all cached memory back to the system
+void trim_pool();  // frees all cached memory
 void set_pool_limit(std::size_t bytes);
 void set_pool_fill(int byte);  // fills every block with it before it is handed out; -1 leaves blocks as they are
 

@@ -1,4 +1,4 @@
-// The Python face of the native runtime: what is bound here is declared in _runtime.pyi.
+// Python bindings of the native runtime, declared in _runtime.pyi.
 #include <nanobind/nanobind.h>
 #include <nanobind/operators.h>
 #include <nanobind/stl/array.h>
@@ -36,7 +36,7 @@ using stablexla::ObjectCode;
 
 namespace {
 
-// f(*arguments): one array for one result, else a tuple. A slot of the type, as it is twice as fast as a method.
+// f(*arguments): one array for one result, else a tuple. A type slot (tp_call), twice as fast as a method.
 PyObject* call(PyObject* self, PyObject* arguments, PyObject* keywords) {
   try {
     return stablexla::call_by_position<CompiledFunction>(self, arguments, keywords);
@@ -48,7 +48,7 @@ PyObject* call(PyObject* self, PyObject* arguments, PyObject* keywords) {
   return nullptr;
 }
 
-// A program keeps its code alive, and that may know the program: let the garbage collector see the circle.
+// A program keeps its code alive, which may refer to the program: the garbage collector has to see the cycle.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;
@@ -60,7 +60,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
   return 0;
 }
 
-// The code may go only when nobody can call it any more, which is so here: the object is unreachable.
+// The code may be freed only when it cannot be called any more, as here: the object is unreachable.
 int clear(PyObject* self) {
   if (!nb::inst_ready(self)) return 0;
   auto* function = nb::inst_ptr<CompiledFunction>(self);
@@ -78,7 +78,7 @@ PyType_Slot function_slots[] = {{Py_tp_call, reinterpret_cast<void*>(call)},
 nb::list execute_replicated(const CompiledFunction& self, nb::sequence given, int first, bool donate,
                             std::optional<double> time_limit) {
   std::vector<nb::object> arguments;
-  for (nb::handle each : given) {  // the callers' lists may change meanwhile
+  for (nb::handle each : given) {  // the callers' lists may change during the calls
     arguments.push_back(nb::steal(PySequence_Tuple(each.ptr())));
     if (!arguments.back().is_valid()) throw nb::python_error();
   }

@@ -9,7 +9,7 @@
 #include <limits>
 #include <stdexcept>
 
-// Of the unwinder, which every process with C++ has.
+// From the unwinder (libgcc), which every C++ process has.
 extern "C" void __register_frame(void* begin);
 extern "C" void __deregister_frame(void* begin);
 
@@ -24,7 +24,7 @@ constexpr Elf64_Half kMachine = EM_X86_64;
 constexpr Elf64_Half kMachine = EM_AARCH64;
 #endif
 
-// Reads an object file; nothing outside of its bytes is ever read, whatever stands in it.
+// ELF parser, memory-safe for arbitrary contents: reads are bounds-checked.
 class Object {
  public:
   explicit Object(std::string_view bytes) : bytes_(bytes) {
@@ -86,7 +86,7 @@ class Object {
 bool is_allocated(const Elf64_Shdr& section) { return (section.sh_flags & SHF_ALLOC) != 0; }
 bool is_frames(const Elf64_Shdr& section) { return section.sh_type == SHT_X86_64_UNWIND; }
 
-// Where every section that is needed at run time goes, by kind: code, what is only read, what is written.
+// Placement of the sections needed at run time, by permission: code, read-only data, writable data.
 struct Layout {
   explicit Layout(const Object& object) : offsets(object.sections.size(), 0) {
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -117,7 +117,7 @@ struct Layout {
     if (section.sh_flags & SHF_TLS) refuse("variables of threads are not known here");
     if (section.sh_size > std::size_t(1) << 40) refuse("a section that is too big");
     offsets[index] = round_up(size, alignment);
-    size = offsets[index] + section.sh_size + (is_frames(section) ? 4 : 0);  // a zero ends the list of frames
+    size = offsets[index] + section.sh_size + (is_frames(section) ? 4 : 0);  // a zero terminates .eh_frame
   }
 };
 
@@ -129,7 +129,7 @@ void write(char* place, std::int64_t value) {
   std::memcpy(place, &narrow, sizeof narrow);
 }
 
-// `value` is the symbol's address and the addend.
+// Applies a relocation; `value` is the symbol's address plus the addend.
 void relocate(char* place, std::size_t room, std::uint32_t type, std::uint64_t value) {
   const auto relative = static_cast<std::int64_t>(value - reinterpret_cast<std::uintptr_t>(place));
   const bool wide = type == R_X86_64_64 || type == R_X86_64_PC64;
@@ -195,7 +195,7 @@ std::vector<std::string> undefined_symbols(std::string_view bytes) {
 }
 
 std::uintptr_t find_symbol(const std::string& name) {
-  // Functions of this library are not among those of the process: Python loads it for itself.
+  // Symbols of this library are not global in the process: Python loads it with local scope.
   Dl_info info;
   void* found = nullptr;
   if (dladdr(reinterpret_cast<void*>(&find_symbol), &info) != 0) {

@@ -1,4 +1,4 @@
-// Machine code from an object file: placed in memory, bound to the functions that it calls, ready to run.
+// Loader of object files: places sections in memory, resolves symbols, applies relocations.
 // It needs no linker and no LLVM, so that a saved program starts at once.
 #pragma once
 
@@ -13,16 +13,16 @@ namespace stablexla {
 
 using Symbols = std::map<std::string, std::uintptr_t>;
 
-// The names of the functions that an object file calls but does not have. Throws std::runtime_error for no such file.
+// Returns the undefined symbols of an object file. Throws std::runtime_error for other bytes.
 std::vector<std::string> undefined_symbols(std::string_view object);
 
-// The address of a function of this library or of what the process has loaded; 0 when there is none.
+// Returns the address of a function of this library or of those the process has loaded; 0 when there is none.
 std::uintptr_t find_symbol(const std::string& name);
 
-// The code lives as long as this. What it calls is found in `symbols`.
+// The code lives as long as this. Its undefined symbols are resolved by `symbols`.
 class ObjectCode {
  public:
-  // Throws std::runtime_error for bytes that are no object file for this machine, and for a symbol without address.
+  // Throws std::runtime_error for bytes that are no object file for this machine, and for an unresolved symbol.
   ObjectCode(std::string_view object, const Symbols& symbols);
   ~ObjectCode();
   ObjectCode(const ObjectCode&) = delete;
@@ -35,7 +35,7 @@ class ObjectCode {
 
   char* memory_ = nullptr;
   std::size_t size_ = 0;
-  void* frames_ = nullptr;  // how to unwind through the code, when it says so
+  void* frames_ = nullptr;  // unwind tables (.eh_frame), if any
   Symbols defined_;
 };
 

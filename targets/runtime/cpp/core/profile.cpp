@@ -16,7 +16,7 @@ struct Log {
 std::atomic<bool> active{false};
 std::mutex mutex;
 
-// Logs outlive their threads: who profiles reads them later.
+// Logs outlive their threads: the profiler reads them later.
 std::vector<std::unique_ptr<Log>>& logs() {
   static auto* the_logs = new std::vector<std::unique_ptr<Log>>;
   return *the_logs;

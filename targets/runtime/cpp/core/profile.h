@@ -1,5 +1,5 @@
-// Times of what programs do, written down by programs that were compiled to tell: `stablexla_mark(n)` notes that mark n
-// was passed now by this thread. While nobody profiles, a mark does nothing.
+// Profiling marks of instrumented programs: `stablexla_mark(n)` records that this thread passed mark n now. Without an
+// active profile, a mark does nothing.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,6 @@ struct ThreadMarks {
 };
 
 void begin_profile();
-std::vector<ThreadMarks> end_profile();  // what was noted since; no profiled program may be running
+std::vector<ThreadMarks> end_profile();  // the marks recorded since; no profiled program may be running
 
 }  // namespace stablexla

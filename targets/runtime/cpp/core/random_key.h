@@ -1,11 +1,11 @@
-// Keys for random numbers, made of a seed and a count.
+// Keys for random numbers: a hash of a seed and a count.
 #pragma once
 
 #include <cstdint>
 
 namespace stablexla {
 
-// Bits stirred so that neighbouring seeds and counts have nothing in common (splitmix64, twice).
+// Mixes the bits, so that keys of neighbouring seeds and counts are uncorrelated (splitmix64, twice).
 inline std::uint64_t random_key(std::uint64_t seed, std::uint64_t count) {
   auto stir = [](std::uint64_t bits) {
     bits += 0x9E3779B97F4A7C15u;

@@ -30,9 +30,9 @@ void ReleasedGil::take() {
 void ReleasedGil::forget() {
   take();
   try {
-    PyThreadState_Clear(state_);  // what the thread has in its threading.local may run Python
+    PyThreadState_Clear(state_);  // destructors of its threading.local may run Python
   } catch (abi::__forced_unwind&) {
-    for (;;) pause();  // Python has ended meanwhile
+    for (;;) pause();  // Python was finalized meanwhile
   }
   PyThreadState_DeleteCurrent();
 }
@@ -41,7 +41,7 @@ void begin_shutdown() {
   last_thread.store(std::this_thread::get_id());
   ending.store(true);
   PyThreadState* state = PyEval_SaveThread();
-  // A process that was forked while another thread took the GIL back counts that thread for ever: hence the limit.
+  // A process forked while another thread reacquired the GIL counts that thread for ever: hence the limit.
   for (int i = 0; i < 20000 && taking_back.load() > 0; ++i) std::this_thread::sleep_for(std::chrono::microseconds(50));
   PyEval_RestoreThread(state);
 }

@@ -1,4 +1,4 @@
-// Letting go of Python's lock while machine code runs, so that it can be taken back at any time: also while Python ends.
+// Releases the GIL while machine code runs, such that it can be reacquired at any time, also while Python finalizes.
 
 #pragma once
 
@@ -6,12 +6,12 @@
 
 namespace stablexla {
 
-// The GIL is free for others as long as this lives. Python 3.11 ends a thread that asks for the GIL during shutdown by
-// unwinding it, through frames which must not be unwound, so that the process would abort. Such a thread sleeps instead.
+// The GIL is released as long as this lives. Python 3.11 ends a thread that acquires the GIL during finalization by
+// unwinding it, through frames that must not be unwound, so that the process would abort. Such a thread sleeps instead.
 class ReleasedGil {
  public:
   ReleasedGil() : state_(PyEval_SaveThread()) {}
-  // For a thread that Python does not know, and that may never need it: it becomes known when it takes the GIL.
+  // For a thread unknown to Python, which may never need the GIL: it is registered when it takes it.
   explicit ReleasedGil(PyInterpreterState* interpreter) : state_(nullptr), interpreter_(interpreter) {}
   ~ReleasedGil() {
     if (interpreter_ == nullptr)

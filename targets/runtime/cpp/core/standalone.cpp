@@ -15,7 +15,7 @@
 #include "thread_pool.h"
 #include "tile_permission.h"
 
-// Of OpenBLAS, when that is what the library was linked with.
+// From OpenBLAS, if the library was linked with it.
 extern "C" {
 __attribute__((weak)) int openblas_get_num_threads();
 __attribute__((weak)) void openblas_set_num_threads(int count);
@@ -30,7 +30,7 @@ bool is_aligned(const void* pointer, std::int64_t alignment) {
   return reinterpret_cast<std::uintptr_t>(pointer) % static_cast<std::uintptr_t>(alignment) == 0;
 }
 
-// Memory of the pool for the length of one run.
+// Memory of the pool, for the duration of one run.
 class Scratch {
  public:
   ~Scratch() {
@@ -154,7 +154,7 @@ extern "C" std::uint64_t stablexla_next_random_key() {
   return stablexla::random_key(stablexla::seed(), stablexla::drawn.fetch_add(1));
 }
 
-// Of MLIR's own runtime, for arrays that do not lie densely.
+// From MLIR's own runtime, for copies of strided arrays.
 extern "C" void memrefCopy(std::int64_t bytes, const stablexla::Unranked* from, const stablexla::Unranked* to) {
   const std::int64_t rank = from->rank;
   const stablexla::Strided &a = *from->array, &b = *to->array;

@@ -1,4 +1,4 @@
-// What a program needs of the runtime when it is a C function in a library, without Python.
+// The runtime of a program compiled to a C function in a library, without Python.
 #pragma once
 
 #include <cstdint>

@@ -21,8 +21,8 @@ namespace {
 
 using Body = void (*)(void*, std::int64_t, std::int64_t);
 
-// How long an idle worker looks for the next region before it sleeps: longer than the gap between two kernels of
-// one program, shorter than anybody would notice as load.
+// Spin time of an idle worker before it sleeps: longer than the gap between two kernels of one program, too short to
+// show as load.
 constexpr std::chrono::microseconds kSpin(30);
 
 thread_local bool inside_region = false;
@@ -32,7 +32,7 @@ bool spin_until(Done done) {
   return stablexla::spin_until(done, kSpin);
 }
 
-// A call of `stablexla_parallel_for` that is being worked at. `state` is an open flag and the number of workers inside: a
+// A parallel region: a call of `stablexla_parallel_for` in progress. `state` is an open flag and a count of workers: a
 // worker joins only an open region, and the caller, when no chunk is left, closes it and waits for those that joined, not
 // for those asleep.
 struct alignas(64) Region {
@@ -43,7 +43,7 @@ struct alignas(64) Region {
   std::int64_t grain = 1;
   FloatState float_state{};
   std::int64_t device = 0;
-  std::atomic<std::int64_t> n{0};  // workers look at it before they join
+  std::atomic<std::int64_t> n{0};  // workers read it before they join
   alignas(64) std::atomic<std::int64_t> next{0};
   alignas(64) std::atomic<std::uint32_t> state{0};
 
@@ -64,7 +64,7 @@ struct alignas(64) Region {
     while (!spin_until(empty)) sched_yield();
   }
 
-  // Whether one more of at most `most` workers came in.
+  // Joins a region of at most `most` workers; false when it is full or closed.
   bool join(int most) {
     std::uint32_t now = state.load(std::memory_order_relaxed);
     while (now & kOpen && static_cast<int>(now & ~kOpen) < most)
@@ -74,7 +74,7 @@ struct alignas(64) Region {
 
   void leave() { state.fetch_sub(1, std::memory_order_release); }
 
-  // Whether a worker left since there are more than `most`.
+  // Leaves the region if it has more than `most` workers.
   bool leave_to(int most) {
     std::uint32_t now = state.load(std::memory_order_relaxed);
     while (static_cast<int>(now & ~kOpen) > most)
@@ -84,7 +84,7 @@ struct alignas(64) Region {
 
   bool has_chunks() const { return next.load(std::memory_order_relaxed) < n.load(std::memory_order_relaxed); }
 
-  // False when there was none left.
+  // Claims a chunk and runs it (dynamic scheduling); false when none is left.
   bool take_chunk() {
     const std::int64_t end = n.load(std::memory_order_relaxed);
     const std::int64_t lo = next.fetch_add(grain, std::memory_order_relaxed);
@@ -94,8 +94,8 @@ struct alignas(64) Region {
   }
 };
 
-// Callers are threads that work too: with several regions open, what is left of the threads is shared out evenly among
-// them, also while they run.
+// Callers work too: with several regions open, the remaining threads are distributed evenly among them, even while
+// they run.
 class ThreadPool {
  public:
   explicit ThreadPool(int count) : count_(count) {}
@@ -133,10 +133,10 @@ class ThreadPool {
   }
 
  private:
-  static constexpr int kRegions = 16;                  // open at once; more callers go on by themselves
+  static constexpr int kRegions = 16;                  // open at once; further callers run alone
   static constexpr std::uint32_t kNobody = 1u << 31;  // of `taken_`: no region may be opened
 
-  // A place for a region; -1 if there is none.
+  // Claims a slot for a region; -1 if none is free.
   int take_place() {
     std::uint32_t taken = taken_.load(std::memory_order_relaxed);
     while (!(taken & kNobody)) {
@@ -147,7 +147,7 @@ class ThreadPool {
     return -1;
   }
 
-  // How many workers each of the open regions may have, so that no more threads work than there are to be.
+  // Worker limit of each open region, so that running threads never exceed the number of threads.
   int helpers() const {
     const int regions = std::max(1, __builtin_popcount(open_.load(std::memory_order_relaxed)));
     return std::max(0, (count() - regions) / regions);
@@ -158,7 +158,7 @@ class ThreadPool {
     if (wanted > 0 && sleeping_.load() > 0) futex_wake(generation_, wanted);
   }
 
-  // Of the open regions that have room for a worker, and chunks, one with the fewest; null if there is none.
+  // Joins the open region with the fewest workers among those below the limit and with chunks; null if there is none.
   Region* join_one() {
     for (int most = 1; most <= helpers(); ++most)
       for (std::uint32_t left = open_.load(std::memory_order_acquire); left != 0; left &= left - 1) {
@@ -168,7 +168,7 @@ class ThreadPool {
     return nullptr;
   }
 
-  // Until no chunk is left, or others need the worker more.
+  // Runs chunks until none is left, or another region needs the worker more.
   void help(Region& region) {
     FloatScope scope(region.float_state);
     DeviceScope number(region.device);
@@ -197,12 +197,12 @@ class ThreadPool {
   void start_workers() {
     if (started_.load(std::memory_order_acquire)) return;
     std::unique_lock<std::mutex> turn(workers_turn_, std::try_to_lock);
-    if (!turn.owns_lock() || started_.load(std::memory_order_relaxed)) return;  // another caller is about it
+    if (!turn.owns_lock() || started_.load(std::memory_order_relaxed)) return;  // another caller is starting them
     const std::uint32_t seen = generation_.load();
     try {
       for (int i = 1; i < count(); ++i) workers_.emplace_back([this, seen] { work(seen); });
     } catch (const std::system_error&) {
-      // no more threads to be had: those that started, at least the caller, do the work
+      // the system gives no more threads: those that started, at least the caller, do the work
     }
     started_.store(true, std::memory_order_release);
   }
@@ -217,30 +217,30 @@ class ThreadPool {
     started_.store(false, std::memory_order_release);
   }
 
-  std::mutex workers_turn_;  // held by whoever starts or stops workers
+  std::mutex workers_turn_;  // held while workers are started or stopped
   std::atomic<int> count_;
   std::vector<std::thread> workers_;
   std::atomic<bool> started_{false};
   std::atomic<bool> stopping_{false};
 
   Region regions_[kRegions];
-  alignas(64) std::atomic<std::uint32_t> taken_{0};  // bits of the places that callers have
-  std::atomic<std::uint32_t> open_{0};               // and of those with a region that workers may join
+  alignas(64) std::atomic<std::uint32_t> taken_{0};  // bit set of claimed slots
+  std::atomic<std::uint32_t> open_{0};               // bit set of slots whose region workers may join
   alignas(64) std::atomic<std::uint32_t> generation_{0};
   std::atomic<int> sleeping_{0};
 };
 
 std::atomic<ThreadPool*> the_pool{nullptr};
 
-// A forked child has none of its parent's threads and may have its locks in any state: it gets a new pool. The old
-// one is left where it is, its threads cannot be joined.
+// A forked child has none of its parent's threads, and its locks may be in any state: it gets a new pool. The old one
+// is leaked, as its threads cannot be joined.
 void renew_in_child() {
   ThreadPool* old = the_pool.load();
   if (old != nullptr) the_pool.store(new ThreadPool(old->count()));
   inside_region = false;
 }
 
-// Never destroyed: at exit the workers sleep, and the process ends under them.
+// Leaked on purpose: at exit the workers sleep until the process ends.
 ThreadPool& pool() {
   ThreadPool* found = the_pool.load(std::memory_order_acquire);
   if (found != nullptr) return *found;

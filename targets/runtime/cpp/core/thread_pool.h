@@ -1,4 +1,4 @@
-// The threads that machine code runs on: one entry point, `stablexla_parallel_for`, found by its C name.
+// Thread pool of machine code: one entry point, the parallel-for `stablexla_parallel_for`, found by its C name.
 #pragma once
 
 #include <cstdint>

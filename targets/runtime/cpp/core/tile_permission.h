@@ -1,5 +1,5 @@
-// Linux gives the registers of AMX tiles only to processes that ask, once for all of their threads; without them the
-// first instruction on a tile ends the process.
+// Permission to use AMX tile registers, which Linux grants to processes on request, for all of their threads; without
+// it the first instruction on a tile ends the process.
 #pragma once
 
 #if defined(__linux__) && defined(__x86_64__)
@@ -9,7 +9,7 @@
 
 namespace stablexla {
 
-// Whether tiles may be used; asks for them the first time.
+// Returns whether tiles may be used; requests them the first time.
 inline bool ask_for_tiles() {
 #if defined(__linux__) && defined(__x86_64__)
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA

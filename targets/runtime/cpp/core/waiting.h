@@ -1,4 +1,4 @@
-// How threads wait for each other: a look at a word for a moment, then sleep until it changes.
+// Waiting on a word: spin for a moment, then sleep on a futex until it changes.
 #pragma once
 
 #include <linux/futex.h>
@@ -25,7 +25,7 @@ inline void cpu_pause() {
 #endif
 }
 
-// Looks at `done` until it is true or the time has passed; says which.
+// Spins until `done` is true or the time has passed; returns which.
 template <typename Done>
 bool spin_until(Done done, std::chrono::microseconds time) {
   const auto end = std::chrono::steady_clock::now() + time;
@@ -40,8 +40,8 @@ bool spin_until(Done done, std::chrono::microseconds time) {
 
 using Word = std::atomic<std::uint32_t>;
 
-// The same where there are more threads than cores: between two looks the core is for the others. Where what is waited
-// for takes some microseconds, that is far cheaper than sleeping and being woken.
+// The same where there are more threads than cores: yields the core between two polls. For waits of some microseconds
+// that is far cheaper than sleeping and being woken.
 template <typename Done>
 bool yield_until(Done done, std::chrono::microseconds time) {
   const auto end = std::chrono::steady_clock::now() + time;
@@ -52,7 +52,7 @@ bool yield_until(Done done, std::chrono::microseconds time) {
   return done();
 }
 
-// Sleeps while the word is what was seen, and at most so long; may come back early.
+// Sleeps while the word is unchanged, and at most so long; may return early.
 inline void futex_wait(Word& word, std::uint32_t seen, const timespec* limit = nullptr) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, limit, nullptr, 0);
 }

@@ -22,7 +22,7 @@ Op op_of(const std::string& name) {
   throw nb::value_error(("there is no collective " + name).c_str());
 }
 
-// Elements of an array type such as f32[2,4]; a bounded size counts with its bound.
+// Number of elements of an array type such as f32[2,4]; a dynamic size counts with its bound.
 std::int64_t elements_of(const std::string& type) {
   const std::size_t open = type.find('[');
   if (open == std::string::npos) throw nb::value_error(("no type of an array: " + type).c_str());
@@ -49,7 +49,7 @@ Layout layout_of(nb::handle copy) {
   if (rank == 0 || layout.source_strides.size() != rank || layout.target_strides.size() != rank ||
       layout.source_strides.back() != 1 || layout.target_strides.back() != 1)
     throw nb::value_error("a copy has no extents, not as many strides, or no run of bytes");
-  // dimensions that lie together on both sides are one
+  // collapse dimensions that are contiguous on both sides
   for (std::size_t i = rank - 1; i-- > 0;) {
     const bool joined = layout.source_strides[i] == layout.extents[i + 1] * layout.source_strides[i + 1] &&
                         layout.target_strides[i] == layout.extents[i + 1] * layout.target_strides[i + 1];
@@ -69,7 +69,7 @@ std::vector<std::string> texts(nb::handle config, const char* key) {
 
 bool has(nb::handle config, const char* key) { return nb::cast<bool>(config.attr("__contains__")(key)); }
 
-// The byte behind the last that a side of the part touches.
+// End of the bytes that one side of the part accesses.
 std::int64_t reach(const Layout& layout, const Numbers& strides) {
   std::int64_t last = 1;
   for (std::size_t i = 0; i < strides.size(); ++i) {
@@ -141,11 +141,11 @@ bool Collective::gets_nothing(int device) const {
   return op == Op::kBroadcast && seat(device).group < 0;
 }
 
-// A permute's groups: devices that send to each other, directly or through others, in the order of their numbers.
+// A permute's groups: connected components of its pairs, in the order of the devices' numbers.
 void Collective::join_pairs() {
   int count = 0;
   for (auto [source, target] : pairs) count = std::max({count, source + 1, target + 1});
-  std::vector<int> first(static_cast<std::size_t>(count));  // the smallest device that one is joined with
+  std::vector<int> first(static_cast<std::size_t>(count));  // union-find: the smallest device of each component
   std::iota(first.begin(), first.end(), 0);
   const auto find = [&](int device) {
     while (first[static_cast<std::size_t>(device)] != device) device = first[static_cast<std::size_t>(device)];
@@ -171,7 +171,7 @@ void Collective::join_pairs() {
   }
 }
 
-// What a wrong configuration would do to memory must not come to that.
+// Bounds checks: a wrong configuration must not corrupt memory.
 void Collective::check_layouts() const {
   if (is_message()) return;
   std::size_t most = 0;

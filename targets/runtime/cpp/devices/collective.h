@@ -1,4 +1,4 @@
-// What devices of a program do together, as the compiler describes it: who takes part, and which bytes go where.
+// A collective as the compiler describes it: its groups of participants, and which bytes move where.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,8 +14,8 @@ namespace stablexla {
 // out[i] = computation(a[i], b[i]) for the elements i of [lo, hi); `out` may be `a`.
 using Combine = void (*)(const void* a, const void* b, void* out, std::int64_t lo, std::int64_t hi);
 
-// Where the part of member i that goes to member j lies: at j * source_step in the input of i, and at i * target_step
-// in the output of j. All in bytes, but the extents; the last one is a run of bytes that lie together on both sides.
+// Offsets of the part that member i sends to member j: j * source_step in the input of i, and i * target_step in the
+// output of j. All in bytes, but the extents; the last one is a run of bytes that is contiguous on both sides.
 struct Layout {
   std::vector<std::int64_t> extents, source_strides, target_strides;
   std::int64_t source_step = 0, target_step = 0;
@@ -24,7 +24,7 @@ struct Layout {
   std::int64_t run() const { return extents.empty() ? 1 : extents.back(); }
 };
 
-// One array that takes part.
+// One array of a collective.
 struct Operand {
   std::string input_type, output_type;
   std::int64_t element_bytes = 1, input_bytes = 0, output_bytes = 0;
@@ -42,7 +42,7 @@ enum class Op {
   kRecv,
 };
 
-// A device's place: in which group, and where in it. Without a group it takes no part.
+// A device's group, and its position in it. Without a group it does not participate.
 struct Seat {
   int group = -1, position = -1;
 };
@@ -55,8 +55,8 @@ class Collective {
 
   std::int64_t number;  // in the program's list
   Op op;
-  std::string name, place;  // the operation's, and where it is in the user's program
-  std::vector<std::vector<int>> groups;  // of a permute: the devices that are joined by its pairs
+  std::string name, place;  // the operation's name, and its location in the user's program
+  std::vector<std::vector<int>> groups;  // of a permute: the connected components of its pairs
   std::vector<std::pair<int, int>> pairs;
   std::int64_t channel = 0;
   std::vector<Operand> operands;
@@ -64,9 +64,9 @@ class Collective {
   bool is_message() const { return op == Op::kSend || op == Op::kRecv; }
   bool is_fold() const { return op == Op::kAllReduce || op == Op::kReduceScatter; }
   Seat seat(int device) const;
-  // Whether the device's outputs are filled by nobody, so that they are zeros.
+  // Whether no device sends to this one, so that its outputs are zeros.
   bool gets_nothing(int device) const;
-  std::uint64_t hash() const;  // of all that devices must agree on
+  std::uint64_t hash() const;  // of all parameters that devices must agree on
 
  private:
   void join_pairs();

@@ -14,15 +14,15 @@
 namespace stablexla {
 namespace {
 
-constexpr std::int64_t kChunk = 128 << 10;     // bytes of one part that are done at a time
-constexpr std::int64_t kShort = 256;           // bytes of a run from which on each is worth a call
-constexpr std::int64_t kShortChunk = 16 << 10;  // the same as kChunk for shorter ones, which share lines with other parts
-constexpr std::int64_t kTile = 8 << 10;        // of a fold that stay in the nearest cache until all members are in
-constexpr std::int64_t kStreamTile = 4 << 10;   // the same where the caches are passed by
-constexpr std::int64_t kStreamFrom = 24 << 20;  // bytes read and written; fewer may still be there when they are read
+constexpr std::int64_t kChunk = 128 << 10;     // bytes of one part in a chunk
+constexpr std::int64_t kShort = 256;           // shortest run worth a call of memcpy
+constexpr std::int64_t kShortChunk = 16 << 10;  // as kChunk for shorter runs, which share cache lines with other parts
+constexpr std::int64_t kTile = 8 << 10;        // bytes of a reduction that stay in L1 until all members are combined
+constexpr std::int64_t kStreamTile = 4 << 10;   // the same with non-temporal stores
+constexpr std::int64_t kStreamFrom = 24 << 20;  // bytes moved; fewer may still be cached when they are read
 
-// Writes past the caches, so that the memory is not read first. Meanwhile the bytes at `next`, if that is not null, are
-// fetched: else the memory would be read and written in turns.
+// Non-temporal stores, which avoid write-allocate. Meanwhile the bytes at `next`, if that is not null, are prefetched:
+// else the memory would alternate between reads and writes.
 void stream(char* target, const char* source, std::int64_t bytes, const char* next = nullptr) {
 #if defined(__x86_64__)
   const std::int64_t head = std::min<std::int64_t>(bytes, -reinterpret_cast<std::uintptr_t>(target) & 15);
@@ -45,7 +45,7 @@ void stream(char* target, const char* source, std::int64_t bytes, const char* ne
 #endif
 }
 
-// Streamed stores are not ordered with others.
+// Non-temporal stores need a fence to be ordered with others.
 void end_stream() {
 #if defined(__x86_64__)
   _mm_sfence();
@@ -168,7 +168,7 @@ void Work::move_rows(const Part& part, const Member* members, std::int64_t begin
     put(begin, end, source(std::max(part.from, 0)));
     return;
   }
-  alignas(64) char folded[kTile], block[kTile], next[kTile];  // rows that lie together are folded at once
+  alignas(64) char folded[kTile], block[kTile], next[kTile];  // contiguous rows are combined at once
   const std::int64_t tile = kTile / layout.run();
   const std::int64_t elements = layout.run() / what_.operands[part.operand].element_bytes;
   for (std::int64_t at = begin; at < end; at += tile) {
@@ -223,7 +223,7 @@ void Work::fold(const Part& part, const Member* members, std::int64_t source, st
     const std::int64_t tile = std::min(most, bytes - at);
     const bool is_last = bytes - at < 2 * most;
     char* folded = streams_ ? scratch : output(first) + at;
-    const char* alone = nullptr;  // a total of one member, which need not be copied
+    const char* alone = nullptr;  // a block of one member, which need not be copied
     fold_members(
         members_, folded, &block[0], [&](int i, char*) { alone = input(i) + at; },
         [&](char* total, int i) {

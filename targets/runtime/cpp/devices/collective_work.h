@@ -1,4 +1,4 @@
-// The bytes that a meeting of a group moves, cut into chunks that any thread may do, in any order.
+// The data movement and reductions of a rendezvous, split into chunks that any thread may process, in any order.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ class Work {
   Work(const Collective& what, const std::vector<int>& group);
 
   std::int64_t chunks() const { return chunks_; }
-  std::int64_t bytes() const { return bytes_; }  // that are read or written, of all members
+  std::int64_t bytes() const { return bytes_; }  // read or written, of all members
   // `members` are those of the group, in its order.
   void run(std::int64_t chunk, const Member* members) const;
 
  private:
   static constexpr int kAll = -1;
 
-  // A part of an operand that goes from one member, or as the fold of all, to one or all.
+  // A part of an operand that is copied from one member, or reduced over all, to one or all.
   struct Part {
     std::size_t operand;
     int from, to;
     std::int64_t bytes, chunk_bytes;
   };
-  // The parts of an operand, which are equally long. Their chunks take turns: what they read and write may lie in the
-  // same lines of the caches.
+  // The parts of an operand, of equal length. Their chunks are interleaved: their loads and stores may share cache
+  // lines.
   struct Turns {
     std::size_t first_part, parts;
     std::int64_t first_chunk;
@@ -45,7 +45,7 @@ class Work {
   std::vector<Part> parts_;
   std::vector<Turns> turns_;
   std::int64_t chunks_ = 0, bytes_ = 0;
-  bool streams_ = false;  // too much for the caches
+  bool streams_ = false;  // larger than the caches: non-temporal stores
 };
 
 }  // namespace stablexla

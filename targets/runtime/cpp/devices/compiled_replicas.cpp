@@ -16,7 +16,7 @@
 
 namespace stablexla {
 
-// What one device runs with. All of it is made, and given back, by the thread that called, which has the GIL then.
+// One device's arguments, results and arena. Created and freed by the calling thread, which has the GIL then.
 struct CompiledFunction::DeviceCall {
   nb::object given;  // a tuple
   std::vector<std::array<char, kScalarBytes>> scalars;
@@ -91,7 +91,7 @@ void CompiledFunction::prepare(DeviceCall& call, int device, std::size_t place, 
   for (std::size_t i = 0; i < call.data.size(); ++i) call.packed[i] = &call.data[i];
 }
 
-// A run is made once and used again: its meetings are many small things.
+// Runs are pooled: their meetings are many small allocations.
 std::unique_ptr<DeviceRun> CompiledFunction::take_run(int first, int count) const {
   for (auto& idle : idle_runs_)
     if (idle->first() == first && idle->count() == count) {
@@ -107,7 +107,7 @@ std::vector<CompiledFunction::DeviceCall> CompiledFunction::prepare_all(const st
                                                                         int first, bool donate) const {
   const std::size_t count = arguments.size();
   std::vector<DeviceCall> calls(count);
-  std::vector<PyObject*> arrays(count * parameters.size(), nullptr);  // those that arguments were taken from
+  std::vector<PyObject*> arrays(count * parameters.size(), nullptr);  // the arguments' arrays
   for (std::size_t i = 0; i < count; ++i) {
     calls[i].given = arguments[i];
     prepare(calls[i], first + static_cast<int>(i), i, arrays, donate);
@@ -122,7 +122,7 @@ std::vector<CompiledFunction::DeviceCall> CompiledFunction::prepare_all(const st
 }
 
 void CompiledFunction::place(DeviceCall& call, Device& device) const {
-  nb::object given, made;  // what the views that handlers get may lie in
+  nb::object given, made;  // memory that handlers' views may refer to
   if (hosted_) {
     given = nb::make_tuple(call.given, nb::cast(call.kept));
     made = nb::cast(call.made);
@@ -196,7 +196,7 @@ std::vector<std::vector<nb::object>> CompiledFunction::execute_replicated(const 
   return made;
 }
 
-// A run that does not begin here because of its arguments. The other processes count it, and must not wait for this one.
+// Announces a run that does not begin here, as its arguments were refused: other processes must not wait for it.
 void CompiledFunction::refuse(const std::string& why, int count) const {
   Transport* others = count < num_devices ? transport() : nullptr;
   if (others != nullptr) others->failed({program_, others->begin(program_, name), count}, why);

@@ -39,7 +39,7 @@ Receiver* DeviceMessages::send(const Collective& what, const Route& route, void*
     queue.messages.push_back(std::move(message));
     return nullptr;
   }
-  lock.unlock();  // it came meanwhile
+  lock.unlock();  // the message has arrived meanwhile
   receiver->fits = same_sizes(what, *receiver->what);
   for (std::size_t i = 0; receiver->fits && i < message.arrays.size(); ++i)
     std::memcpy(receiver->outputs[i], message.arrays[i].data(), message.arrays[i].size());
@@ -72,7 +72,7 @@ bool DeviceMessages::withdraw(const Route& route, Receiver& receiver) {
   return true;
 }
 
-// Under the lock, so that the receivers are still there.
+// Under the lock, so that the receivers are still alive.
 void DeviceMessages::stop() {
   std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [route, queue] : queues_) {

@@ -1,4 +1,4 @@
-// Messages between devices of one run: arrays that were sent and not received yet, and receivers that wait.
+// Point-to-point messages between devices of one run: arrays sent and not received yet, and waiting receivers.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@
 
 namespace stablexla {
 
-// Who sends to whom on which channel.
+// Key of a message queue.
 using Route = std::tuple<std::int64_t, int, int>;  // channel, source, target
 
-// Where a message is to be put. `word` becomes kThere when it has been, and changes when the run is stopped.
+// A pending receive. `word` becomes kThere when the message has been copied, and changes when the run is stopped.
 struct Receiver {
   static constexpr std::uint32_t kThere = 1, kStopped = 1u << 31;
 
@@ -35,13 +35,13 @@ class DeviceMessages {
     Route route;
   };
 
-  // Copies the arrays to the receiver that waits, which is returned and must be woken, or into the queue.
+  // Copies the arrays to the waiting receiver, which is returned and must be woken, or else into the queue.
   Receiver* send(const Collective& what, const Route& route, void** inputs);
-  // Whether a message was there; otherwise the receiver waits now. `receiver.fits` says whether the arrays are alike.
+  // Returns whether a message was queued; otherwise the receiver is enqueued. `receiver.fits`: types and sizes match.
   bool receive(const Route& route, Receiver& receiver);
-  // Waits no more; false if a sender has begun to copy.
+  // Cancels a receive; false if a sender has begun to copy.
   bool withdraw(const Route& route, Receiver& receiver);
-  void stop();  // wakes all who wait
+  void stop();  // wakes all receivers
 
   std::vector<Unreceived> unreceived();
   void clear();

@@ -12,7 +12,7 @@ namespace stablexla {
 
 extern thread_local std::int64_t device_number;
 
-// Makes the thread work for a device, and for the former one again at the end.
+// Sets the thread's device, and restores the former one at the end of the scope.
 class DeviceScope {
  public:
   explicit DeviceScope(std::int64_t number) : former_(device_number) { device_number = number; }

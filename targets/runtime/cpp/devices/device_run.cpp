@@ -14,10 +14,10 @@ namespace stablexla {
 namespace {
 
 constexpr std::chrono::microseconds kSpin(30), kYield(50);
-constexpr std::chrono::milliseconds kLook(50);  // between two looks of the caller for signals
+constexpr std::chrono::milliseconds kLook(50);  // the calling thread's polling interval for signals
 constexpr const char* kNoMemory = "there is no memory for a message";
 
-std::atomic<int> devices_at_work{0};  // of all runs
+std::atomic<int> devices_at_work{0};  // devices of all runs
 
 int cores() {
   static const int count = default_num_threads();
@@ -71,7 +71,7 @@ void DeviceRun::begin(double seconds, const Device* outer, Transport* transport,
   key_ = {program, 0, count()};
   if (transport == nullptr) return;
   key_.number = transport->begin(program, name);
-  // other processes tell this run's meetings apart by it, and may have had other runs before
+  // visits identify meetings across processes, which may have had other runs before
   for (auto& groups : meetings_)
     for (auto& meeting : groups)
       if (meeting != nullptr) meeting->begin();
@@ -81,12 +81,12 @@ void DeviceRun::finish(Device& device, bool well) {
   device.state.store(well ? Device::kFinished : Device::kFailed);
   const int finished = finished_.fetch_add(1) + 1;
   if (idle_.fetch_add(1) + 1 == count() && finished < count()) {
-    // the others wait for what cannot come any more; one of them speaks for all
+    // deadlock: the others wait for a device that has finished; one of them reports it for all
     for (Device& other : devices_) {
       if (other.state.load() != Device::kWaiting) continue;
       const Collective& what = collectives_[static_cast<std::size_t>(other.at.load())];
       const Seat seat = what.seat(other.number);
-      std::vector<int> both;  // who sends, and who receives
+      std::vector<int> both;  // the sender and the receiver
       for (auto [source, target] : what.pairs)
         if (what.op == Op::kRecv && target == other.number) both = {source, target};
       stop(Stop::kDeadlock, other.number, what.number,
@@ -202,7 +202,7 @@ void DeviceRun::now_idle(Device& device, const Collective& what, const std::vect
   if (idle_.fetch_add(1) + 1 == count()) stop(Stop::kDeadlock, device.number, what.number, &group);
 }
 
-// By the last to come. The others count as busy from now on.
+// Called by the last to arrive. The others count as busy from now on.
 void DeviceRun::complete(Device& device, Meeting& meeting) {
   idle_.fetch_sub(static_cast<int>(meeting.members().size()) - 1);
   if (meeting.is_local()) {
@@ -233,12 +233,12 @@ bool DeviceRun::wait(Device& device, Meeting& meeting, std::uint32_t seen, bool 
       const Slept slept = sleep(device, meeting.word(), seen, until);
       meeting.end_sleep();
       if (slept == Slept::kLate) {
-        // where the others of this process are there too, it is they who wait for those of other processes
+        // where the others of this process have arrived too, they are the ones that wait for other processes
         until = Deadline::max();
         if (!meeting.is_complete())
           stop(Stop::kTimeLimit, device.number, meeting.what().number, &meeting.what().groups[meeting.group()]);
       }
-      // Where all have come, the others read what this thread's stack points to.
+      // Once all have arrived, the others read memory that this thread's stack points to.
       if (is_stopped() && meeting.withdraw()) return false;
       if (is_stopped())
         while (!changed()) sched_yield();

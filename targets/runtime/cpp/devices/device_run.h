@@ -1,4 +1,4 @@
-// One run of a program over devices: what they know of each other, how they wait, and what ends them all.
+// One run of a program over devices: shared state, waiting, and detection of failures and deadlocks.
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,8 @@
 #include "transport.h"
 
 extern "C" {
-// What the running device does together with others: the program's collective of that number, on arrays of which the
-// tables hold the addresses; `combine` is null where nothing is reduced. Where the run ends before its time, the program
-// ends here.
+// Executes the program's collective of that number on the running device; the tables hold the arrays' addresses, and
+// `combine` is null where nothing is reduced. Where the run ends early, the program is left here.
 __attribute__((visibility("default"))) void stablexla_collective(std::int64_t number, void** outputs, void** inputs,
                                                                  stablexla::Combine combine);
 }
@@ -32,10 +31,10 @@ struct alignas(64) Device {
 
   DeviceRun* run = nullptr;
   int number = 0;
-  bool is_caller = false;         // runs on the thread that called, which looks for signals
+  bool is_caller = false;         // runs on the calling thread, which polls for signals
   HostedRun* hosted = nullptr;    // its way out of the program
   std::atomic<int> state{kRunning};
-  std::atomic<std::int64_t> at{-1};        // the last collective that it came to
+  std::atomic<std::int64_t> at{-1};        // the last collective that it reached
 };
 
 // Why a run ended before its time, as plain values; the sentences are made in collective_errors.py.
@@ -65,15 +64,15 @@ class DeviceRun {
   DeviceRun(const Collectives& collectives, int total, int first, int count);
   DeviceRun(const DeviceRun&) = delete;
 
-  // Readies it for a run. `seconds` limits how long a device waits, less than 0 for ever; `outer` is the run that the
-  // calling thread is inside of.
+  // Initializes it for a run. `seconds` limits how long a device waits, less than 0 for ever; `outer` is the enclosing
+  // run of the calling thread.
   void begin(double seconds, const Device* outer, Transport* transport, std::uint64_t program, const std::string& name);
-  // To be called by each device's thread at its end: how it went.
+  // To be called by each device's thread at its end, with its outcome.
   void finish(Device& device, bool well);
-  void wait_for_all(Device& caller);      // by the caller, when its own device has finished
-  bool end(Device& caller);               // when all have; whether it can be used again
+  void wait_for_all(Device& caller);      // by the calling thread, when its own device has finished
+  bool end(Device& caller);               // when all have; returns whether the run can be reused
 
-  // What programs ask for; false where the run ends.
+  // The program's requests; false where the run ends.
   bool meet(Device& device, const Collective& what, void** outputs, void** inputs, Combine combine);
 
   bool is_stopped() const { return stopped_.load(std::memory_order_acquire); }
@@ -96,9 +95,9 @@ class DeviceRun {
   bool receive(Device& device, const Collective& what, void** outputs);
   bool receive_here(Device& device, const Collective& what, const Route& route, void** outputs);
   enum class Slept { kChanged, kStopped, kLate };
-  // Sleeps until the word is another.
+  // Sleeps until the word changes.
   Slept sleep(Device& device, Word& word, std::uint32_t seen, Deadline until);
-  bool look_around(Device& device);  // by the caller: signals, and the run that this one is inside of
+  bool look_around(Device& device);  // by the calling thread: polls signals, and the enclosing run
   void now_idle(Device& device, const Collective& what, const std::vector<int>& group);
   bool is_here(int number) const { return number >= first_ && number < first_ + count(); }
   Deadline deadline() const;
@@ -115,13 +114,13 @@ class DeviceRun {
   RunKey key_;
   bool spins_ = false;
 
-  // Devices that wait or have finished. Whoever lets others go on takes them off before they notice, so that the count
-  // is all of them only when nobody can go on.
+  // Devices that wait or have finished. A thread that releases others subtracts them before they wake, so that the
+  // count reaches all devices only in a deadlock.
   alignas(64) std::atomic<int> idle_{0};
   std::atomic<int> finished_{0};
   Word running_{0};  // devices that have not finished
   std::atomic<bool> stopped_{false};
-  std::mutex turn_;  // of whoever stops the run
+  std::mutex turn_;  // held by the thread that stops the run
   Stop why_;
 };
 

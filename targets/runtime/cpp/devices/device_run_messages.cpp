@@ -50,7 +50,7 @@ bool DeviceRun::receive_here(Device& device, const Collective& what, const Route
     now_idle(device, what, both);
     if (sleep(device, receiver.word, 0, deadline()) == Slept::kLate)
       stop(Stop::kTimeLimit, device.number, what.number, &both);
-    if (is_stopped() && !messages_.withdraw(route, receiver))  // a sender is copying to where the outputs are
+    if (is_stopped() && !messages_.withdraw(route, receiver))  // a sender is copying into the outputs
       while ((receiver.word.load() & Receiver::kThere) == 0) sched_yield();
     device.state.store(Device::kRunning, std::memory_order_relaxed);
     if (is_stopped()) return false;

@@ -28,7 +28,7 @@ class DeviceThread {
   }
 
  private:
-  // Between two runs of a loop nobody wants to wait for a thread to wake up.
+  // Spin time, so that consecutive runs of a loop pay for no wake-up.
   static constexpr std::chrono::microseconds kSpin{30};
 
   template <typename Changed>
@@ -68,7 +68,7 @@ std::atomic<Idle*> the_idle{nullptr};
 // A forked child has none of its parent's threads.
 void renew_in_child() { the_idle.store(new Idle); }
 
-// Never destroyed: at exit the threads sleep, and the process ends under them.
+// Leaked on purpose: at exit the threads sleep until the process ends.
 Idle& idle() {
   Idle* found = the_idle.load(std::memory_order_acquire);
   if (found != nullptr) return *found;

@@ -1,4 +1,4 @@
-// Threads for the devices of a run beside the caller's own; they are kept for the next run.
+// Threads for the devices of a run besides the calling one; they are kept for the next run.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,17 @@ namespace stablexla {
 
 class DeviceThread;
 
-// Threads that one run has. They run all at once: devices wait for each other.
+// Threads of one run. They run concurrently: devices wait for each other.
 class DeviceThreads {
  public:
   using Job = void (*)(void* context, std::size_t index);
 
   // Throws std::runtime_error when the system gives no more threads.
   explicit DeviceThreads(std::size_t count);
-  ~DeviceThreads();  // what they do must be over
+  ~DeviceThreads();  // their jobs must have finished
   DeviceThreads(const DeviceThreads&) = delete;
 
-  // Calls job(context, i) for i of [0, count). With `spins` there are cores for all who wait.
+  // Calls job(context, i) for i of [0, count). With `spins` there is a core for each waiting thread.
   void start(Job job, void* context, bool spins);
 
  private:

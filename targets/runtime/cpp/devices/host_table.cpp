@@ -27,7 +27,7 @@ void HostTable::seed(std::uint64_t number) {
   for (int i = 0; i < num_devices; ++i) drawn_[static_cast<std::size_t>(i)] = 0;
 }
 
-// Device 0 has those of a program for one device.
+// Device 0 has the key sequence of a program for one device.
 std::uint64_t HostTable::next_random_key(int device) const {
   const std::uint64_t count = drawn_[static_cast<std::size_t>(device)].fetch_add(1);
   return random_key(device == 0 ? seed_.load() : random_key(seed_, ~static_cast<std::uint64_t>(device)), count);

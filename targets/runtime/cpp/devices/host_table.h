@@ -1,4 +1,4 @@
-// What the code of one executable may call back: functions of the host, and keys for random numbers.
+// Callbacks of one executable's code: host functions, and keys for random numbers.
 #pragma once
 
 #include <atomic>
@@ -12,20 +12,20 @@ namespace stablexla {
 
 class FfiCall;
 
-// A function of the host that a program calls: handler(inputs, outputs), two tuples of arrays.
+// A host function that a program calls: handler(inputs, outputs), two tuples of arrays.
 struct Callback {
   nb::object handler;
   std::vector<ArraySpec> inputs, outputs;
-  const FfiCall* ffi = nullptr;  // the handler itself when it is one that is called without Python
+  const FfiCall* ffi = nullptr;  // the handler where it is called without Python
 };
 
 class HostTable {
  public:
-  // `host` has a list `callbacks`, or is None: then the program calls nothing back. Throws nb::python_error.
+  // `host` has a list `callbacks`, or is None for a program without callbacks. Throws nb::python_error.
   HostTable(nb::object host, int num_devices);
   HostTable(const HostTable&) = delete;
 
-  // Keys for random numbers: the next one of a device, and from which number they are made.
+  // Keys for random numbers: the next one of a device, and their seed.
   std::uint64_t next_random_key(int device) const;
   void seed(std::uint64_t number);
 

@@ -13,11 +13,11 @@
 namespace stablexla {
 namespace {
 
-// A function of the host may run another program, or the same one: runs of one thread are a stack.
+// A host function may run another program, or the same one: runs of one thread form a stack.
 thread_local HostedRun* innermost = nullptr;
 
-// False when the program was left from within. Only machine code and `stablexla_call_host` lie between the two places,
-// which have nothing to destroy.
+// False when the program was left by longjmp. Only frames of machine code and `stablexla_call_host` lie between,
+// without destructors.
 __attribute__((noinline)) bool enter(Entry entry, void** packed, jmp_buf& way_out) {
   if (_setjmp(way_out) != 0) return false;
   entry(packed);
@@ -140,7 +140,7 @@ bool HostedRun::call(std::size_t number, void** outputs, void** inputs) noexcept
       PyErr_SetString(PyExc_RuntimeError, error.what());
     }
   } catch (abi::__forced_unwind&) {
-    // Python has ended while its code ran here, and ends this thread by unwinding it: see ReleasedGil.
+    // Python was finalized while its code ran here, and ends this thread by unwinding it: see ReleasedGil.
     for (;;) pause();
   }
   if (!done) PyErr_Fetch(&type_, &value_, &trace_);
@@ -152,7 +152,7 @@ bool HostedRun::call(std::size_t number, void** outputs, void** inputs) noexcept
 
 extern "C" void stablexla_call_host(std::int64_t number, void** outputs, void** inputs) {
   stablexla::HostedRun* run = stablexla::innermost;
-  // a device stops here too when its run is at an end
+  // a device also stops here when its run has been stopped
   const stablexla::Device* device = run->device();
   const auto is_stopped = [device] { return device != nullptr && device->run->is_stopped(); };
   if (is_stopped() || !run->call(static_cast<std::size_t>(number), outputs, inputs) || is_stopped()) run->leave();

@@ -1,4 +1,4 @@
-// A run of a program that needs its host: Python functions that it calls, and keys for random numbers.
+// A run of a program with host callbacks: Python functions that it calls, and keys for random numbers.
 #pragma once
 
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 #include "released_gil.h"
 
 extern "C" {
-// Calls the host's function of that number; pointers to arrays. Where the function raises, the program ends here.
+// Calls the host function of that number; pointers to arrays. Where the function raises, the program is left here.
 __attribute__((visibility("default"))) void stablexla_call_host(std::int64_t number, void** outputs, void** inputs);
 // The next key of the running program: different at each call, repeatable after a seed.
 __attribute__((visibility("default"))) std::uint64_t stablexla_next_random_key();
@@ -21,17 +21,17 @@ __attribute__((visibility("default"))) std::uint64_t stablexla_next_random_key()
 
 namespace stablexla {
 
-// Memory that arrays lie in which functions of the host get. They may keep them.
+// Memory of the arrays that host functions get. They may keep views of it.
 class SharedMemory {
  public:
-  virtual nb::object share() = 0;  // who owns the memory from now on; None when there is none
-  virtual void after_call() {}     // of a function that got arrays, with the GIL
+  virtual nb::object share() = 0;  // the memory's owner from now on; None when there is none
+  virtual void after_call() {}     // after a host function's call, with the GIL
 
  protected:
   ~SharedMemory() = default;
 };
 
-// The memory of one run's temporaries, which outlives the run while somebody holds a view of it.
+// The arena of one run's temporaries, which outlives the run while views of it exist.
 class Arena final : public SharedMemory {
  public:
   explicit Arena(std::size_t bytes) {
@@ -55,17 +55,17 @@ struct Device;
 
 class HostedRun {
  public:
-  // `program` is the table's owner; `arguments` and `results` are what else the views that functions get may lie in.
+  // `program` is the table's owner; `arguments` and `results` are the other memory that functions' views may refer to.
   HostedRun(const HostTable& table, SharedMemory& memory, nb::object program, nb::object arguments, nb::object results);
   ~HostedRun();
   HostedRun(const HostedRun&) = delete;
 
-  // Without the GIL; false when the program was left from within.
+  // Without the GIL; false when the program was left early.
   bool run(Entry entry, void** packed, ReleasedGil& gil);
   bool has_raised() const { return type_ != nullptr; }
-  void rethrow();            // what a function raised, with the GIL
+  void rethrow();            // a host function's exception, with the GIL
   std::string raised_text();  // the same as text, without the GIL
-  // By the thread that called, while it waits: false when Python's handler of a signal raised.
+  // Polled by the calling thread while it waits: false when a Python signal handler raised.
   bool look_for_signals() noexcept;
 
   bool call(std::size_t number, void** outputs, void** inputs) noexcept;

@@ -1,7 +1,7 @@
-// Folding the arrays of a group's members: in their order, with parentheses around blocks of them.
+// Blocked reduction over a group's members: in their order, in blocks.
 //
-// Sums of many members keep their digits so: each is rounded as often as a block has members and there are blocks. What
-// it comes to depends on the number of members alone.
+// Sums of many members stay accurate: rounding errors grow with the block's size plus the number of blocks. The order
+// depends on the number of members alone.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace stablexla {
 
 constexpr int kFoldBlock = 32;  // members of a block
 
-// `start(i, to)` puts member i where `to` says; `add(total, i)` folds member i into a total; `join(total, block)` folds
-// one total into another. Leaves the fold of all in `total`, and uses `block`.
+// `start(i, to)` copies member i to `to`; `add(total, i)` combines member i into an accumulator; `join(total, block)`
+// combines two accumulators. Leaves the result in `total`; `block` is workspace.
 template <class Total, class Start, class Add, class Join>
 void fold_members(int members, Total total, Total block, Start start, Add add, Join join) {
   for (int first = 0; first < members; first += kFoldBlock) {

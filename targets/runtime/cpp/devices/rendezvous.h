@@ -1,4 +1,4 @@
-// Where the devices of a group meet: who has come, and the chunks of the work that they share.
+// Rendezvous of a group's devices: arrivals, and the chunks of work that they share.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace stablexla {
 
-// One group of one collective in one run. Nobody can come for the next time before everybody has left.
+// One group of one collective in one run. No member can arrive for the next visit before all have left.
 //
 // `phase` counts: even while members come, odd while there is work to share, then even again. A thread that waits for a
 // change of it sleeps on it; `kStopped` wakes them when the run ends before its time.
@@ -28,10 +28,10 @@ class Meeting {
   std::uint64_t visits() const { return visits_; }  // since `begin`
   void begin() { visits_ = 0; }
 
-  // Puts a member's tables where the others find them. True for the last to come, who has to call `complete`, or `end`
-  // after it has done the work in another way.
+  // Publishes a member's tables of addresses. True for the last to arrive, which has to call `complete`, or `end` after
+  // it has done the work in another way.
   bool arrive(int position, void** outputs, void** inputs, Combine combine);
-  // Takes back an arrival because the run ends; false if all have come, so that the work is under way and must be
+  // Withdraws an arrival because the run ends; false if all have arrived, so that the work is in progress and must be
   // waited for.
   bool withdraw();
 
@@ -44,12 +44,12 @@ class Meeting {
 
   Word& word() { return phase_; }
   void stop();
-  // To be counted as one who sleeps on `word`.
+  // Registers a sleeper on `word`.
   void begin_sleep() { sleepers_.fetch_add(1); }
   void end_sleep() { sleepers_.fetch_sub(1); }
 
  private:
-  static constexpr std::int64_t kAlone = 48 << 10;  // bytes that are moved sooner than others are woken
+  static constexpr std::int64_t kAlone = 48 << 10;  // up to so many bytes are moved faster than other threads are woken
   static constexpr std::uint32_t kWithdrawn = 1u << 31;
 
   void set_phase(std::uint32_t next, int wake);

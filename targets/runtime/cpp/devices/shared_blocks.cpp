@@ -17,7 +17,7 @@ struct Table {
   std::unordered_map<void*, Shared> blocks;
 };
 
-// Never destroyed: arrays may die after everything else, at the interpreter's end.
+// Leaked on purpose: arrays may die last, at the interpreter's end.
 Table& table() {
   static Table* the_table = new Table;
   return *the_table;

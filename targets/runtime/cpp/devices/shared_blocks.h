@@ -1,5 +1,5 @@
-// Blocks that several arrays may come to own: a result that donation made lies where an argument lay, which its caller
-// may still hold. They are known by address, so that an argument is recognised however it comes back.
+// Reference-counted blocks: a donated argument's memory is owned by the result too, while the caller may still hold
+// the argument. They are keyed by address, so that an argument is recognised in whatever object it is passed.
 #pragma once
 
 #include "memory_pool.h"

@@ -1,4 +1,4 @@
-// How devices of other processes are reached: what an implementation, such as that over MPI, has to offer.
+// Interface of transports between processes, such as that over MPI.
 #pragma once
 
 #include <atomic>
@@ -28,17 +28,17 @@ struct Member {
 // One run, the same in all processes.
 struct RunKey {
   std::uint64_t program = 0;  // name and collectives of the program
-  std::uint64_t number = 0;   // what `Transport::begin` gave
+  std::uint64_t number = 0;   // from `Transport::begin`
   int local = 1;              // devices of each process: device d belongs to process d / local
 };
 
-// What whoever waits has to look at.
+// Conditions that a waiting thread polls.
 struct Waiting {
   const std::atomic<bool>* stop = nullptr;  // set when the run is to end
   std::function<bool()> pulse;              // to be called about every 50 ms, may be empty; true when it is to give up
 };
 
-// What went wrong: nothing where the summary is empty.
+// A failure; none where the summary is empty.
 struct Failure {
   std::string summary;
   std::vector<int> arrived;
@@ -51,11 +51,11 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // The run's number. `name` is the program's.
+  // Begins a run, and returns its number. `name` is the program's.
   virtual std::uint64_t begin(std::uint64_t program, const std::string& name) = 0;
-  // All devices of this process are through.
+  // Ends a run: all devices of this process have finished.
   virtual Failure end(RunKey run, Deadline deadline, const Waiting& waiting) = 0;
-  // One of them failed: the other processes stop that run.
+  // Reports a failure: the other processes stop that run.
   virtual void failed(RunKey run, const std::string& why) = 0;
   // Called by the last member in this process to arrive; `visit` counts the meetings of that group for that collective.
   virtual Failure run(RunKey run, std::uint64_t visit, const Collective& what, std::size_t group,
@@ -66,7 +66,7 @@ class Transport {
                           Deadline deadline, const Waiting& waiting) = 0;
 };
 
-Transport* transport();  // null in a process that is alone
+Transport* transport();  // null in a single-process run
 void set_transport(Transport* transport);
 
 }  // namespace stablexla

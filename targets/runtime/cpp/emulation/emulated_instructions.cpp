@@ -1,5 +1,5 @@
-// Instructions of a GPU on the CPU, for the threads of emulated_threads.cpp. Each gets numbers of its own and a
-// thread's registers as words, and leaves words; `shared` is the memory of the block. For tests where there is no GPU.
+// Emulated GPU instructions, for the threads of emulated_threads.cpp. Each takes immediates and a thread's registers as
+// words, and returns words; `shared` is the block's shared memory. For tests where there is no GPU.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -25,7 +25,7 @@ float from_half(uint16_t bits) {
   return bits >> 15 ? -size : size;
 }
 
-// A factor's number; all of them are exact in a double.
+// A factor's value from its bit pattern; all are exact in a double.
 double number_of(int kind, const char *at) {
   uint64_t bits = 0;
   std::memcpy(&bits, at, bytes_of(kind));
@@ -43,7 +43,7 @@ double number_of(int kind, const char *at) {
   return value;
 }
 
-// The sum in a register, and one more product.
+// Accumulates one product into a register.
 uint64_t plus(int kind, uint64_t sum, double a, double b) {
   if (kind == kS8 || kind == kU8) {
     return static_cast<uint32_t>(sum) + static_cast<uint32_t>(static_cast<int32_t>(a) * static_cast<int32_t>(b));
@@ -64,7 +64,7 @@ uint64_t plus(int kind, uint64_t sum, double a, double b) {
   return made;
 }
 
-// The byte of shared memory that stands for one of a tile whose chunks of 16 bytes are exchanged within 1024 bytes.
+// 128-byte XOR swizzle: permutes chunks of 16 bytes within 1024 bytes of shared memory.
 uint64_t exchanged(uint64_t address) { return address ^ (address >> 3 & 0x70); }
 
 struct Tile {
@@ -87,7 +87,7 @@ struct Tile {
 
 }  // namespace
 
-// Numbers: offsets of both places, whether a size follows. Registers: place in shared memory, address, size.
+// Immediates: both offsets, whether a size follows. Registers: address in shared memory, global address, size.
 EMULATED stablexla_emulated_copy_async(const uint64_t *in, uint64_t *, char *shared) {
   size_t size = in[2] ? in[5] : 16;
   char *to = shared + in[3] + in[0];
@@ -99,7 +99,7 @@ EMULATED stablexla_emulated_same(const uint64_t *in, uint64_t *out, char *) {
   for (uint64_t i = 0; i < in[0]; ++i) out[i] = in[1 + i];
 }
 
-// Numbers: offset, neighbours, bytes of each.
+// Immediates: offset, lanes, bytes of each.
 EMULATED stablexla_emulated_load_shared(const uint64_t *in, uint64_t *out, char *shared) {
   for (uint64_t i = 0; i < in[1]; ++i) {
     out[i] = 0;
@@ -107,12 +107,12 @@ EMULATED stablexla_emulated_load_shared(const uint64_t *in, uint64_t *out, char 
   }
 }
 
-// Registers: place, four words.
+// Registers: address, four words.
 EMULATED stablexla_emulated_store_shared(const uint64_t *in, uint64_t *, char *shared) {
   for (uint64_t i = 0; i < 4; ++i) std::memcpy(shared + in[0] + 4 * i, &in[1 + i], 4);
 }
 
-// Numbers: offset, whether turned.
+// ldmatrix. Immediates: offset, whether transposed.
 EMULATED stablexla_emulated_load_matrices(const uint64_t *in, uint64_t *out, char *shared) {
   int64_t self = stablexla_emulated_self(), warp = self / 32 * 32, lane = self % 32;
   stablexla_emulated_words(self)[0] = in[2] + in[0];
@@ -129,7 +129,7 @@ EMULATED stablexla_emulated_load_matrices(const uint64_t *in, uint64_t *out, cha
   stablexla_emulated_barrier();
 }
 
-// mma.sync of 16 rows (8 where there are two sums), 8 columns and 32 bytes along k. Numbers: kind, sums.
+// mma.sync of 16 rows (8 where there are two accumulators), 8 columns and 32 bytes along k. Immediates: kind, sums.
 EMULATED stablexla_emulated_multiply_warps(const uint64_t *in, uint64_t *out, char *) {
   int kind = static_cast<int>(in[0]);
   int64_t sums = static_cast<int64_t>(in[1]), bytes = bytes_of(kind), word = bytes == 8 ? 8 : 4;
@@ -151,7 +151,7 @@ EMULATED stablexla_emulated_multiply_warps(const uint64_t *in, uint64_t *out, ch
   stablexla_emulated_barrier();
 }
 
-// wgmma of 64 rows. Numbers: kind, columns, whether lhs and rhs are turned. Registers: sums, two descriptors.
+// wgmma of 64 rows. Immediates: kind, columns, whether lhs and rhs are transposed. Registers: sums, two descriptors.
 EMULATED stablexla_emulated_multiply_groups(const uint64_t *in, uint64_t *out, char *shared) {
   int kind = static_cast<int>(in[0]);
   int64_t columns = static_cast<int64_t>(in[1]), bytes = bytes_of(kind), sums = columns / 2;

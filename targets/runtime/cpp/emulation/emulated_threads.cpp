@@ -1,5 +1,5 @@
-// The threads of a GPU's block, run one after the other on one thread of the CPU: each goes on until it waits for the
-// others. For tests of kernels that wait for each other, where there is no GPU.
+// Emulated threads of a GPU's block, as fibers on one thread of the CPU: each runs until it waits for the others. For
+// tests of kernels whose threads synchronize, where there is no GPU.
 #include <ucontext.h>
 
 #include <cstdint>
@@ -68,7 +68,7 @@ extern "C" __attribute__((visibility("default"))) void stablexla_emulated_thread
   block = outer;
 }
 
-// Every thread of the block comes here before any goes on.
+// __syncthreads: every thread of the block arrives before any continues.
 extern "C" __attribute__((visibility("default"))) void stablexla_emulated_barrier() {
   Block *mine = block;
   swapcontext(&mine->fibers[mine->current], &mine->scheduler);
@@ -77,12 +77,12 @@ extern "C" __attribute__((visibility("default"))) void stablexla_emulated_barrie
 // The number of the thread that runs.
 extern "C" __attribute__((visibility("default"))) int64_t stablexla_emulated_self() { return block->current; }
 
-// Words of a thread that all may read once they have waited for each other.
+// A thread's words for exchange, readable by all after a barrier.
 extern "C" __attribute__((visibility("default"))) uint64_t *stablexla_emulated_words(int64_t thread) {
   return &block->words[thread * kWords];
 }
 
-// The value of the thread whose number differs in the bits of `offset`.
+// shfl.bfly: the value of the thread whose number differs in the bits of `offset`.
 extern "C" __attribute__((visibility("default"))) int32_t stablexla_emulated_shuffle(int32_t value, int32_t offset) {
   Block *mine = block;
   int64_t self = mine->current;

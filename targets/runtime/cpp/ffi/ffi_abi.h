@@ -1,4 +1,4 @@
-// XLA's typed foreign function interface as far as a caller needs it: the memory layout of what a handler is given.
+// ABI of XLA's typed foreign function interface (FFI), as far as a caller needs it: layout of handlers' arguments.
 // Names and order of the fields are those of version 0.5 of xla/ffi/api/c_api.h; a test compares the two. A minor version
 // only appends: a handler of an older one reads the first fields alone, and says by struct_size how many it passes.
 #pragma once
@@ -76,7 +76,7 @@ struct Attributes {
 struct Api;
 
 struct CallFrame {
-  std::size_t struct_size;  // up to the future, which came later
+  std::size_t struct_size;  // up to the future, a later addition
   Extension* extension_start = nullptr;
   const Api* api = nullptr;
   Context* context = nullptr;
@@ -130,7 +130,7 @@ struct ContextGet {
   TypeId* type_id;
   void* data;
 };
-struct StateAccess {  // to set it, or to get it
+struct StateAccess {  // to set or get it
   std::size_t struct_size;
   Extension* extension_start;
   Context* context;
@@ -176,7 +176,7 @@ struct FutureCreate {
   Extension* extension_start;
   Future* future;
 };
-struct FutureSetError {  // the error is not there for a future that is only set
+struct FutureSetError {  // without the error where a future is only set
   std::size_t struct_size;
   Extension* extension_start;
   Future* future;

@@ -23,7 +23,7 @@ struct Error {
   int code = kUnknown;
 };
 
-// A handler that goes on after it has returned says here when it is done.
+// Completion of an asynchronous handler, which continues after it has returned.
 struct Future {
   void finish(Error* failure) {
     {
@@ -50,7 +50,7 @@ struct State {
   void* object = nullptr;
 };
 
-// What handlers keep from one stage to the next: of the call's site, and of one run.
+// Handlers' state from one stage to the next: of the call site, and of one run.
 struct Context {
   Context* site = nullptr;
   std::array<State, 4> states;
@@ -123,7 +123,7 @@ Error* memory_free(MemoryFree* args) {
   return nullptr;
 }
 
-// A handler must not rely on other threads than its own.
+// Runs the task on the calling thread: a handler must not rely on others.
 Error* thread_pool_schedule(ThreadPoolSchedule* args) {
   args->task(args->data);
   return nullptr;
@@ -160,7 +160,7 @@ Error* device_ordinal_get(DeviceOrdinalGet* args) {
   return nullptr;
 }
 
-// There are none.
+// No extension exists.
 Error* find_extension(FindExtension* args) {
   args->extension = nullptr;
   return nullptr;

@@ -1,4 +1,4 @@
-// A call of a handler of XLA's typed foreign function interface: what is known of it before it is made.
+// A call site of a handler of XLA's typed foreign function interface, prepared once for all executions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +16,7 @@ namespace stablexla {
 
 namespace nb = nanobind;
 
-// Attributes as a handler reads them, with the memory that they point into.
+// Attributes in the ABI's layout, with the memory that they point into.
 class FfiAttributes {
  public:
   explicit FfiAttributes(nb::sequence rows);  // (name, kind, element type, size, value), sorted by name
@@ -35,7 +35,7 @@ class FfiAttributes {
   std::vector<void*> values_;
 };
 
-// A type of objects that handlers keep: where its number is, or is to be written, and how the objects are destroyed.
+// Registers a type of handlers' state objects: the address of its id (read, or assigned), and its destructor.
 void register_ffi_type(const std::string& name, std::uintptr_t id, std::uintptr_t info);
 
 class FfiCall {
@@ -47,7 +47,7 @@ class FfiCall {
   ~FfiCall();
   FfiCall(const FfiCall&) = delete;
 
-  // Any number of threads may call at once, without the GIL. What went wrong, or nothing.
+  // Thread-safe, without the GIL. Returns the error's message, or "".
   std::string execute(void** outputs, void** inputs) const noexcept;
 
   const std::string name;
@@ -63,7 +63,7 @@ class FfiCall {
   std::array<ffi::Handler*, 4> stages_;
   std::vector<Form> inputs_, outputs_;
   FfiAttributes attributes_;
-  ffi::Context* instance_;  // holds what the handler made when it was instantiated
+  ffi::Context* instance_;  // holds the state that the handler made when it was instantiated
 };
 
 }  // namespace stablexla

@@ -1,6 +1,6 @@
 // The part of the CUDA driver's binary interface that is used here: numbers, handles, and the functions of libcuda.so.1.
 // Written from the driver's documentation, so that no toolkit is needed to build. Functions are found when they are
-// first needed (gpu_driver.h); a stand-in for the driver exports the same ones.
+// first needed (gpu_driver.h); the tests' simulated driver exports the same ones.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ using Stream = struct StreamTag*;
 using Event = struct EventTag*;
 using MemoryPool = struct MemoryPoolTag*;
 
-// Two streams that every context has.
+// The default streams of every context.
 inline const Stream kLegacyStream = reinterpret_cast<Stream>(std::uintptr_t(1));
 inline const Stream kPerThreadStream = reinterpret_cast<Stream>(std::uintptr_t(2));
 

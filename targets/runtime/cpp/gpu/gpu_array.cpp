@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kSupport = "stablexla.targets.runtime.gpu_arrays";
 
-// What goes with an array that others use.
+// An exported tensor with the memory that it refers to.
 template <typename Tensor>
 struct Export {
   Tensor managed{};
@@ -26,9 +26,9 @@ struct Export {
 
   static void give_up(Tensor* managed) {
     auto* self = static_cast<Export*>(managed->context);
-    if (!Py_IsInitialized()) return;  // at the very end nobody needs the memory
+    if (!Py_IsInitialized()) return;  // during finalization the memory need not be freed
     nb::gil_scoped_acquire gil;
-    // they may be done with it on the host alone, and work on their stream still reads it
+    // the consumer may have released it on the host alone, while work on its stream still reads it
     try {
       if (!self->is_synchronized)
         self->block->is_used_by_others = true;
@@ -77,7 +77,7 @@ nb::object make_capsule(const DeviceArray& array, cuda::Stream stream, bool is_s
   return nb::steal(capsule);
 }
 
-// What a stream's number means to DLPack: none, or -1 for a consumer that waits for nothing.
+// Decodes DLPack's stream number; none for -1, a consumer that does not synchronize.
 std::optional<cuda::Stream> stream_of_number(nb::handle number) {
   if (number.is_none()) return cuda::kLegacyStream;
   const auto value = nb::cast<std::int64_t>(number);
@@ -212,7 +212,7 @@ nb::object put(nb::object value, int number) {
     block = std::make_shared<Block>(device, address, spec.bytes, home);
     if (spec.bytes == 0) return;
     device.check(device.cu.cuMemcpyHtoDAsync_v2(address, data, spec.bytes, home->handle), "copying to the device");
-    home->wait();  // the array may change as soon as this is over
+    home->wait();  // the caller may change the array after this returns
   });
   return nb::cast(DeviceArray(std::move(spec), std::move(block)));
 }

@@ -1,4 +1,4 @@
-// What Python sees of GPUs.
+// Python bindings for GPUs.
 #include "gpu_bindings.h"
 
 #include <nanobind/stl/map.h>
@@ -32,7 +32,7 @@ void set_error(const gpu::Error& error) {
   }
 }
 
-// f(*arguments): one array for one result, else a tuple. A slot of the type, as it is twice as fast as a method.
+// f(*arguments): one array for one result, else a tuple. A type slot (tp_call), twice as fast as a method.
 PyObject* call(PyObject* self, PyObject* arguments, PyObject* keywords) {
   try {
     return call_by_position<Function>(self, arguments, keywords);

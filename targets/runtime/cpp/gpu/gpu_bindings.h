@@ -1,4 +1,4 @@
-// What Python sees of GPUs.
+// Python bindings for GPUs.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -22,7 +22,7 @@ bool is_device_array(PyObject* given) {
 
 }  // namespace
 
-// Which device the program runs on: that of its arguments, else that of the chosen stream, else the first one.
+// Chooses the device: that of the arguments, else that of the chosen stream, else the first one.
 void Function::find_device(Call& call, PyObject* const* given) const {
   Driver& driver = Driver::get();
   for (std::size_t i = 0; i < call.arguments.size(); ++i) {
@@ -34,7 +34,7 @@ void Function::find_device(Call& call, PyObject* const* given) const {
     } else if (!is_plain_host_value(given[i])) {
       try {
         argument.device = device_of(given[i]);
-      } catch (nb::python_error& error) {  // what it is, is found out where it is read
+      } catch (nb::python_error& error) {  // reported where the argument is read
         if (!error.matches(PyExc_Exception)) throw;
       }
       if (argument.device) at = &driver.device(*argument.device);
@@ -87,14 +87,14 @@ void Function::take_foreign(Call& call, std::size_t i, PyObject* given) const {
   argument.is_read_only = found.is_read_only;
 }
 
-// Results in the memory of their donated arguments, where nothing else lies there.
+// Places results in the memory of their donated arguments, where no other argument aliases it.
 void Function::take_donated(Call& call) const {
   for (auto [result, parameter] : aliases) {
     const auto number = static_cast<std::size_t>(parameter);
     Argument& given = call.arguments[number];
     const std::size_t bytes = parameters[number].bytes;
     if (!given.device || bytes == 0 || given.is_read_only || given.address % kParameterAlignment != 0) continue;
-    if (given.block != nullptr && given.block->is_used_by_others) continue;  // on streams that cannot be waited for
+    if (given.block != nullptr && given.block->is_used_by_others) continue;  // on unknown streams: cannot synchronize
     bool is_alone = true;
     for (std::size_t i = 0; i < call.arguments.size(); ++i) {
       const cuda::Address other = call.arguments[i].address;
@@ -110,7 +110,7 @@ void Function::take_donated(Call& call) const {
   }
 }
 
-// Where everything goes in the memory of the call: temporaries, results for the host, copies of arguments.
+// Assigns offsets in the call's memory: temporaries, results for the host, copies of arguments.
 void Function::lay_out(Call& call) const {
   call.bytes = aligned(arena_bytes);
   call.results_offset = call.bytes;
@@ -135,7 +135,7 @@ void Function::lay_out(Call& call) const {
   }
 }
 
-// Arguments stay until the program is done with them.
+// Keeps arguments alive until the program has finished with them.
 void Function::finish(Call& call) const {
   if (call.copied != nullptr) {  // it failed after that
     try {
@@ -150,7 +150,7 @@ void Function::finish(Call& call) const {
       ContextScope scope(*call.device);
       call.end = call.device->record_or_wait(call.stream);
     } catch (const Error&) {
-      return;  // the context is lost, and nothing runs there
+      return;  // the context is lost, and no work runs there
     }
   }
   if (call.end == nullptr) return;
@@ -169,7 +169,7 @@ void Function::run(Call& call, Run& run, HostedRun* hosted, ReleasedGil& gil) co
   scratch.take(device, "arguments and temporaries of " + name);
   const auto at = [&](std::size_t offset) { return reinterpret_cast<void*>(scratch.address + offset); };
   for (const BlockRef& donated : call.results)
-    if (donated != nullptr) call.stream->wait_for(*donated->home);  // uses on its own stream are not noted
+    if (donated != nullptr) call.stream->wait_for(*donated->home);  // uses on its own stream are not recorded
   if (call.is_on_device)
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (call.results[i] != nullptr) continue;
@@ -186,7 +186,7 @@ void Function::run(Call& call, Run& run, HostedRun* hosted, ReleasedGil& gil) co
   call.data.push_back(at(call.arena_offset));
   call.packed.clear();
   for (void*& each : call.data) call.packed.push_back(&each);
-  call.stream->wait_for(*call.home);  // where the memory was taken
+  call.stream->wait_for(*call.home);  // the stream that the memory was allocated on
   for (const MomentRef& moment : call.awaited)
     if (moment->stream->handle != call.stream->handle) call.stream->wait_for(moment->event);
   copy_arguments(call);
@@ -196,7 +196,7 @@ void Function::run(Call& call, Run& run, HostedRun* hosted, ReleasedGil& gil) co
     through = run.run(reinterpret_cast<Entry>(entry), call.packed.data(), hosted, gil);
   }
   if (run.error) throw *run.error;
-  if (!through) return;  // a function of the host raised
+  if (!through) return;  // a host function raised
   if (!call.is_on_device) return copy_results(call);
   call.end = device.record(call.stream);
   if (call.copied != nullptr) std::exchange(call.copied, nullptr)->wait();
@@ -231,7 +231,7 @@ void Function::copy_arguments(Call& call) const {
   if (has_large && call.is_on_device) call.copied = device.record(call.stream);
 }
 
-// Waits. Small ones come together, through pinned memory.
+// Synchronizes. Small results are copied together, through pinned memory.
 void Function::copy_results(Call& call) const {
   Device& device = *call.device;
   const std::size_t first = parameters.size() + call.program->constants.size();

@@ -1,4 +1,4 @@
-// What one call of a program for GPUs needs: where its arguments are, and the memory that it takes.
+// State of one call of a GPU program: its arguments' locations, and its memory.
 #pragma once
 
 #include <array>
@@ -9,9 +9,9 @@
 
 namespace stablexla::gpu {
 
-constexpr std::size_t kSmallArgument = 64 << 10;  // such ones are copied together, through pinned memory
+constexpr std::size_t kSmallArgument = 64 << 10;  // up to this, arguments are copied together, through pinned memory
 
-// Memory of a call for as long as that lasts.
+// Memory of a call, freed at its end.
 struct Scratch {
   cuda::Address address = 0;
   std::size_t bytes = 0;
@@ -31,13 +31,13 @@ struct Scratch {
 };
 
 struct Function::Argument {
-  std::optional<int> device;         // where it lies; on the host if it is not set
+  std::optional<int> device;         // its location; unset for the host
   BlockRef block;                    // of one of our arrays
-  nb::object owner;                  // of somebody else's
+  nb::object owner;                  // of a foreign array
   cuda::Address address = 0;         // on the device
   bool is_read_only = false;
   const void* host = nullptr;        // on the host
-  std::optional<std::size_t> copied_to;  // a place in the scratch memory
+  std::optional<std::size_t> copied_to;  // offset in the scratch memory
   std::array<char, kScalarBytes> scalar;
 };
 
@@ -45,17 +45,17 @@ struct Function::Call {
   Device* device = nullptr;
   StreamRef stream, home;
   LoadedProgram* program = nullptr;
-  bool is_on_device = false;  // and so are its results
+  bool is_on_device = false;  // so are its results
   std::vector<Argument> arguments;
-  std::vector<nb::object> kept;     // arrays made of arguments that could not be used as they are
-  std::vector<MomentRef> awaited;  // before anything is read or written
+  std::vector<nb::object> kept;     // conversions of arguments, kept alive
+  std::vector<MomentRef> awaited;  // events to wait for before any access
   std::size_t arena_offset = 0, small_offset = 0, small_bytes = 0, results_offset = 0, results_bytes = 0, bytes = 0;
   std::vector<std::size_t> result_offsets;
   std::vector<BlockRef> results;       // on the device
   std::vector<nb::object> host_results;  // else
   std::vector<void*> host_data;
   std::vector<void*> data, packed;
-  MomentRef copied;  // when large arguments of the host need not stay as they are any more
+  MomentRef copied;  // from then on large host arguments may change
   MomentRef end;
 };
 

@@ -8,7 +8,7 @@
 namespace stablexla::gpu {
 namespace {
 
-// After these nothing works any more in the context: a kernel did something that it must not.
+// Sticky errors, by which the context is lost: a kernel made an illegal access, for example.
 bool is_sticky(cuda::Result result) {
   switch (result) {
     case cuda::kEccUncorrectable:
@@ -34,7 +34,7 @@ Stream::~Stream() {
   if (!is_ours || is_forked()) return;
   try {
     ContextScope scope(device);
-    device.cu.cuStreamDestroy_v2(handle);  // what is queued is still done
+    device.cu.cuStreamDestroy_v2(handle);  // queued work still completes
   } catch (const Error&) {
   }
 }
@@ -58,7 +58,7 @@ void Stream::wait_for(const Stream& other) const {
   const cuda::Result recorded = device.cu.cuEventRecord(event, other.handle);
   const cuda::Result waits =
       recorded == cuda::kSuccess ? device.cu.cuStreamWaitEvent(handle, event, 0) : recorded;
-  device.give_event(event);  // a wait is for what had been recorded when it was asked for
+  device.give_event(event);  // a wait that was queued keeps the recorded state, so the event can be reused
   device.check(waits, "making a stream wait for another one");
 }
 

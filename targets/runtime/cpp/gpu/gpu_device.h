@@ -1,4 +1,4 @@
-// One GPU: its primary context, streams, and moments on them; memory is in gpu_memory.h.
+// One GPU: its primary context, streams, and events on them (moments); memory is in gpu_memory.h.
 #pragma once
 
 #include <atomic>
@@ -16,17 +16,17 @@ class Device;
 class Memory;
 class PinnedMemory;
 
-// A queue of work on a device: one of ours, or one of somebody else's by its handle.
+// A stream of a device: an own one, or a foreign one by its handle.
 class Stream {
  public:
   Stream(Device& device, cuda::Stream handle, bool is_ours) : device(device), handle(handle), is_ours(is_ours) {}
   ~Stream();
   Stream(const Stream&) = delete;
 
-  void wait() const;                          // the host waits until all that is queued is done
+  void wait() const;                          // blocks the host until all queued work is done
   bool is_idle() const;
-  void wait_for(cuda::Event event) const;     // what is queued from now on comes after it
-  void wait_for(const Stream& other) const;  // after all that is queued there now
+  void wait_for(cuda::Event event) const;     // orders later work after it
+  void wait_for(const Stream& other) const;  // after all work queued there so far
 
   Device& device;
   const cuda::Stream handle;
@@ -34,7 +34,7 @@ class Stream {
 };
 using StreamRef = std::shared_ptr<Stream>;
 
-// When what had been queued on a stream is done.
+// An event: completion of the work queued on a stream before it.
 class Moment {
  public:
   Moment(StreamRef stream, cuda::Event event) : stream(std::move(stream)), event(event) {}
@@ -57,7 +57,7 @@ class Device {
   int attribute(cuda::DeviceAttribute attribute) const;  // needs no context
   std::string chip() const { return "sm_" + std::to_string(major_ * 10 + minor_); }
 
-  // Throws Error that tells what was done when the driver refused, and notes when the context is lost by it.
+  // Throws Error with `what` when the driver failed, and records when that lost the context.
   void check(cuda::Result result, const char* what) const {
     if (result != cuda::kSuccess) refuse(result, what);
   }
@@ -68,9 +68,9 @@ class Device {
   StreamRef default_stream();
   StreamRef new_stream();
   MomentRef record(const StreamRef& stream);
-  // For what must be kept until then: null when it need not be, as nothing of it runs any more.
+  // Records a moment to keep resources until; null when nothing runs any more.
   MomentRef record_or_wait(const StreamRef& stream) noexcept;
-  // An event for a moment, and back.
+  // Pool of events for moments.
   cuda::Event take_event() const;
   void give_event(cuda::Event event) const;
 
@@ -101,7 +101,7 @@ class Device {
   mutable std::string why_lost_;
 };
 
-// The device's context is this thread's as long as this lives; whose it was before comes back.
+// Makes the device's context current on this thread, and restores the former one at the end of the scope.
 class ContextScope {
  public:
   explicit ContextScope(Device& device) : cu_(device.cu) {

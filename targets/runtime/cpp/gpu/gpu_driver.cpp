@@ -15,11 +15,11 @@
 namespace stablexla::gpu {
 namespace {
 
-constexpr int kOldestVersion = 11020;  // memory pools; older drivers run nothing that is written here either
+constexpr int kOldestVersion = 11020;  // memory pools; older drivers do not load the PTX generated here either
 constexpr const char* kSupport = "stablexla.targets.runtime.gpu_driver";
 
 std::atomic<bool> forked{false};
-Driver* in_use = nullptr;  // these two are under the GIL
+Driver* in_use = nullptr;  // these two are protected by the GIL
 std::map<std::string, std::unique_ptr<Driver>>* opened = nullptr;
 
 std::string release(int version) {
@@ -78,7 +78,7 @@ Driver::Driver(const std::string& path) {
 
 Driver& Driver::open(const std::string& path) {
   if (opened == nullptr) {
-    opened = new std::map<std::string, std::unique_ptr<Driver>>;  // never destroyed: arrays may die after it
+    opened = new std::map<std::string, std::unique_ptr<Driver>>;  // leaked on purpose: arrays may die after it
     pthread_atfork(nullptr, nullptr, [] { forked = true; });
   }
   auto& driver = (*opened)[path];
@@ -94,7 +94,7 @@ Driver& Driver::get() {
 
 void Driver::use(const std::string& path) {
   if (!path.empty() && opened != nullptr && opened->count(path) != 0)
-    (*opened)[path].release();  // what is there yet of it goes on with it
+    (*opened)[path].release();  // its live objects go on using it
   in_use = path.empty() ? nullptr : &open(path);
 }
 

@@ -1,4 +1,4 @@
-// The CUDA driver's library, opened when it is first needed, and what is said when it refuses something.
+// The CUDA driver's library, opened when it is first needed, and its errors.
 #pragma once
 
 #include <exception>
@@ -20,7 +20,7 @@ struct Functions {
 
 namespace stablexla::gpu {
 
-// Becomes an ExecutionError where Python is.
+// Translated to ExecutionError in Python.
 struct Error : std::exception {
   explicit Error(std::string summary_, std::string hint_ = "") : summary(std::move(summary_)), hint(std::move(hint_)) {}
   const char* what() const noexcept override { return summary.c_str(); }
@@ -31,14 +31,14 @@ class Device;
 
 class Driver {
  public:
-  // The driver that programs run on; opened at the first call, which needs the GIL. Throws Error.
+  // Returns the driver that programs run on; opened at the first call, which needs the GIL. Throws Error.
   static Driver& get();
-  // From now on `get` gives the driver in this library, begun afresh; with "" it looks for one anew.
+  // Makes `get` return the driver in this library, initialized anew; with "" it searches for one again.
   static void use(const std::string& path);
 
-  Device& device(int number);  // throws Error when there is none of that number
+  Device& device(int number);  // throws Error where it does not exist
   int count() const { return static_cast<int>(devices_.size()); }
-  std::string version_text() const;  // 12.4: the CUDA release that the driver is of
+  std::string version_text() const;  // the driver's CUDA release, as 12.4
   // "CUDA_ERROR_X (in words)".
   std::string text(cuda::Result result) const;
 
@@ -52,7 +52,7 @@ class Driver {
   std::vector<std::unique_ptr<Device>> devices_;
 };
 
-// Whether this process was forked from one that had opened the driver, of which nothing works here then.
+// Whether this process was forked after the driver was opened, which makes it unusable here.
 bool is_forked();
 void check_not_forked();  // throws Error
 

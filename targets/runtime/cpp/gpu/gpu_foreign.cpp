@@ -1,4 +1,4 @@
-// Arrays of other libraries on a device: by DLPack, or by __cuda_array_interface__.
+// Import of other libraries' device arrays: by DLPack, or by __cuda_array_interface__.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -14,7 +14,7 @@ constexpr const char* kSupport = "stablexla.targets.runtime.gpu_arrays";
 
 bool is_device(std::int64_t type) { return type == dlpack::kCuda || type == dlpack::kCudaManaged; }
 
-// A tensor that was taken out of its capsule, and its end.
+// A tensor consumed from its capsule, with its deleter.
 struct Taken {
   dlpack::Tensor tensor;
   nb::object owner;
@@ -35,10 +35,10 @@ Taken take(nb::handle capsule, const char* name, const char* used) {
   return {managed->tensor, std::move(owner), is_read_only};
 }
 
-// Asks for a capsule, of DLPack 1.0 if the object knows that.
+// Requests a capsule, of DLPack 1.0 if the object supports that.
 nb::object capsule_of(nb::handle value, const Stream& stream) {
   nb::dict keywords;
-  // DLPack refuses 0, as which CUDA, and torch, know the default stream too
+  // DLPack refuses 0, which for CUDA and torch is the default stream, too
   const cuda::Stream handle = stream.handle != nullptr ? stream.handle : cuda::kLegacyStream;
   keywords["stream"] = reinterpret_cast<std::uintptr_t>(handle);
   keywords["max_version"] = nb::make_tuple(1, 0);
@@ -123,7 +123,7 @@ std::optional<int> device_of(nb::handle value) {
     return nb::cast<int>(found[1]);
   }
   if (!nb::hasattr(value, "__cuda_array_interface__")) return std::nullopt;
-  // It does not tell which device; the driver does.
+  // The interface has no device; the driver is queried for it.
   const nb::dict interface = nb::cast<nb::dict>(value.attr("__cuda_array_interface__"));
   const auto address = nb::cast<cuda::Address>(interface["data"][0]);
   Driver& driver = Driver::get();
@@ -155,7 +155,7 @@ nb::object put_foreign(nb::object value, const StreamRef& stream) {
   auto block = std::make_shared<Block>(device, spec.bytes != 0 ? array.address : kNothing, spec.bytes,
                                        stream->is_ours ? stream : device.default_stream(), std::move(array.owner));
   ContextScope scope(device);
-  block->written = device.record(stream);  // it is there when its owner's stream has come by
+  block->written = device.record(stream);  // computed once its owner's stream has reached this point
   return nb::cast(DeviceArray(std::move(spec), std::move(block)));
 }
 

@@ -89,7 +89,7 @@ LoadedProgram& Function::load(Device& device) {
   } catch (const UnloadableCubin&) {
     load_image("");
   }
-  auto& kept = loaded_[&device];  // another thread may have been quicker
+  auto& kept = loaded_[&device];  // another thread may have loaded it meanwhile
   if (kept == nullptr) kept = std::move(loaded);
   return *kept;
 }

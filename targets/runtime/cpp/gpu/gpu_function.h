@@ -1,4 +1,4 @@
-// A program compiled for GPUs as a Python callable: arrays of the host or of a device in, and of the same kind out.
+// A program compiled for GPUs as a Python callable: results are on the host or on a device, as the arguments are.
 #pragma once
 
 #include <map>
@@ -22,11 +22,11 @@ class Function : public HostTable {
            nb::object image, std::string chip, nb::object keep_alive, nb::object host, bool flush_denormals);
   ~Function();
 
-  // One array for each result: of the device when any argument is one, else of the host. Throws nb::python_error
+  // Returns one array for each result: on the device when any argument is, else on the host. Throws nb::python_error
   // and Error.
   std::vector<nb::object> execute(PyObject* const* arguments, std::size_t count, bool donate = false,
                                   Timings* timings = nullptr);
-  // Runs it once, with the time that each launch took on the device, in us, in their order.
+  // Runs it once; returns the time of each launch on the device in us, in order.
   nb::list launch_times(nb::sequence arguments);
   std::string repr() const;
   nb::list constant_bytes() const;  // of each constant, read-only

@@ -10,7 +10,7 @@
 namespace stablexla::gpu {
 namespace {
 
-// Kernels may read a whole vector where an array ends within it.
+// Rounds up: kernels may load a whole vector at an array's end.
 std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 std::string with_unit(std::size_t bytes) {
@@ -23,7 +23,7 @@ struct Kept {
   nb::object object;
 };
 
-// After an error nothing runs any more.
+// After an error no work runs any more.
 bool is_pending(const Moment& moment) {
   try {
     ContextScope scope(moment.stream->device);
@@ -34,7 +34,7 @@ bool is_pending(const Moment& moment) {
 }
 
 std::vector<Kept>& kept() {
-  static auto* all = new std::vector<Kept>;  // never destroyed: Python may be gone by then
+  static auto* all = new std::vector<Kept>;  // leaked on purpose: Python may be finalized by then
   return *all;
 }
 
@@ -75,7 +75,7 @@ cuda::Address Memory::take(std::size_t bytes, const Stream& stream, const std::s
   return address;
 }
 
-// The smallest block that is large enough and not far too large, or a new one.
+// Best fit: the smallest free block that is large enough and not far too large, or a new one.
 cuda::Address Memory::take_listed(std::size_t size, const Stream& stream, cuda::Result* result) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -139,7 +139,7 @@ Block::~Block() {
     return;
   }
   if (owner.is_valid()) {
-    // what is somebody else's is given back by the host, when nothing here uses it any more
+    // foreign memory is released by the host, when no use here is pending
     for (MomentRef& use : uses) keep_until(std::move(use), owner);
     if (written != nullptr) keep_until(std::move(written), std::move(owner));
     return;
@@ -186,7 +186,7 @@ void keep_until(MomentRef moment, nb::object object) { kept().push_back({std::mo
 void let_go() {
   std::vector<Kept>& all = kept();
   if (all.empty()) return;
-  std::vector<nb::object> gone;  // what dies may come back here
+  std::vector<nb::object> gone;  // destructors may re-enter
   std::size_t left = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (is_pending(*all[i].until)) {

@@ -7,12 +7,12 @@
 namespace stablexla::gpu {
 namespace {
 
-constexpr std::int64_t kFreeShared = 48 << 10;  // more has to be asked for
+constexpr std::int64_t kFreeShared = 48 << 10;  // more requires an attribute of the kernel
 constexpr std::int64_t kMaxBlocks = 0x7FFFFFFF;
 
 bool is_cubin(const std::string& image) { return image.compare(0, 4, "\x7f" "ELF") == 0; }
 
-// 78 for ".version 7.8"; 0 for what is no PTX.
+// 78 for ".version 7.8"; 0 for an image that is no PTX.
 int ptx_version(const std::string& image) {
   const std::size_t place = is_cubin(image) ? std::string::npos : image.find(".version ");
   if (place == std::string::npos) return 0;
@@ -144,7 +144,7 @@ void LoadedProgram::copy_constants(const std::vector<HostBytes>& all) {
         device.cu.cuMemcpyHtoDAsync_v2(constants.back(), all[i].data, all[i].bytes, stream->handle),
         "copying constants");
   }
-  if (constants_bytes_ != 0) stream->wait();  // other streams read them as well
+  if (constants_bytes_ != 0) stream->wait();  // other streams read them, too
 }
 
 void LoadedProgram::launch(std::int64_t number, std::int64_t blocks, std::int64_t threads, std::int64_t shared,

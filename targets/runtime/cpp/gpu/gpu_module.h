@@ -18,7 +18,7 @@ struct Kernel {
   int static_shared = 0, allowed_shared = 0, max_threads = 0;
 };
 
-// A cubin that the driver does not take, as one of a newer assembler's.
+// A cubin that the driver refuses, as one of a newer assembler.
 struct UnloadableCubin : Error {
   using Error::Error;
 };
@@ -31,7 +31,7 @@ struct HostBytes {
 
 class LoadedProgram {
  public:
-  // `kernels` are names in the image, PTX or a cubin, with the most dynamic shared memory that a launch asks for.
+  // `kernels` are names in the image, PTX or a cubin, each with the maximum dynamic shared memory of its launches.
   // Made with the context and without the GIL; throws Error.
   LoadedProgram(Device& device, const std::string& program, const std::string& chip, const std::string& image,
                 const std::vector<std::pair<std::string, std::int64_t>>& kernels,
@@ -58,7 +58,7 @@ class LoadedProgram {
   std::size_t constants_bytes_ = 0;
 };
 
-// The release of CUDA that first took a version of PTX, 78 for 7.8, as text; "" when it is not known.
+// Returns the first CUDA release that supports a PTX version, 78 for 7.8, as text; "" when it is not known.
 std::string release_of_ptx(int version);
 
 }  // namespace stablexla::gpu

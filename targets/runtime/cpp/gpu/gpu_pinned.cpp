@@ -53,7 +53,7 @@ void PinnedMemory::give(Pinned block, MomentRef until) {
   }
 }
 
-// What is in use no more becomes free. The mutex is held.
+// Frees blocks whose moment has passed. The mutex is held.
 void PinnedMemory::sweep() {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < used_.size(); ++i) {

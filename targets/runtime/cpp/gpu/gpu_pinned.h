@@ -1,4 +1,4 @@
-// Host memory that a device copies from and to by itself, kept for use again: cuMemHostAlloc is slow.
+// Pool of pinned (page-locked) host memory, for copies by the device's DMA: cuMemHostAlloc is slow.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,9 @@ class PinnedMemory {
   explicit PinnedMemory(Device& device) : device_(device) {}
 
   Pinned take(std::size_t bytes);  // with the context; throws Error
-  // When `until` is past, others may have it; at once without.
+  // Returns it to the pool, for reuse when `until` is past; at once without.
   void give(Pinned block, MomentRef until = nullptr);
-  void release();  // all that nobody uses, back to the system; with the context
+  void release();  // frees all unused blocks; with the context
   std::size_t held() const;
 
  private:
@@ -40,7 +40,7 @@ class PinnedMemory {
   std::size_t free_bytes_ = 0;
 };
 
-// For copies on a stream, of which it is given back after the last one.
+// Pinned memory for copies on a stream, returned to the pool after the last one.
 class PinnedScope {
  public:
   PinnedScope(StreamRef stream, std::size_t bytes) : stream_(std::move(stream)) {

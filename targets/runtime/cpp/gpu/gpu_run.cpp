@@ -8,18 +8,17 @@ namespace {
 
 constexpr std::size_t kSlots = 64 << 10;
 
-// A function of the host may run another program: runs of one thread are a stack.
+// A host function may run another program: runs of one thread form a stack.
 thread_local Run* innermost = nullptr;
 
-// False when main was left from within. Only machine code and what it calls lie between the two places, which have
-// nothing to destroy.
+// False when main was left by longjmp. Only frames of machine code and its callees lie between, without destructors.
 __attribute__((noinline)) bool enter(Entry entry, void** packed, jmp_buf& way_out) {
   if (_setjmp(way_out) != 0) return false;
   entry(packed);
   return true;
 }
 
-// Nothing may be thrown through machine code.
+// Exceptions must not propagate through machine code.
 template <typename Work>
 bool well(Run& run, Work work) noexcept {
   try {
@@ -85,7 +84,7 @@ nb::object Staging::share() {
 }
 
 void Staging::after_call() {
-  if (owner_.is_valid() && Py_REFCNT(owner_.ptr()) > 1) places_ = nullptr;  // somebody keeps an array there
+  if (owner_.is_valid() && Py_REFCNT(owner_.ptr()) > 1) places_ = nullptr;  // a host function has kept a view of it
   owner_.reset();
 }
 
@@ -104,7 +103,7 @@ Timings::~Timings() {
 Run::Run(LoadedProgram& program, StreamRef stream_)
     : device(program.device), stream(std::move(stream_)), staging(device), program_(program) {}
 
-// Memory of the host goes when what was queued is done.
+// Host memory is freed when queued work is done.
 Run::~Run() {
   if (slots_.data == nullptr && !staging.is_used()) return;
   try {
@@ -136,7 +135,7 @@ void Run::wait() {
   staging.waited();
 }
 
-// Room for a value on its way. What is there stays until the stream has come by.
+// Allocates pinned space for a value in flight, valid until the stream has passed.
 char* Run::slot(std::size_t bytes) {
   const std::size_t size = (bytes + 15) / 16 * 16;
   if (slots_.data == nullptr) slots_ = device.pinned().take(kSlots);
@@ -186,7 +185,7 @@ void* Run::to_host(const void* at, std::size_t bytes, bool copy) {
                  "copying to the host");
     wait();
   } else if (place->is_uploaded) {
-    wait();  // what is to be overwritten may be on its way still
+    wait();  // the memory to be overwritten may still be in flight
   }
   return place->pinned.data;
 }
@@ -197,7 +196,7 @@ void Run::from_host(cuda::Address to, const void* from, std::size_t bytes) {
   const bool is_ours = place != nullptr && place->pinned.data == from;
   if (is_ours) place->is_uploaded = true;
   device.check(device.cu.cuMemcpyHtoDAsync_v2(to, from, bytes, stream->handle), "copying to the device");
-  if (!is_ours) wait();  // it may be given up at any time
+  if (!is_ours) wait();  // foreign memory may be freed at any time
 }
 
 }  // namespace stablexla::gpu

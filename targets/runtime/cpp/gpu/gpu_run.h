@@ -1,4 +1,4 @@
-// One run of a program on a device: what its main calls, on the thread that runs it.
+// One run of a program on a device: the functions that its main calls, on the thread that runs it.
 #pragma once
 
 #include <setjmp.h>
@@ -19,13 +19,13 @@
 // Called by main. After a failure main is left at once.
 extern "C" {
 #define STABLEXLA_EXPORTED __attribute__((visibility("default")))
-// The addresses of the parameters' values, as cuLaunchKernel takes them; the kernel is its place in the program's list.
+// Addresses of the parameters' values, as for cuLaunchKernel; the kernel is its number in the program's launch table.
 STABLEXLA_EXPORTED void stablexla_gpu_launch(std::int64_t kernel, std::int64_t blocks, std::int64_t threads,
                                              std::int64_t shared_bytes, void** parameters);
 STABLEXLA_EXPORTED void stablexla_gpu_copy(void* to, const void* from, std::int64_t bytes);  // on the device
 STABLEXLA_EXPORTED void stablexla_gpu_read(void* to_host, const void* from_device, std::int64_t bytes);  // waits
 STABLEXLA_EXPORTED void stablexla_gpu_write(void* to_device, const void* from_host, std::int64_t bytes);
-// Host memory in which a function of the host finds an array of the device, if `copy` is not 0, or leaves one.
+// Returns host memory for a host function's argument: with a copy of the device array, if `copy` is not 0.
 STABLEXLA_EXPORTED void* stablexla_gpu_to_host(const void* device, std::int64_t bytes, std::int64_t copy);
 STABLEXLA_EXPORTED void stablexla_gpu_from_host(void* device, const void* host, std::int64_t bytes);
 #undef STABLEXLA_EXPORTED
@@ -33,16 +33,16 @@ STABLEXLA_EXPORTED void stablexla_gpu_from_host(void* device, const void* host, 
 
 namespace stablexla::gpu {
 
-// Host memory for arrays of the device that functions of the host read and write; such a function may keep it.
+// Staging buffers in host memory for device arrays that host functions read and write; such a function may keep one.
 class Staging final : public SharedMemory {
  public:
   explicit Staging(Device& device) : device_(device) {}
 
   struct Place {
     Pinned pinned;
-    bool is_uploaded = false;  // a copy from it may be under way
+    bool is_uploaded = false;  // a copy from it may be in flight
   };
-  // The same place for the same array again, so that loops need no more and more.
+  // Returns the same buffer for the same array, so that loops do not allocate.
   Place& place(const void* device, std::size_t bytes);
   Place* find(const void* device, std::size_t bytes);  // null if there is none
   bool is_used() const { return places_ != nullptr; }
@@ -67,7 +67,7 @@ class Staging final : public SharedMemory {
   nb::object owner_;
 };
 
-// What a launch took, in the order of launches.
+// Time of a launch, in the order of launches.
 struct Timing {
   std::int64_t kernel;
   cuda::Event begin, end;
@@ -84,8 +84,8 @@ class Run {
   ~Run();
   Run(const Run&) = delete;
 
-  // Without the GIL and with the context. False when it was left from within: because of `error`, or of what a
-  // function of the host raised.
+  // Without the GIL and with the context. False when main was left early: because of `error`, or of an exception of a
+  // host function.
   bool run(Entry entry, void** packed, HostedRun* hosted, ReleasedGil& gil);
 
   void launch(std::int64_t kernel, std::int64_t blocks, std::int64_t threads, std::int64_t shared, void** parameters);
@@ -110,7 +110,7 @@ class Run {
   LoadedProgram& program_;
   HostedRun* hosted_ = nullptr;
   Run* outer_ = nullptr;
-  Pinned slots_;  // for small values on their way
+  Pinned slots_;  // for small values in flight
   std::size_t used_ = 0;
   jmp_buf way_out_;
 };

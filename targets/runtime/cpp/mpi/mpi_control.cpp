@@ -89,7 +89,7 @@ void MpiControl::take(const Message& message) {
   }
 }
 
-// Where this process is: all its waits, or what it does instead of that run.
+// Answers a query with this process's position: all its waits, or its state outside of that run.
 void MpiControl::answer(const Message& question) {
   bool told = false;
   for (const Wait* wait : waits_) {
@@ -141,7 +141,7 @@ void MpiControl::hear(const Message& message) {
     }
     const auto before = wait->last.find(message.sender);
     const bool again = before != wait->last.end() && before->second == place;
-    // Devices that wait for one another at different places, and still do when they are asked a second time.
+    // Deadlock: devices wait for one another at different places, and still do at a second query.
     if (message.kind == kAnswer && same_run && awaited && !(place == wait->place) && (message.missing & mine) != 0 &&
         again) {
       wait->fatal = true;
@@ -165,13 +165,13 @@ std::string MpiControl::death_of(int process) {
 std::uint64_t MpiControl::begin(std::uint64_t program) {
   std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
-  if (now > next_drain_) {  // a look costs as much as a small message
+  if (now > next_drain_) {  // a poll costs as much as a small message
     drain();
     next_drain_ = now + std::chrono::milliseconds(5);
   }
   const std::uint64_t number = runs_[program]++;
   active_.insert({program, number});
-  // What was said of earlier runs after they had ended here.
+  // Drop messages about earlier runs that arrived after their end.
   const auto last = failures_.lower_bound({program, number});
   for (auto failure = failures_.lower_bound({program, 0}); failure != last;) {
     const bool over = active_.count(failure->first) == 0;
@@ -206,7 +206,7 @@ void MpiControl::failed(RunKey run, const std::string& why) {
   std::lock_guard lock(mutex_);
   drain();
   active_.erase({run.program, run.number});
-  if (failures_.erase({run.program, run.number}) != 0) {  // somebody has told everybody
+  if (failures_.erase({run.program, run.number}) != 0) {  // already broadcast by another process
     --troubles_;
     return;
   }
@@ -218,7 +218,7 @@ void MpiControl::failed(RunKey run, const std::string& why) {
     if (process != rank_ && left_.count(process) == 0) post(process, message);
 }
 
-// Also to those that leave: they wait to hear it of everybody.
+// Also to those that leave: they wait for every process's message.
 void MpiControl::leave() {
   std::lock_guard lock(mutex_);
   drain();
@@ -271,7 +271,7 @@ std::string MpiControl::look(Wait& wait) {
   std::lock_guard lock(mutex_);
   drain();
   const auto failure = failures_.find({wait.place.run.program, wait.place.run.number});
-  if (failure != failures_.end()) {  // it says more than that somebody has ended its run, which may have come with it
+  if (failure != failures_.end()) {  // more specific than the end of another process's run, which may come with it
     wait.fatal = true;
     wait.why = failure->second;
   }

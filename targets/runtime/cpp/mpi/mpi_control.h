@@ -1,5 +1,5 @@
-// What processes tell each other beside their data: that a run has failed, and, when something takes long, where they
-// are. Nothing is sent here while all goes well.
+// Control messages between processes: failures of a run, and, when a wait takes long, each other's position, for
+// deadlock detection. Nothing is sent in the normal case.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,10 @@
 
 namespace stablexla {
 
-// In the place of a collective's number: a message over a channel, and what processes do before and after a run.
+// In the place of a collective's number: point-to-point messages, and synchronization before and after a run.
 constexpr std::int64_t kMessages = -1, kGather = -2, kPrepare = -3;
 
-// Where devices of a process wait. Which of two waits is meant is told by the numbers, whatever the text says.
+// Where devices of a process wait. Waits are identified by the numbers alone; the text is for errors.
 struct Place {
   RunKey run;
   std::int64_t collective = 0;
@@ -37,43 +37,43 @@ struct Place {
 
 class MpiControl {
  public:
-  // `pids` are the processes' by rank, 0 for one that can't be looked at from here.
+  // `pids` are the processes' by rank, 0 for one that cannot be observed from here.
   MpiControl(const MpiLibrary& mpi, MpiHandle comm, int rank, std::vector<int> pids);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(pids_.size()); }
 
   std::uint64_t begin(std::uint64_t program);
-  // What another process says is wrong with the run; "" where nothing is.
+  // Returns another process's failure of the run; "" where there is none.
   std::string trouble(RunKey run);
-  // The same with what has come meanwhile, found in so many looks; a look takes in one message of any kind.
+  // The same after so many polls for new messages; a poll takes one message of any kind.
   std::string new_trouble(RunKey run, int looks);
   void end(RunKey run);
   void failed(RunKey run, const std::string& why);
   void leave();  // tells the others that this process ends
 
-  // A wait of one thread for members in other processes. From `enter` to `leave` any thread that hears of them writes
-  // to it, under the lock.
+  // A wait of one thread for members in other processes. From `enter` to `leave` any thread that receives news of them
+  // writes to it, under the lock.
   struct Wait {
     Place place;
     std::vector<int> here;                  // devices that wait
-    std::map<int, std::string> missing;     // devices that did not come yet, and where they are
-    bool fatal = false;                     // they can't come any more
+    std::map<int, std::string> missing;     // devices that have not arrived, and where they are
+    bool fatal = false;                     // they cannot arrive any more
     std::string why;                        // why not
     std::int32_t token = 0;
-    std::map<int, Place> last;              // what each process answered last
+    std::map<int, Place> last;              // each process's last answer
   };
   void enter(Wait& wait);
   void leave(Wait& wait);
   void arrived(Wait& wait, int process);
-  void ask(Wait& wait);   // the processes of missing devices where they are
-  // Looks at what came in, and whether the missing ones are alive; why they can't come any more, else "".
+  void ask(Wait& wait);   // queries the positions of missing devices
+  // Polls messages, and whether the missing processes are alive; returns why they cannot arrive any more, else "".
   std::string look(Wait& wait);
-  bool look_for_dead();   // whether a process has ended without having said so
-  // Whether all have said that they end, and nothing is under way: MPI may wait for messages when it is finalised.
+  bool look_for_dead();   // whether a process has died
+  // Whether all have announced their end, and nothing is in flight: MPI_Finalize may wait for messages.
   bool is_quiet();
 
-  // A meeting of all processes: says that this one is at `stage`, or that it has given up.
+  // A barrier of all processes: announces that this one is at `stage`, or that it has given up.
   void join(std::uint64_t key, int stage);
   bool all_joined(std::uint64_t key, int stage);
   void withdraw(std::uint64_t key) { join(key, kWithdrawn); }
@@ -108,12 +108,12 @@ class MpiControl {
   const int rank_;
   const std::vector<int> pids_;
   std::mutex mutex_;
-  std::atomic<int> troubles_{0};  // entries of failures_ and left_: nobody takes the lock to find none
+  std::atomic<int> troubles_{0};  // entries of failures_ and left_: checked without the lock
   std::deque<std::unique_ptr<Sent>> sent_;
   std::map<Key, std::string> failures_;
   std::map<int, std::string> left_;
   std::set<int> dead_;
-  std::map<std::uint64_t, std::uint64_t> runs_;       // how many of each program have begun
+  std::map<std::uint64_t, std::uint64_t> runs_;       // runs begun of each program
   std::set<Key> active_;
   std::set<Wait*> waits_;
   std::int32_t tokens_ = 0;

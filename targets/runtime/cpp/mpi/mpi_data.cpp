@@ -8,10 +8,10 @@
 namespace stablexla {
 namespace {
 
-constexpr std::int64_t kWhole = 256 << 10;       // bytes to send each way below which everybody folds all
-constexpr std::int64_t kChunk = 512 << 10;       // of one member, that are folded at once
-constexpr std::int64_t kFoldBytes = 16 << 10;    // that stay in the nearest cache from member to member
-constexpr int kAhead = 2;                        // chunks under way
+constexpr std::int64_t kWhole = 256 << 10;       // bytes to send each way below which every process reduces all
+constexpr std::int64_t kChunk = 512 << 10;       // of one member, reduced at once
+constexpr std::int64_t kFoldBytes = 16 << 10;    // tile that stays in L1 from member to member
+constexpr int kAhead = 2;                        // chunks in flight
 constexpr int kInputs = 0, kResults = 1;         // stages of messages
 
 using Numbers = std::vector<std::int64_t>;
@@ -59,7 +59,7 @@ const Member& MpiData::first() const {
   return *std::find_if(group_.seats.begin(), group_.seats.end(), [](auto& seat) { return seat.here != nullptr; })->here;
 }
 
-// Whether a part of the one goes to the other, both by their position in the group.
+// Whether one member sends a part to the other, both by position in the group.
 bool MpiData::moves(std::size_t from, std::size_t to) const {
   if (what_.op == Op::kBroadcast) return from == 0;
   if (what_.op != Op::kPermute) return true;
@@ -67,7 +67,7 @@ bool MpiData::moves(std::size_t from, std::size_t to) const {
   return std::find(what_.pairs.begin(), what_.pairs.end(), pair) != what_.pairs.end();
 }
 
-// What everybody gets alike goes once to each process.
+// Parts that all members receive alike are sent once to each process.
 bool MpiData::move(std::size_t operand) {
   const Layout& layout = what_.operands[operand].layout;
   const bool once = layout.source_step == 0 && what_.op != Op::kPermute;
@@ -105,7 +105,7 @@ bool MpiData::move(std::size_t operand) {
       arrivals.push_back({from, to, begin, messages_.count(), room});
     }
   }
-  // In the order in which they are received: by target, then by source.
+  // In receiving order: by target, then by source.
   std::vector<std::pair<std::size_t, int>> gone;
   for (std::size_t to = 0; to < seats.size(); ++to) {
     if (seats[to].here != nullptr) continue;
@@ -135,7 +135,7 @@ bool MpiData::move(std::size_t operand) {
   return true;
 }
 
-// In tiles that stay in the cache.
+// Cache-blocked: in tiles that stay in L1.
 void MpiData::fold(const std::vector<const char*>& inputs, char* out, std::int64_t elements,
                    std::int64_t element_bytes) const {
   const Combine combine = first().combine;
@@ -144,7 +144,7 @@ void MpiData::fold(const std::vector<const char*>& inputs, char* out, std::int64
   std::vector<char> block(members > kFoldBlock ? static_cast<std::size_t>(tile * element_bytes) : 0);
   for (std::int64_t begin = 0; begin < elements; begin += tile) {
     const std::int64_t count = std::min(elements, begin + tile) - begin, at = begin * element_bytes;
-    const char* alone = nullptr;  // a total of one member, which need not be copied
+    const char* alone = nullptr;  // a block of one member, which need not be copied
     fold_members(
         members, out + at, block.data(), [&](int i, char*) { alone = inputs[static_cast<std::size_t>(i)] + at; },
         [&](char* total, int i) {
@@ -194,8 +194,8 @@ bool MpiData::reduce_whole(std::size_t operand) {
   return true;
 }
 
-// Chunks of the tasks come one after another while others are folded; then(begin, end) is told which elements of the
-// tasks are there.
+// Pipelined: chunks of the tasks are received while earlier ones are reduced; then(begin, end) gets the range of
+// elements that have arrived.
 template <typename Then>
 bool MpiData::fold_tasks(const std::vector<Task>& tasks, const std::vector<Part>& parts, std::int64_t element_bytes,
                          Then then) {
@@ -249,7 +249,7 @@ bool MpiData::fold_tasks(const std::vector<Task>& tasks, const std::vector<Part>
   return true;
 }
 
-// Every process folds a slice, and sends it to all.
+// Reduce-scatter and all-gather: every process reduces a slice, and sends it to all.
 bool MpiData::reduce_slices(std::size_t operand) {
   const std::int64_t element_bytes = what_.operands[operand].element_bytes;
   const std::int64_t elements = what_.operands[operand].input_bytes / element_bytes;

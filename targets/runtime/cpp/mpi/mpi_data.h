@@ -1,8 +1,8 @@
-// How the arrays of a collective go between processes: parts that move, and folds.
+// Data movement and reductions of a collective between processes.
 //
-// A fold is the same, bit for bit, as in one process: every element is folded from left to right in the group's order,
-// by the program's own function. MPI's reductions leave the order open, so that only MPI's messages are used. Each
-// process folds a slice of a large array for all; a small one everybody folds whole, which takes one exchange less.
+// A reduction is bit-identical to that in one process: every element is combined from left to right in the group's
+// order, by the program's own combiner. MPI's reductions leave the order open, so that only point-to-point messages are
+// used. Large arrays: reduce-scatter and all-gather of slices; small ones every process reduces whole: one exchange.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace stablexla {
 
-// A group as this process sees it. Processes are counted by their rank in the group's communicator.
+// A group as seen from this process. Processes are numbered by their rank in the group's communicator.
 struct MpiGroup {
   struct Seat {
     int device = 0, process = 0;
@@ -33,13 +33,13 @@ class MpiData {
   bool run();  // false when the wait was given up
 
  private:
-  // What this process folds: elements of an array, of which every member has an equal one.
+  // A slice that this process reduces: elements of an array of which every member has one of equal shape.
   struct Task {
     char* out = nullptr;
     std::int64_t elements = 0;
-    std::vector<const char*> inputs;  // for each seat; null where it comes by message
+    std::vector<const char*> inputs;  // for each seat; null where it is received
   };
-  // What it sends for others to fold.
+  // A slice it sends for others to reduce.
   struct Part {
     int process = 0;
     const char* data = nullptr;

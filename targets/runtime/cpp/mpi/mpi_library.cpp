@@ -49,7 +49,7 @@ bool MpiLibrary::is_done(MpiHandle& request, int& error) const {
   int flag = 0;
   error = test(&request, &flag, &status);
   if (error == 0 && flag == 0) return false;
-  request = request_null;  // an implementation of 32-bit handles writes the lower half
+  request = request_null;  // implementations with 32-bit handles write the lower half only
   return true;
 }
 

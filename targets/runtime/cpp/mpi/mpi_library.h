@@ -11,13 +11,13 @@ namespace stablexla {
 
 using MpiHandle = std::int64_t;
 
-// Room for what MPI says about a message, in every implementation; it is not read.
+// Space for any implementation's MPI_Status; it is not read.
 struct MpiStatus {
   alignas(16) char room[128];
 };
 
 struct MpiLibrary {
-  // `path` is the library's, which is in memory already; `constants` are handles and numbers by MPI's names. Throws
+  // `path` is of the library, which is loaded already; `constants` are handles and numbers by MPI's names. Throws
   // std::runtime_error where a function is missing.
   MpiLibrary(const std::string& path, const std::map<std::string, std::int64_t>& constants);
 

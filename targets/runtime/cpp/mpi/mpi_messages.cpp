@@ -13,8 +13,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr std::int64_t kLongest = std::int64_t(1) << 30;  // of one message: MPI counts in int
-constexpr std::int64_t kCopied = 2 << 10;                 // implementations copy what is shorter when it is sent
+constexpr std::int64_t kLongest = std::int64_t(1) << 30;  // bytes of one message: MPI's counts are int
+constexpr std::int64_t kCopied = 2 << 10;                 // eager limit: shorter messages are buffered at the send
 constexpr milliseconds kLook{50}, kFirstQuestion{200}, kQuestion{300}, kGrace{100}, kWithdrawal{500};
 
 void sleep_for(microseconds time) {
@@ -42,7 +42,7 @@ MpiWait::~MpiWait() {
   if (known_) control_.leave(wait_);
 }
 
-// Most waits end before the first look at the clock.
+// Most waits end before the clock is first read.
 bool MpiWait::pause() {
   if (given_up_) return false;
   if (waiting_.stop != nullptr && waiting_.stop->load(std::memory_order_relaxed)) {
@@ -91,7 +91,7 @@ bool MpiWait::look() {
   }
   std::string why = control_.look(wait_);
   if (why.empty()) return true;
-  if (grace_ == Clock::time_point()) grace_ = now + kGrace;  // what was sent before may still come
+  if (grace_ == Clock::time_point()) grace_ = now + kGrace;  // messages sent before may still arrive
   if (now < grace_) return true;
   fail(std::move(why));
   return false;
@@ -103,7 +103,7 @@ void MpiWait::fail(std::string why) {
 }
 
 Failure MpiWait::failure() {
-  if (known_) control_.leave(wait_);  // from now on only this thread has it
+  if (known_) control_.leave(wait_);  // from now on only this thread accesses it
   Failure failure;
   failure.summary = why_.empty() ? "MPI has failed" : why_;
   failure.arrived = here_;
@@ -201,11 +201,11 @@ char* MpiMessages::room(std::size_t bytes) {
 MpiMessages::~MpiMessages() {
   const auto open = [&](const Request& request) { return request.handle != mpi_.request_null; };
   const bool quiet = std::none_of(requests_.begin(), requests_.end(), open);
-  if (quiet || withdraw())  // else a message may be on its way into this memory
+  if (quiet || withdraw())  // else a message into this memory may be in flight
     for (Block& block : rooms_) release_block(block);
 }
 
-// False where something may still come.
+// False where a message may still be received.
 bool MpiMessages::withdraw() {
   const auto open = [&](const Request& request) { return request.handle != mpi_.request_null; };
   for (Request& request : requests_)
@@ -215,7 +215,7 @@ bool MpiMessages::withdraw() {
   for (Request& request : requests_) {
     int error = 0;
     while (open(request) && !mpi_.is_done(request.handle, error) && Clock::now() < limit) {
-      if (!request.is_receive) break;  // what nobody takes stays with MPI; no tag will ever match it again
+      if (!request.is_receive) break;  // unmatched sends are left to MPI; their tags are never matched again
       sched_yield();
     }
     if (!open(request)) continue;

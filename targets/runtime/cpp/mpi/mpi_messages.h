@@ -1,4 +1,4 @@
-// Messages in flight, and waiting for them: with a time limit, an eye on the run, and little use of the processor.
+// Messages in flight, and polling waits for them: with a time limit, failure detection, and back-off.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@ namespace stablexla {
 // One thread's wait for devices in other processes.
 class MpiWait {
  public:
-  // At `place`, which is called `text`, for devices `awaited`; those that wait are `here`. Nothing is copied until it
-  // is known that the wait is no short one.
+  // At `place`, described by `text`, for devices `awaited`; those that wait are `here`. Nothing is copied until the
+  // wait has proved to be a long one.
   MpiWait(const MpiLibrary& mpi, MpiControl& control, bool crowded, const Place& place, const std::string& text,
           const std::vector<int>& here, const std::vector<int>& awaited, Deadline deadline, const Waiting& waiting);
   ~MpiWait();
   MpiWait(const MpiWait&) = delete;
 
-  bool pause();  // between two tests of what is waited for; false when it is given up
+  bool pause();  // between two polls; false when the wait is given up
   void fail(std::string why);
-  void refresh(std::function<std::vector<int>()> arrived) { arrived_ = std::move(arrived); }  // processes heard of
+  void refresh(std::function<std::vector<int>()> arrived) { arrived_ = std::move(arrived); }  // that have sent
   Failure failure();
 
  private:
@@ -46,16 +46,16 @@ class MpiWait {
   Clock::time_point since_, next_look_, next_question_, grace_;
 };
 
-// The messages of one collective. What is still in flight at the end is withdrawn.
+// The messages of one collective. Those still in flight at the end are cancelled.
 class MpiMessages {
  public:
-  // `ranks` are those of the processes in the communicator, where they are counted in another way.
+  // `ranks` maps processes to ranks of the communicator, where these differ.
   MpiMessages(const MpiLibrary& mpi, MpiHandle comm, int tag, const std::vector<int>* ranks = nullptr)
       : mpi_(mpi), comm_(comm), tag_(tag), ranks_(ranks) {}
   ~MpiMessages();
   MpiMessages(const MpiMessages&) = delete;
 
-  // `stage` tells apart what goes between the same two processes in an order that they do not agree on.
+  // `stage` disambiguates messages between the same two processes whose order they do not agree on.
   void receive(int peer, void* data, std::int64_t bytes, int stage = 0);
   void send(int peer, const void* data, std::int64_t bytes, int stage = 0);
   void send_synchronous(int peer, const void* data, std::int64_t bytes);
@@ -63,11 +63,11 @@ class MpiMessages {
   bool finish(std::size_t begin, std::size_t end, MpiWait& wait);
   bool finish(MpiWait& wait) { return finish(0, requests_.size(), wait); }
   bool is_done(std::size_t begin, std::size_t end, MpiWait& wait);
-  std::vector<int> heard() const;  // processes of which something has come
-  // Whether something came that lies in its sender's memory until it is taken: where the sender has failed since, that
-  // memory may hold something else by now.
+  std::vector<int> heard() const;  // processes from which something was received
+  // Whether a message was received by rendezvous, out of its sender's memory: where the sender has failed since, that
+  // memory may have been overwritten.
   bool took_from_senders() const { return takes_from_senders_; }
-  // Memory that lives as long as messages may still come into it.
+  // Allocates a buffer that lives as long as messages may be received into it.
   char* room(std::size_t bytes);
 
  private:

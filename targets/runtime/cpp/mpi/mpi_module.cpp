@@ -60,7 +60,7 @@ Deadline deadline_of(nb::handle seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(time);
 }
 
-// Waits without the GIL, but for looks at signals; None when all went well.
+// Waits without the GIL, but for polling signals; None on success.
 template <typename Wait>
 nb::object waited(Wait wait) {
   bool interrupted = false;

@@ -1,4 +1,4 @@
-// The Python face of what runs over MPI.
+// Python bindings of the MPI transport.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -8,7 +8,7 @@
 namespace stablexla {
 namespace {
 
-// The run that this thread has ended last, and how often its results were gathered.
+// This thread's last finished run, and how often its results were gathered.
 thread_local RunKey last_run;
 thread_local std::uint64_t gathers = 0;
 
@@ -61,7 +61,7 @@ void MpiTransport::failed(RunKey run, const std::string& why) {
   control_.failed(run, why);
 }
 
-// Where nobody has looked for a while, much may have come before the message about a failure.
+// After a while without polls, many messages may be queued before that about a failure.
 int MpiTransport::looks() {
   const auto now = Clock::now().time_since_epoch();
   return now - Clock::duration(last_end_.load(std::memory_order_relaxed)) > std::chrono::milliseconds(1) ? 500 : 3;
@@ -177,7 +177,7 @@ int MpiTransport::make_communicator(const std::vector<int>& processes) {
   return 0;
 }
 
-// A message over a channel, one after another between the same two devices.
+// Place of a point-to-point message; those between the same two devices are ordered.
 Place MpiTransport::route_of(RunKey run, const Collective& what, int source, int target, bool sends) {
   std::lock_guard lock(mutex_);
   const std::uint64_t count = counts_[{run.program, run.number, what.channel, source, target, sends}]++;
@@ -233,7 +233,7 @@ Failure MpiTransport::receive(RunKey run, const Collective& what, int source, in
   return {};
 }
 
-// A send is over when its receiver has come.
+// A send completes when its receiver has matched it.
 Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting) {
   std::list<Sent> mine;
   {
@@ -257,7 +257,7 @@ Failure MpiTransport::end(RunKey run, Deadline deadline, const Waiting& waiting)
     failure.summary = "nobody has received what was sent to device " + std::to_string(sent.target) + ": " +
                       failure.summary;
     failure.number = sent.number;
-    failed(run, failure.summary);  // the caller takes the run for ended, and the others gather its results
+    failed(run, failure.summary);  // the caller considers the run ended, while the others gather its results
     return failure;
   }
   control_.end(run);

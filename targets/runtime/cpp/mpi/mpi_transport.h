@@ -1,8 +1,8 @@
 // Devices of other processes, over MPI.
 //
-// All that is waited for is polled, so that a time limit holds and a failure elsewhere is seen. The data goes by
-// messages whose tags are made of the program, the run, the collective and the visit: devices that disagree on the
-// order of collectives wait for each other, which is found out, and never take one's data for another's.
+// All waits poll, so that time limits hold and failures elsewhere are noticed. Tags of messages are hashes of the
+// program, the run, the collective and the visit: devices that disagree on the order of collectives deadlock, which is
+// detected, and never confuse their data.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ namespace stablexla {
 
 struct MpiWorld {
   int rank = 0, size = 1;
-  MpiHandle data = 0, control = 0;  // communicators of all processes
+  MpiHandle data = 0, control = 0;  // communicators over all processes
   std::vector<int> pids;            // by rank, 0 on another machine
   bool crowded = false;             // more processes than cores on this machine
 };
@@ -46,31 +46,31 @@ class MpiTransport : public Transport {
   Failure receive(RunKey run, const Collective& what, int source, int target, void** outputs, Deadline deadline,
                   const Waiting& waiting) override;
 
-  // Makes communicators of these sets of processes, the same in all processes, where there are none yet. All processes
-  // must have come, which is waited for: making one cannot be given up.
+  // Creates communicators of these sets of processes, the same in all processes, where there are none yet. Waits for
+  // all processes first: the creation cannot be interrupted.
   Failure prepare(int local, const std::vector<std::vector<int>>& sets, Deadline deadline, const Waiting& waiting);
-  // After the last run of this thread, in which each process has `local` devices: the arrays `own` go to all others,
-  // and theirs come to others[process].
+  // All-gather after the last run of this thread, in which each process has `local` devices: sends the arrays `own` to
+  // all others, and receives theirs in others[process].
   struct Array {
     void* data;
     std::int64_t bytes;
   };
   Failure gather(int local, const std::vector<Array>& own, const std::vector<std::vector<Array>>& others,
                  Deadline deadline, const Waiting& waiting);
-  // Tells the others that this process ends, and waits for them to end too; for so many seconds where something has
-  // failed. False when they do not.
+  // Announces this process's end, and waits for the others'; with this time limit where something has failed. False
+  // when it runs out.
   bool leave(double seconds, bool failed);
 
  private:
-  // A group of a collective, with what does not change from run to run.
+  // A group of a collective, with its run-invariant data.
   struct Plan {
     std::vector<int> processes, here, awaited;
     MpiGroup group;
     MpiHandle comm = 0;
-    bool is_own = false;  // the communicator is that of these processes, not of the world
+    bool is_own = false;  // the communicator is of these processes, not of the world
     std::string text;
   };
-  // A message that its receiver has not begun to take.
+  // A message that its receiver has not matched yet.
   struct Sent {
     RunKey run;
     Place route;
@@ -81,9 +81,9 @@ class MpiTransport : public Transport {
     std::unique_ptr<MpiMessages> messages;
   };
 
-  // Whether what was received is what was sent: no sender has failed meanwhile.
+  // Whether received data is valid: no sender has failed meanwhile.
   bool is_good(RunKey run, const MpiMessages& messages, int looks, MpiWait& wait);
-  int looks();  // how often to look for it, from the time that has passed since the last collective
+  int looks();  // how often to poll, by the time since the last collective
   const Plan& plan_of(RunKey run, const Collective& what, std::size_t group);
   int make_communicator(const std::vector<int>& processes);
   int tag_of(const Place& place) const;
