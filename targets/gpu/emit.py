@@ -1,4 +1,4 @@
-"""The pass that writes for every kernel what a thread of a GPU does: by an emitter that takes it, or generally."""
+"""Map every kernel to a thread's code on a GPU, by an emitter that takes it or by the general path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stablexla.targets.host.emitters import HOST_EMITTERS
 from stablexla.targets.pipeline.passes import module_pass
 
 ON_HOST = "stablexla.on_host"
-"""Attribute of the module: names of what cannot run on the device."""
+"""Attribute of the module: names of kernels that cannot run on the device."""
 
 
 @module_pass("stablexla-map-kernels", "writes beside each kernel's function on tensors what one thread of a GPU does")
@@ -29,7 +29,7 @@ def map_kernels(
     general_only: bool = False,
     general: str = "",
 ) -> None:
-    """Kernels get an attribute `stablexla.impl` that says how to call what was written.
+    """Set each kernel's attribute `stablexla.impl`: how to call the code written for it.
 
     Args:
         chip: what it is written for.

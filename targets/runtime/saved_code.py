@@ -118,7 +118,7 @@ def restore(
     code = LoadedCode(_cut(sections["code"], description["code"]))
     host = None if calls is None else _host(name, calls, description["num_devices"])
     if "gpu" in description:
-        return (
+        restored: GpuFunction = (
             _gpu_code()
             .restore(code, description["gpu"], sections)
             .function(
@@ -132,6 +132,7 @@ def restore(
                 flush_denormals=description["flush_denormals"],
             )
         )
+        return restored
     return CompiledFunction(
         name,
         code.entry,

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import mlir.ir as ir
 
 LAUNCH = "stablexla.launch"
-"""Attribute of a function whose body says what one thread does: see `Launch`."""
+"""Attribute of a function whose body is one thread's code: see `Launch`."""
 THREADS = 256
 MOST_BLOCKS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Launch:
-    """How many blocks run a kernel, and how many threads are in each, in x alone; what bytes these share."""
+    """Launch configuration: blocks of the grid, threads of a block (x alone), a block's shared memory in bytes."""
 
     blocks: int
     threads: int
@@ -22,22 +22,22 @@ class Launch:
 
     @staticmethod
     def for_items(items: int) -> Launch:
-        """A thread for each item; of very many items, each thread takes several."""
+        """Return a launch with a thread for each item; beyond a limit, a grid-stride loop takes several each."""
         threads = min(THREADS, -(-items // 32) * 32)
         return Launch(min(MOST_BLOCKS, -(-items // threads)), threads)
 
     def write(self, function: ir.Operation) -> None:
-        """Notes it on a function."""
+        """Set the attribute on a function."""
         function.attributes[LAUNCH] = ir.DenseI64ArrayAttr.get([self.blocks, self.threads, self.shared])
 
     @staticmethod
     def read(function: ir.Operation) -> Launch:
-        """What is noted on a function."""
+        """Read the attribute of a function."""
         return Launch(*map(int, ir.DenseI64ArrayAttr(function.attributes[LAUNCH])))
 
 
 def launched_functions(module: ir.Module) -> dict[str, ir.Operation]:
-    """The functions of a module whose bodies say what one thread does, by name."""
+    """Return a module's functions that hold one thread's code, by name."""
     return {
         ir.StringAttr(view.operation.attributes["sym_name"]).value: view.operation
         for view in module.body.operations
