@@ -1,7 +1,7 @@
 """A child process that answers requests one by one; its crash or timeout is an answer as well.
 
-The child imports what it needs once and answers in a fork of itself, so that one that died is soon replaced. What
-goes through the pipes is pickled: both ends are this program.
+The child imports its modules once and answers in a fork of itself, so that a crashed one is replaced at once. Messages
+are pickled: both ends are this program.
 """
 
 from __future__ import annotations

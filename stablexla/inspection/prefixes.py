@@ -1,7 +1,7 @@
 """The second search: prefixes of programs that become right when they return more values.
 
-Programs are compiled as they are, but end earlier: what lies between the last that is right and the first that is wrong
-is one operation. Then they also begin later, and lose operations in between, as long as they still go wrong.
+Prefixes are compiled unchanged: the last right one and the first wrong one differ by one operation. The wrong one is
+then reduced: it begins later, and operations in between are dropped, as long as it stays wrong.
 """
 
 from __future__ import annotations

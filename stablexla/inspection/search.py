@@ -1,6 +1,6 @@
 """The first search: each operation is judged on the values of our own run.
 
-Values are made in batches, each by a program that returns them, so that only so many bytes are held at a time.
+Values are computed in batches, each by a program that returns them, to bound memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Takes a program in any of the forms in which it may come, and gives a verified StableHLO module of this thread.
 
-Files are read here; what is done with the module is up to the compiler. Text is read by `text.py`, everything else by
-`encoded.py`.
+Files are read here, text by `text.py` and all other forms by `encoded.py`; the compiler uses the module.
 """
 
 from __future__ import annotations

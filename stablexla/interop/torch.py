@@ -1,6 +1,6 @@
 """PyTorch's exported programs, run by stablexla: torchax makes functions of JAX of them, whose StableHLO is compiled.
 
-Tensors go in and come out without copies; why this route was taken stands in docs/decisions/0014-pytorch.md.
+Tensors are passed without copies; docs/decisions/0014-pytorch.md has the reasons for this route.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Versions of StableHLO: those that this build reads and writes, their names, and features that are too new.
 
-A portable artifact says by which version of StableHLO it can be read; its operations carry versions of their own.
+A portable artifact names the StableHLO version that can read it; its operations have versions of their own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Convolutions: windows of weights that move over an array, with padding, dilation, strides and groups.
 
-The dimension numbers and what `"SAME"` pads are in `convolution_numbers.py`.
+The dimension numbers and the padding of `"SAME"` are in `convolution_numbers.py`.
 """
 
 from __future__ import annotations

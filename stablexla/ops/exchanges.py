@@ -1,6 +1,6 @@
 """Exchanges among devices for which StableHLO has no operation of its own.
 
-What can be written in StableHLO's collectives is; `ragged_all_to_all` is the custom call by which XLA and JAX know it.
+They are composed of StableHLO's collectives where possible; `ragged_all_to_all` is XLA's and JAX's custom call.
 """
 
 from __future__ import annotations
