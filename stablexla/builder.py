@@ -726,7 +726,7 @@ def trace(rule: Rules, name: str, function: Callable[..., object], shapes: Seque
 def _applied(rule: Rules, name: str, function: Callable[..., object], parameters: Sequence[XlaOp]) -> object:
     """Call a user's function and return its result; one that can't be called with these parameters breaks a rule.
 
-    An error that comes out of the user's own code is left as it is.
+    An error of the user's own code is passed on unchanged.
     """
     try:
         return function(*parameters)

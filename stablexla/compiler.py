@@ -53,7 +53,7 @@ def compile(
     Args:
         program: what `sx.load` takes: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO
             portable artifact or an HLO proto (`bytes`); a `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`,
-            which is left as it is.
+            which stays unchanged.
         entry: the function of the module to run, which may be any of its functions.
         target: what to compile for: "cpu", "gpu", or another GPU that `sx.targets.gpu(...)` spells.
         num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.

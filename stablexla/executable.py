@@ -109,9 +109,9 @@ class Executable(OnDevices):
             arrays (`sx.gpu.DeviceArray`), and the call does not wait for them; except for dynamic sizes.
 
         Raises:
-            ExecutionError: arguments that do not fit the parameters, or a program for several devices: they are run by
-                `execute_replicated`, unless this process has one of them alone, or the program says how whole arrays
-                lie on its devices: those are taken and given here.
+            ExecutionError: arguments that do not fit the parameters, or a program for several devices: run these by
+                `execute_replicated`, unless this process has one device only, or the program has shardings of its
+                arguments and results: a call then takes and returns whole arrays.
         """
         if self._is_plain:
             return self._function(*arguments)
@@ -123,9 +123,9 @@ class Executable(OnDevices):
         """Run the program; the results are a list of arrays, the leaves of a tuple from left to right.
 
         Args:
-            donate: gives up the arguments that the program says are donated (`tf.aliasing_output` or
-                `jax.buffer_donor` on parameters of `main`): results may be written over them, as `aliases` tells, where
-                an argument lies at a multiple of 64 bytes and nothing else lies there too. Don't use them afterwards.
+            donate: donates the arguments of donated parameters (`tf.aliasing_output` or `jax.buffer_donor` on
+                parameters of `main`): results may alias them, as in `aliases`, if an argument is aligned to 64 bytes
+                and overlaps no other one. Don't use them afterwards.
 
         Raises:
             ExecutionError: arguments that do not fit the parameters.

@@ -45,7 +45,7 @@ def load(program: Program, *, entry: str = "main", trusted: bool = False) -> ir.
             in it; a module of jaxlib's MLIR, which is copied.
         entry: the function to run, which gets the name `main`.
         trusted: read bytes in this process. Those of unknown origin are read in a process of their own, as damaged
-            ones may crash whoever reads them; it starts with the first of them, in about 0.3 s.
+            ones may crash their reader; it starts with the first of them, in about 0.3 s.
 
     Raises:
         ParseError: it is no module; the error has file, line and column.

@@ -171,7 +171,7 @@ def read_apart(kind: Kind, data: bytes, file: str) -> bytes:
         file: what to call them in errors.
 
     Raises:
-        Refused: they hold no module; with the messages of whoever read them.
+        Refused: they hold no module; with the reader's messages.
         ParseError: there can be no other process.
     """
     with _lock:

@@ -71,9 +71,9 @@ def serialise(module: ir.Module, target: str = "current", *, allow_other_dialect
     """Return a portable artifact of a module, readable by StableHLO of the version `target` and later.
 
     Args:
-        module: a module of StableHLO, which is left as it is.
+        module: a module of StableHLO, which stays unchanged.
         target: as `resolve` takes it.
-        allow_other_dialects: let operations of dialects without promises pass, as they are.
+        allow_other_dialects: write operations of dialects without compatibility promises unchanged.
 
     Raises:
         UnsupportedError: the version cannot be written, or does not have something in the module; the error says what,
