@@ -241,7 +241,7 @@ class Annotations:
         if not isinstance(owner, ir.Block):
             self._note(owner, FRONTEND, known)
 
-    # ---- what the builder does with them -----------------------------------------------------------------------------
+    # ---- use by the builder ------------------------------------------------------------------------------------------
 
     def _own(self, rule: Rules, op: object) -> tuple[ir.Value, ...]:
         """Return the values of an operation of this builder."""

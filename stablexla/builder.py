@@ -342,7 +342,7 @@ class XlaBuilder(Annotations, Aliases):
 
         return composite_in(self, inputs, name, composite_attributes, decomposition, version)
 
-    # What the operations' functions call.
+    # Methods for the operations' functions.
 
     def token_before(self) -> XlaOp:
         """The token after which the next operation with effects executes, if it is given none."""

@@ -16,7 +16,7 @@ import jaxlib.mlir.ir as ir
 import stablexla.dialects
 from stablexla.dialects.errors import SourceLine
 
-# Frames of these folders are ours. The folders of dialects/ may lie elsewhere in an editable install.
+# Frames of these folders are ours. The folders of dialects/ may be elsewhere in an editable install.
 _OURS = (
     os.path.join(os.path.dirname(os.path.abspath(__file__)), ""),
     os.path.join(os.path.dirname(os.path.abspath(stablexla.dialects.__file__)), ""),

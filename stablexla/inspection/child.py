@@ -151,8 +151,8 @@ def serve(
     # It may be deep in a long computation when its parent ends.
     end_with(lifeline, whole_group=True)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what others print must not mix with the answers
-    questions = os.fdopen(0, "rb", buffering=0)  # a fork must not read ahead of what it answers
+    os.dup2(2, 1)  # other output must not mix with the answers
+    questions = os.fdopen(0, "rb", buffering=0)  # a fork must not read beyond its request
     prepare()
     _replace_the_dead(answers)
     while True:

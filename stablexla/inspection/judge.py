@@ -175,7 +175,7 @@ class _Doubles:
         text = str(replay.module.operation.get_asm(enable_debug_info=False, large_elements_limit=None))
         try:
             self._module: Any = ir.Module.parse(_FLOATS.sub("f64", text), replay.module.context)
-        except ir.MLIRError:  # a type that is part of what the operation means
+        except ir.MLIRError:  # a type that is part of the operation's meaning
             self._module = None
 
     def run(self, what: str) -> Array | None:

@@ -77,7 +77,7 @@ class Prefixes:
     def _made_by(self, value: Any) -> int:
         return self.program.unit_of[value].number
 
-    # ---- whether a program goes wrong ------------------------------------------------------------------------------
+    # ---- whether a program is wrong ---------------------------------------------------------------------------------
 
     def _wrong_among(
         self, results: Sequence[Any], given: Sequence[Any] | None
@@ -131,7 +131,7 @@ class Prefixes:
         if not goes_wrong(results, given):
             return results, given
         results = _without(results, lambda fewer: goes_wrong(fewer, self.program.used(fewer, [])))
-        low, high = 0, end  # beginning at `low` it goes wrong
+        low, high = 0, end  # beginning at `low` it is wrong
         while high - low > 1:
             middle = (low + high) // 2
             if goes_wrong(results, self.program.used(results, self.program.live_at(middle))):

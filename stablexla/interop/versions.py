@@ -21,7 +21,7 @@ from stablexla.targets.messages import messages_of
 MINIMUM: str = stablehlo.get_minimum_version()
 CURRENT: str = INSTALLED
 NAMES = ("minimum", "current", "week-4", "week-12")
-"""Names that stand for versions; the weeks are ages: what a consumer of that age can read."""
+"""Names of versions; the weeks are the ages of consumers that can read them."""
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _ILLEGAL = re.compile(r"error: failed to legalize operation '(vhlo\.\w+)'")

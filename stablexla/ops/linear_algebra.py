@@ -10,7 +10,7 @@ from stablexla.checking import Rules, checking, same_element_type
 from stablexla.op import XlaOp
 from stablexla.ops.registry import COMPLEX, FLOAT, operation
 
-#: What is done to a matrix before it is used.
+#: The operation on a matrix before its use.
 Transpose = Literal["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"]
 
 

@@ -81,7 +81,7 @@ class JitFunction:
         inside = internals()
         self._array_type, self._no_trace_under_way = inside.Array, inside.no_trace_under_way
         self._settings_now, self._flatten_tree = inside.settings, jax().tree_util.tree_flatten
-        self._has_meshes = True  # until JAX has been asked for its devices, which it then starts
+        self._has_meshes = True  # until the first request for JAX's devices, which starts them
         self._name = getattr(function, "__name__", type(function).__name__)
         update_wrapper(self, function, updated=())
 
