@@ -360,7 +360,7 @@ class Executable(OnDevices):
     def _contexts(self) -> AbstractContextManager[None]:
         from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 
-        # The source may belong to another thread, or to contexts of its own, since it is big: operations made of it here
+        # The source may belong to another thread, or to contexts of its own, since it is big: operations made of it
         # must not stay in this thread's contexts then.
         return nullcontext() if self._source.context == stablehlo_context() else contexts_of_their_own()
 
