@@ -55,9 +55,9 @@ def initialize() -> World:
     collectives reach those of the others. All processes must call it, and run the same programs in the same order.
     Where no launcher of MPI has started the process, it is alone, and mpi4py is not needed.
 
-    MPI must allow calls from several threads at once, as mpi4py asks for if nobody says otherwise. Each process uses
-    its share of the machine's cores, unless `set_num_threads` or STABLEXLA_NUM_THREADS said how many threads it has.
-    When Python ends, so does MPI; a process whose neighbours failed does not wait for them.
+    MPI must allow calls from several threads at once, which is mpi4py's default. Each process uses its share of the
+    machine's cores, unless `set_num_threads` or STABLEXLA_NUM_THREADS sets its number of threads. MPI ends with Python;
+    a process does not wait for others that failed.
 
     Returns:
         The processes: `rank` and `size`.
@@ -130,8 +130,8 @@ def local_devices(count: int) -> range:
 def launcher() -> list[str]:
     """Return the launcher's command; append `-n N program`.
 
-    It is the mpiexec that was installed beside this Python, or the first on the path. Open MPI's is told that there may
-    be more processes than cores.
+    It is the mpiexec installed beside this Python, or the first on the path. Open MPI's gets the option for more
+    processes than cores.
 
     Raises:
         StablexlaError: there is none.

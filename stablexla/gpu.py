@@ -73,8 +73,8 @@ def put(array: object, device: int = 0) -> DeviceArray:
 class Stream:
     """A queue of work on a GPU: work of one stream is in order, that of several streams concurrent.
 
-    Programs run on the GPU's default stream unless they are called inside `with sx.gpu.stream(...)`. Arrays may go
-    from one stream to another: a program waits, on the GPU, for those that its arguments come from.
+    Programs run on the GPU's default stream unless they are called inside `with sx.gpu.stream(...)`. Streams may
+    share arrays: a program waits, on the GPU, for the streams that its arguments come from.
 
     Args:
         device: the GPU.

@@ -31,7 +31,7 @@ class Aliases:
     ) -> None:
         """Let a result alias a parameter, in calls that donate it.
 
-        Such calls are `executable.execute(arguments, donate=True)`; in others the parameter stays as it is.
+        Such calls are `executable.execute(arguments, donate=True)`; other calls leave the parameter unchanged.
 
         Args:
             output_index: the result, by the numbers that lead to it in the tuple of results; () where there is one.

@@ -1,6 +1,6 @@
 """Annotations of emitted operations: shardings, operation metadata, frontend attributes.
 
-All of them hold from where they are set until they are cleared, or as long as a `with` lasts. None changes a result.
+Each applies until it is cleared, or inside a `with`. None changes a result.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Annotations:
     def set_sharding(self, sharding: str) -> None:
         """Set the sharding of later operations, in XLA's text: "{devices=[2,1]<=[2]}", "{replicated}".
 
-        It says how each array among their results lies on the partitions of a program that is compiled for several
-        (`sx.compile(..., num_partitions=)`), and nothing where there is one.
+        It is the sharding of each array among their results over the partitions of a program
+        (`sx.compile(..., num_partitions=)`); one partition ignores it.
 
         Raises:
             ShapeError: no text in braces.
@@ -241,7 +241,7 @@ class Annotations:
         if not isinstance(owner, ir.Block):
             self._note(owner, FRONTEND, known)
 
-    # ---- what the builder does with them -----------------------------------------------------------------------------
+    # ---- use by the builder ------------------------------------------------------------------------------------------
 
     def _own(self, rule: Rules, op: object) -> tuple[ir.Value, ...]:
         """Return the values of an operation of this builder."""

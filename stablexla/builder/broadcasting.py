@@ -2,8 +2,8 @@
 
 Its rules, which errors name: (B1) operands of different ranks, neither a scalar, need broadcast_dimensions;
 (B2) these have one entry for each dimension of the operand of lower rank; (B3) each is a dimension of the other
-operand, and they increase strictly; (B4) sizes that are matched are equal, or one of them is 1; (B5) operands of one
-rank take none but the identity.
+operand, and they increase strictly; (B4) corresponding sizes are equal, or one of them is 1; (B5) operands of one
+rank take only the identity.
 """
 
 from __future__ import annotations

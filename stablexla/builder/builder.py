@@ -1,6 +1,6 @@
 """XlaBuilder: builds a computation, one StableHLO operation at a time, and verifies it.
 
-The operations themselves are the functions of ops/; they check their operands and come back here to be emitted.
+The operations are the functions of ops/; they check their operands and emit through the builder.
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ class XlaBuilder(Annotations, Aliases):
 
         return composite_in(self, inputs, name, composite_attributes, decomposition, version)
 
-    # What the operations' functions call.
+    # Methods for the operations' functions.
 
     def token_before(self) -> XlaOp:
         """The token after which the next operation with effects executes, if it is given none."""
@@ -376,11 +376,11 @@ class XlaBuilder(Annotations, Aliases):
 
         Tuples among operands and in `result` are spread out into their leaves. `attributes` may be MLIR attributes,
         integers (i64), strings, truth values, or sequences of integers (an i64 array). `regions` are computations that
-        take and return the leaves; their blocks become the operation's. With `region_arguments` a region takes nothing,
-        and reads these values in place of its parameters.
+        take and return the leaves; their blocks become the operation's. With `region_arguments` a region has no
+        arguments, and captures these values in place of its parameters.
 
-        Where operands have dynamic dimensions, `result` is the shape for their bounds; what is dynamic in it is found
-        by the operation's rule (`dialects/dynamic_rules.py`).
+        Where operands have dynamic dimensions, `result` is the shape for their bounds; the operation's rule
+        (`dialects/dynamic_rules.py`) finds its dynamic dimensions.
 
         Raises:
             UnsupportedError: the operation takes no such dimensions.
@@ -535,8 +535,8 @@ class XlaBuilder(Annotations, Aliases):
     def is_constant(self, operand: XlaOp) -> bool:
         """Return whether an op's value is known before the program runs.
 
-        It is not where it depends on a parameter, or on an operation with a state: random numbers of the device, data
-        from outside, other devices, custom calls. Nothing is evaluated.
+        It is not if it depends on a parameter, or on a stateful operation: random numbers of the device, infeeds,
+        other devices, custom calls. Nothing is evaluated.
 
         Raises:
             ShapeError: another builder's op.
@@ -726,7 +726,7 @@ def trace(rule: Rules, name: str, function: Callable[..., object], shapes: Seque
 def _applied(rule: Rules, name: str, function: Callable[..., object], parameters: Sequence[XlaOp]) -> object:
     """Call a user's function and return its result; one that can't be called with these parameters breaks a rule.
 
-    An error that comes out of the user's own code is left as it is.
+    An error of the user's own code is passed on unchanged.
     """
     try:
         return function(*parameters)

@@ -1,8 +1,8 @@
 """Checks of operands when an operation is built, with the rule numbers of the StableHLO specification.
 
 `checking` opens the check of one operation; call its `rule` once for each rule: it raises `ShapeError` with
-the operation, the rule, the operands' shapes, the user's line and a way out. Its methods take the arguments of each
-kind: operands here, plain values by `arguments.py`, whose errors get the operation on their way out.
+the operation, the rule, the operands' shapes, the user's line and a way out. Its methods coerce the arguments of
+each kind: operands here, plain values by `arguments.py`, whose errors get the operation's name here.
 """
 
 from __future__ import annotations

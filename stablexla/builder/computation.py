@@ -1,6 +1,6 @@
 """The result of a builder: a verified StableHLO module with the shapes of its parameters and of its result.
 
-Also how a computation becomes part of another: as the region of an operation, or as a private function.
+Also embeds a computation in another: as the region of an operation, or as a private function.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import jaxlib.mlir.ir as ir
 from stablexla.builder.computation import CALLED, functions, symbol
 from stablexla.dialects.erasing import erase
 
-# What does not compute the same from the same operands.
+# Operations whose results do not depend on their operands alone.
 STATEFUL = frozenset(
     f"stablehlo.{name}"
     for name in (

@@ -27,7 +27,7 @@ class XlaOp:
     remainder, which has the sign of the dividend; `>>` keeps the sign of signed integers. A Python number becomes a
     constant of the other operand's element type.
 
-    `==` builds a comparison, so two ops are told apart by `is`, and an op has no truth value.
+    `==` builds a comparison, so compare two ops by `is`; an op has no truth value.
 
     >>> b = sx.XlaBuilder("example")
     >>> x = b.parameter(0, sx.f32[2, 3])

@@ -1,6 +1,6 @@
 """The user's line: the innermost stack frame outside this package, as an MLIR location and in errors.
 
-Finding it costs a few microseconds, and a line that was seen before only a look-up.
+Finding it costs a few microseconds, and a look-up for a known line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """On-disk cache of compiled programs, keyed by everything that their code depends on (`CompileOptions.cache`).
 
-An entry is a saved program (`saved.py`). Any number of processes may use one folder at once: entries are written whole,
-and one that is damaged or does not fit is compiled again and replaced.
+An entry is a saved program (`saved.py`). Any number of processes may use one folder at once: entries are written
+atomically, and a damaged or incompatible one is compiled again and replaced.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _functions(data: bytes) -> list[Any]:
 def _without_locations(program: XlaComputation | ir.Module) -> bytes:
     """Return a program's bytecode that does not change when a line is added above the code that builds it.
 
-    The locations of the program at hand are those that an executable from the cache has; the key need not have them.
+    An executable from the cache gets the locations of the program at hand; the key need not have them.
     """
     module = program.module if isinstance(program, XlaComputation) else program
     names = [str(argument.location) for argument in _arguments(module)] if module is program else []

@@ -1,6 +1,6 @@
 """`compile`: from a program in any form to an executable.
 
-Reading the program is in interop/, the steps and what they run in targets/; here they are put together.
+interop/ reads the program, targets/ has the steps and passes; this module combines them.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def compile(
 ) -> Executable:
     """Compile a program.
 
-    It may be called from many threads at once; what it gives may be used from any thread, also after that which
-    compiled it has ended.
+    It may be called from many threads at once; any thread may use the executable, also after the compiling one has
+    ended.
 
     Args:
         program: what `sx.load` takes: an `XlaComputation`; MLIR or HLO text (`str`); MLIR bytecode, a StableHLO
             portable artifact or an HLO proto (`bytes`); a `pathlib.Path` to any of them; a `jaxlib.mlir.ir.Module`,
-            which is left as it is.
+            which stays unchanged.
         entry: the function of the module to run, which may be any of its functions.
         target: what to compile for: "cpu", "gpu", or another GPU that `sx.targets.gpu(...)` spells.
         num_replicas: how many replicas run the program; the module's `mhlo.num_replicas`, or 1, when not given.

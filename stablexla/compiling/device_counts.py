@@ -1,6 +1,6 @@
 """The numbers of replicas and partitions of a compilation: the caller's, the module's, or one.
 
-The numbers are written into the module that is compiled, where the steps of the pipeline find them.
+The numbers are attributes of the compiled module, which the steps of the pipeline read.
 """
 
 from __future__ import annotations

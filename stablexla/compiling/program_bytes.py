@@ -48,7 +48,7 @@ def contents_of_file(kind: dict[str, Any]) -> bytes:
 def mentions(name: str, data: bytes) -> bool:
     """Return whether a program may use a function of that name: its bytes contain the name.
 
-    Bytecode holds the names of an operation's dialect and of the operation apart.
+    Bytecode stores an operation's dialect and name separately.
 
     >>> mentions("chlo.erf", b"chlo\\0erf\\0"), mentions("my.gelu", b"my.tanh")
     (True, False)

@@ -1,6 +1,6 @@
 """Programs with unknown extents: compiled once for each set of argument shapes.
 
-How the extents inside are found is in targets/stablehlo/imports/shapes/refinement.py.
+targets/stablehlo/imports/shapes/refinement.py finds the extents inside the program.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ArrayPattern:
 class ShapedExecutable(Executable):
     """A program that is compiled for the shapes of each call's arguments.
 
-    The first call with other shapes compiles, once, whichever threads come; the last `limit` programs are kept.
+    The first call with new shapes compiles, once for all threads; the last `limit` programs are kept.
 
     >>> executable = sx.compile('''func.func @main(%x: tensor<?x2xf32>) -> tensor<?x2xf32> {
     ...   %0 = stablehlo.add %x, %x : tensor<?x2xf32>

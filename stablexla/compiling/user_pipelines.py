@@ -62,8 +62,8 @@ def lowering_rule(name: str, function: Callable[..., Any] | None = None) -> Any:
 def lowers(*names: str) -> Callable[[Rule], Rule]:
     """Register a user's lowering rule for all programs that are compiled from now on.
 
-    It takes the place of one that was registered before. `lowering_rules` and `CompileOptions(rules=...)` let a rule
-    hold for some programs only, and go before this one.
+    It replaces an earlier one. `lowering_rules` and `CompileOptions(rules=...)` apply a rule to some programs only,
+    with precedence over this one.
 
     Args:
         names: the operations that it applies to, as in `lowering_rule`.

@@ -1,6 +1,6 @@
 """Runs a compiled function on all devices of this process at the same time.
 
-A device is a number: replica * num_partitions + partition. With several processes each has as many, in their order.
+A device is a number: replica * num_partitions + partition. Several processes have equal shares, in order.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from stablexla.dialects.errors import CollectiveError
 from stablexla.targets.runtime import _runtime
 
-if TYPE_CHECKING:  # it is imported by those who want many processes
+if TYPE_CHECKING:  # only programs of several processes import it
     from stablexla.distributed import World
 
 Array = npt.NDArray[Any]

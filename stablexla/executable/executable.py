@@ -109,9 +109,9 @@ class Executable(OnDevices):
             arrays (`sx.gpu.DeviceArray`), and the call does not wait for them; except for dynamic sizes.
 
         Raises:
-            ExecutionError: arguments that do not fit the parameters, or a program for several devices: they are run by
-                `execute_replicated`, unless this process has one of them alone, or the program says how whole arrays
-                lie on its devices: those are taken and given here.
+            ExecutionError: arguments that do not fit the parameters, or a program for several devices: run these by
+                `execute_replicated`, unless this process has one device only, or the program has shardings of its
+                arguments and results: a call then takes and returns whole arrays.
         """
         if self._is_plain:
             return self._function(*arguments)
@@ -123,9 +123,9 @@ class Executable(OnDevices):
         """Run the program; the results are a list of arrays, the leaves of a tuple from left to right.
 
         Args:
-            donate: gives up the arguments that the program says are donated (`tf.aliasing_output` or
-                `jax.buffer_donor` on parameters of `main`): results may be written over them, as `aliases` tells, where
-                an argument lies at a multiple of 64 bytes and nothing else lies there too. Don't use them afterwards.
+            donate: donates the arguments of donated parameters (`tf.aliasing_output` or `jax.buffer_donor` on
+                parameters of `main`): results may alias them, as in `aliases`, if an argument is aligned to 64 bytes
+                and overlaps no other one. Don't use them afterwards.
 
         Raises:
             ExecutionError: arguments that do not fit the parameters.
@@ -182,10 +182,10 @@ class Executable(OnDevices):
     def save(self, path: str | Path) -> None:
         """Write the program with its machine code to a file, for `sx.load_executable`.
 
-        Of a program for a GPU the kernels are in it as PTX.
+        The kernels of a program for a GPU are stored as PTX.
 
-        The file is written whole or not at all. It can be read by this version of stablexla, on machines whose
-        processor has all that this one has.
+        The file is written atomically. It can be read by this version of stablexla, on machines whose processor has
+        all features of this one.
 
         Args:
             path: the file, which is replaced if it is there.
@@ -200,8 +200,8 @@ class Executable(OnDevices):
     def seed(self, number: int) -> None:
         """Seed the random numbers; the same seed repeats the same numbers.
 
-        Without, each executable begins with a number of its own. Each device has numbers of its own that follow from
-        `number`: those of device 0 are the ones of a program for one device.
+        Without a seed, each executable begins with its own. Each device has its own numbers, derived from `number`:
+        those of device 0 equal those of a program for one device.
         """
         self._function.seed(number % 2**64)
 
@@ -266,8 +266,8 @@ class Executable(OnDevices):
     ) -> Comparison:
         """Run the program in two ways, and find the first wrong operation in program order.
 
-        Each operation is judged on the operands that this executable's own run had, so that errors made before do not
-        count; where all are right and the program is not, shorter programs are tried until one goes wrong.
+        Each operation is judged on its operands in this executable's own run, so that errors do not propagate; where
+        all are right and the program is not, prefixes of the program are tried until one is wrong.
 
         Args:
             arguments: as `execute` takes them.
@@ -325,8 +325,8 @@ class Executable(OnDevices):
     def profile(self, arguments: Sequence[object], *, runs: int = 10) -> Profile:
         """Measure the time of each kernel in a call; `save_trace(path)` writes a file for Perfetto.
 
-        The program is compiled once more, with marks around its calls of kernels. Of a program for a GPU every launch
-        is timed by the GPU's own clock.
+        The program is compiled once more, with clock readings around its calls of kernels. On a GPU every launch is
+        timed by the GPU's own clock.
 
         Args:
             arguments: as `execute` takes them; of a program for several devices, as `execute_replicated` does.
@@ -360,7 +360,7 @@ class Executable(OnDevices):
     def _contexts(self) -> AbstractContextManager[None]:
         from stablexla.dialects.contexts import contexts_of_their_own, stablehlo_context
 
-        # The source may belong to another thread, or to contexts of its own, since it is big: what is made of it here
+        # The source may belong to another thread, or to contexts of its own, since it is big: operations made of it
         # must not stay in this thread's contexts then.
         return nullcontext() if self._source.context == stablehlo_context() else contexts_of_their_own()
 

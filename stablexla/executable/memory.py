@@ -31,9 +31,8 @@ class MemoryStats:
 def memory_stats() -> MemoryStats:
     """Return the state of the pool of results and temporaries in this process.
 
-    A block is as large as its size class, at most a quarter more than requested. Results of a megabyte and more are
-    asked for as huge pages where the system gives them; pages that are held cost no page faults when they are used
-    again.
+    A block is as large as its size class, at most a quarter more than requested. Results of a megabyte and more use
+    huge pages where the system has them; held pages cost no page faults when they are used again.
 
     >>> negate = sx.compile("func.func @main(%x: tensor<1000xf32>) -> tensor<1000xf32> {"
     ...                     " %0 = stablehlo.negate %x : tensor<1000xf32> return %0 : tensor<1000xf32> }")

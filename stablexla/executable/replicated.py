@@ -1,6 +1,6 @@
 """The executable's methods for devices: running on all, timeouts, infeed, outfeed and channels.
 
-How it is done is in `devices.py`, and for the queues in `targets/runtime/host.py`.
+The implementation is in `devices.py`, and for the queues in `targets/runtime/host.py`.
 """
 
 from __future__ import annotations

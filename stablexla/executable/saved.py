@@ -49,8 +49,8 @@ def load_executable(path: str | Path) -> Executable:
     """Load an executable that `Executable.save` wrote. Nothing is compiled.
 
     The file holds machine code, which is run: load only files that you trust. It is read by the version of
-    stablexla that wrote it, on a machine whose processor has all that the code may use. Custom calls are bound to what
-    is registered under their names when it is loaded.
+    stablexla that wrote it, on a machine whose processor has all features that the code uses. Custom calls are bound to
+    the functions registered under their names when it is loaded.
 
     Args:
         path: the file.

@@ -22,8 +22,8 @@ Array = npt.NDArray[Any]
 def run_sharded(executable: Executable, arguments: Sequence[object], donate: bool = False) -> list[Array]:
     """Run a partitioned program on whole arrays.
 
-    Every replica gets the same arrays; results are those of the first one. With several processes all of them call it
-    with the same arrays.
+    Every replica gets the same arrays; results are those of the first one. All processes call it with the same
+    arrays.
 
     Raises:
         ExecutionError: arguments that do not fit, or what `execute_replicated` raises.

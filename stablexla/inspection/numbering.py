@@ -1,6 +1,6 @@
 """Numbers every operation of a StableHLO module; the number travels as a location through all stages.
 
-So it can be asked of any operation further down which ones it was made of.
+So any later operation can be traced to its source operations.
 """
 
 from __future__ import annotations

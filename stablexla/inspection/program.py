@@ -1,6 +1,6 @@
 """A StableHLO program as a list of the operations of `main`, with calls inlined.
 
-Programs are made of it that return other values, begin later or hold single operations on given operands.
+Derived programs return other values, begin later, or hold single operations on given operands.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class _Maker:
 def make_module(source: ir.Module, types: Sequence[Any], fill: Callable[[list[Any]], list[Any]]) -> ir.Module:
     """Return a module whose `main` is filled by a function from its parameters to its results.
 
-    The context, an insertion point and a location are there when it is called.
+    It is called inside the context, an insertion point and a location.
     """
     with source.context, ir.Location.unknown():
         maker = _Maker(source)
@@ -363,7 +363,7 @@ def _location_of(value: Any) -> Any:
 def _remember_calls(module: ir.Module) -> None:
     """Inline the calls in `main`, level by level, and keep them in the locations.
 
-    What is left, such as a call in a circle, is for the pass on calls.
+    The rest, such as recursive calls, is left to the pass on calls.
     """
     functions = {
         str(ir.StringAttr(view.attributes["sym_name"]).value): view.operation

@@ -17,7 +17,7 @@ def to_dlpack(array: npt.NDArray[Any] | DeviceArray) -> Any:
     """Wrap an array's own memory in DLPack, for `torch.from_dlpack`, `jax.dlpack.from_dlpack` and others.
 
     numpy's arrays have DLPack themselves, but not those of bf16 and the 8-bit floats, nor those that are read-only for
-    every reader. Whoever takes the object can write to the memory.
+    every reader. The consumer can write to the memory.
 
     Args:
         array: of any shape and strides, and of an element type of a byte or more. Arrays on a GPU have DLPack, and

@@ -1,8 +1,8 @@
 """Rewriting of branches between blocks, `cf.br` and the like, as structured control flow.
 
-Upstream's MLIR does that, for any flow of control. The two MLIRs share no objects but texts: upstream takes StableHLO's
-operations as unknown ones. The loops come back as those of the dialect scf; the pass that refines shapes
-makes them StableHLO's, with all else that comes from dialects of scalars.
+Upstream's MLIR does that, for any control-flow graph. The two MLIRs share no objects but texts: upstream
+takes StableHLO's operations as unknown ones. The loops come back in the dialect scf; the pass that refines shapes
+rewrites them as StableHLO, with all other operations of scalar dialects.
 """
 
 from __future__ import annotations

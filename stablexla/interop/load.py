@@ -1,7 +1,6 @@
 """Takes a program in any of the forms in which it may come, and gives a verified StableHLO module of this thread.
 
-Files are read here; what is done with the module is up to the compiler. Text is read by `text.py`, everything else by
-`encoded.py`.
+Files are read here, text by `text.py` and all other forms by `encoded.py`; the compiler uses the module.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def load(program: Program, *, entry: str = "main", trusted: bool = False) -> ir.
             in it; a module of jaxlib's MLIR, which is copied.
         entry: the function to run, which gets the name `main`.
         trusted: read bytes in this process. Those of unknown origin are read in a process of their own, as damaged
-            ones may crash whoever reads them; it starts with the first of them, in about 0.3 s.
+            ones may crash their reader; it starts with the first of them, in about 0.3 s.
 
     Raises:
         ParseError: it is no module; the error has file, line and column.

@@ -1,6 +1,6 @@
 """Inlining of constants whose elements are stored after the program, as `dense_resource`.
 
-MLIR's bindings do not give them out, but its printer does: they are read from the end of the module's text.
+MLIR's bindings have no access to them, but its printer does: they are read from the end of the module's text.
 """
 
 from __future__ import annotations

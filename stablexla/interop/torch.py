@@ -1,6 +1,6 @@
 """PyTorch's exported programs, run by stablexla: torchax makes functions of JAX of them, whose StableHLO is compiled.
 
-Tensors go in and come out without copies; why this route was taken stands in docs/decisions/0014-pytorch.md.
+Tensors are passed without copies; docs/decisions/0014-pytorch.md has the reasons for this route.
 """
 
 from __future__ import annotations
@@ -162,12 +162,12 @@ def _stablehlo(program: Any) -> str | bytes:
 
     jitted = torch.jax.jit(function, keep_unused=True)
     try:
-        # Torch's integers have 64 bits where nothing else is said.
+        # Torch's integers have 64 bits by default.
         with _quiet(), torch.jax.enable_x64(True):
             if is_static:
                 return str(jitted.lower(*avals).as_text(debug_info=True))
             return bytes(torch.jax.export.export(jitted)(*avals).mlir_module_serialized)
-    except AssertionError as error:  # how torchax says that it does not know an operation
+    except AssertionError as error:  # torchax's error for an unknown operation
         name = str(error).strip().split("\n")[0]
         raise UnsupportedError(f"torchax has no lowering for {name}", operation=name) from error
 

@@ -13,8 +13,8 @@ from stablexla.ops.support.registry import FLOAT, operation
 def convert_element_type(operand: XlaOp, new_element_type: str | ElementType) -> XlaOp:
     """Each element as the nearest value of another type.
 
-    Floats become integers toward zero; a complex number becomes real by its real part; to pred it is asked whether the
-    element differs from zero.
+    Floats are rounded toward zero for integers; the real part of a complex number is taken for reals; pred is whether
+    the element differs from zero.
 
     Raises:
         ShapeError: no such element type, or an operand that is no array.

@@ -1,6 +1,6 @@
 """Convolutions: windows of weights that move over an array, with padding, dilation, strides and groups.
 
-The dimension numbers and what `"SAME"` pads are in `convolution_numbers.py`.
+The dimension numbers and the padding of `"SAME"` are in `convolution_numbers.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def conv(
     """The convolution of `conv_with_general_padding`, with its padding in a word.
 
     `"VALID"` pads nothing. `"SAME"` pads zeros such that, were the strides 1, the result would be as large as `lhs`;
-    where they can't lie evenly on both sides, the high side has one more.
+    an odd zero goes to the high side.
 
     Raises:
         ShapeError: as `conv_general_dilated`.
@@ -72,7 +72,7 @@ def conv_with_general_padding(
     precision_config: Precision | None = None,
     preferred_element_type: str | ElementType | None = None,
 ) -> XlaOp:
-    """A window of weights at each of its places in `lhs`: sums of products with what lies under it.
+    """The sums of products of a window of weights with `lhs`, at each position of the window.
 
     Args:
         lhs: the input, its dimensions batch, features, and n spatial ones.
@@ -80,7 +80,7 @@ def conv_with_general_padding(
         window_strides: how far the window moves, for each spatial dimension; None means 1.
         padding: zeros to put before and behind each spatial dimension of `lhs`; negative numbers take elements away.
             Or "SAME" or "VALID", as for `conv`.
-        lhs_dilation: distance at which the elements of `lhs` are set, zeros between them; without it 1.
+        lhs_dilation: distance between the elements of `lhs`, zeros between them; without it 1.
         rhs_dilation: distance of the weights in the window; without it 1.
         feature_group_count: number of groups that input and output features are cut into; a group of output features
             sees only its own input features.

@@ -61,11 +61,11 @@ def custom_call(
         shape: of the result: an array's, or a tuple's, which may hold tuples.
         opaque: a text that a Python function gets as `opaque=`; for API_VERSION_TYPED_FFI a mapping of plain values,
             which it gets by their names.
-        has_side_effect: it is called also when nobody uses its result, and in order with others like it. Without, the
+        has_side_effect: it is called even if its result has no user, in order with other such calls. Without, the
             function must compute the same from the same arguments, and may be called more or less often.
-        output_operand_aliasing: pairs (result, argument): the result holds the argument's elements when it is called.
+        output_operand_aliasing: pairs (result, argument): the result starts with the argument's elements.
             Each is a number, or inside of tuples the numbers that lead to an array: `((1, 0), 2)`.
-        api_version: how it is called, by XLA's name; C functions know API_VERSION_ORIGINAL.
+        api_version: the calling convention, by XLA's name; C functions use API_VERSION_ORIGINAL.
 
     Raises:
         ShapeError: arguments of different builders; an alias of another type, or of what is no array.

@@ -14,13 +14,13 @@ from stablexla.ops.support.registry import operation
 def set_dimension_size(operand: XlaOp, size: XlaOp | int, dimension: int) -> XlaOp:
     """`operand` with a dimension of another size, which is known only when the program runs; its bound stays.
 
-    Operations that follow see the first `size` elements along the dimension, and so does who runs the program. The
-    others are still there, unseen: an element keeps its place and its value until an operation other than this one
-    makes a new array, in which elements beyond the size have no meaning.
+    Later operations, and the program's caller, see the first `size` elements along the dimension. The others are
+    hidden, not removed: they keep their positions and values until another operation than this one makes a new array,
+    in which elements beyond the size have no meaning.
 
     Args:
         operand: an array.
-        size: an s32 scalar. Below 0 it counts as 0, beyond the bound as the bound. A constant equal to the bound makes
+        size: an s32 scalar. It is clamped to 0 and the bound. A constant equal to the bound makes
             the dimension static again.
         dimension: whose size it is.
 

@@ -40,16 +40,16 @@ def gather(
 ) -> XlaOp:
     """Slices of `operand`, one for each index vector in `start_indices`.
 
-    A start is moved so that its slice lies within `operand`. The result has the dimensions of the indices, without the
+    A start is clamped so that its slice is within `operand`. The result has the dimensions of the indices, without the
     vectors' own, and among them those of a slice, at `offset_dims`.
 
     Args:
         operand: an array.
         start_indices: an array of integers.
-        index_vector_dim: the dimension of `start_indices` along which a vector lies; its rank, when each number is one.
+        index_vector_dim: the dimension of `start_indices` along a vector; its rank, when each number is one.
         offset_dims: the result's dimensions that run through a slice.
         slice_sizes: the size of a slice in each dimension of `operand`.
-        collapsed_slice_dims: dimensions of `operand`, of size 1 in a slice, that the result has not; without it none.
+        collapsed_slice_dims: dimensions of `operand`, of size 1 in a slice, that the result drops; without it none.
         start_index_map: for each number of an index vector the dimension of `operand` that it points into.
         indices_are_sorted: a promise that the starts ascend.
         operand_batching_dims: dimensions of `operand` that go along with dimensions of the indices,
@@ -168,13 +168,11 @@ def scatter(
         operands: N arrays of the same dimensions.
         scatter_indices: an array of integers.
         updates: N arrays of the same dimensions, of the operands' element types.
-        update_computation: takes the N values that are there and N updates, and returns N values; for N above 1 as a
+        update_computation: the combiner: takes N present values and N updates, and returns N values; for N above 1 as a
             tuple.
-        index_vector_dim: the dimension of `scatter_indices` along which a vector lies; its rank, when each number is
-            one.
+        index_vector_dim: the dimension of `scatter_indices` along a vector; its rank, when each number is one.
         update_window_dims: the updates' dimensions that run through a window.
-        inserted_window_dims: the operands' dimensions, of size 1 in a window, that the updates have not; without it
-            none.
+        inserted_window_dims: the operands' dimensions, of size 1 in a window, that the updates drop; without it none.
         scatter_dims_to_operand_dims: for each number of an index vector the dimension of the operands that it points
             into.
         indices_are_sorted: a promise that the index vectors ascend.
@@ -294,9 +292,9 @@ def _check_windows(
 
 @operation("stablehlo.torch_index_select")
 def torch_index_select(input: XlaOp, index: XlaOp, dim: int, batch_dims: int = 0) -> XlaOp:
-    """The parts of `input` that lie at `index` along the dimension `dim`.
+    """The slices of `input` at `index` along the dimension `dim`.
 
-    An index is moved so that it lies within `input`.
+    An index is clamped to the range of `input`.
 
     Args:
         input: an array.
@@ -330,7 +328,7 @@ def torch_index_select(input: XlaOp, index: XlaOp, dim: int, batch_dims: int = 0
 def torch_gather(input: XlaOp, index: XlaOp, dim: int) -> XlaOp:
     """For each element of `index` the one of `input` at the same place, but in the dimension `dim` at the index.
 
-    An index is moved so that it lies within `input`.
+    An index is clamped to the range of `input`.
 
     Raises:
         ShapeError: `dim` is no dimension; `index` has another rank, or is bigger than `input` in another dimension.

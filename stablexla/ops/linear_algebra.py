@@ -10,7 +10,7 @@ from stablexla.builder.checking import Rules, checking, same_element_type
 from stablexla.builder.op import XlaOp
 from stablexla.ops.support.registry import COMPLEX, FLOAT, operation
 
-#: What is done to a matrix before it is used.
+#: The operation on a matrix before its use.
 Transpose = Literal["NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"]
 
 

@@ -76,7 +76,7 @@ def top_k(operand: XlaOp, k: int, largest: bool = True) -> XlaOp:
     with the lower index comes first.
 
     Args:
-        operand: an array of one dimension or more; rows lie along the last one.
+        operand: an array of one dimension or more; rows are along the last one.
         k: how many are wanted, at most a row's length.
         largest: whether the largest are wanted.
 

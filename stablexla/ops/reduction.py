@@ -19,7 +19,7 @@ def reduce(operands: Operands, init_values: InitValues, computation: Computation
     """The operands reduced over some dimensions by a computation, all operands at once.
 
     The order in which elements are combined is not fixed, so the computation should be associative, and the initial
-    values change nothing in it.
+    values its identity.
 
     Args:
         operands: N arrays of the same dimensions.

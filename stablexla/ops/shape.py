@@ -386,7 +386,7 @@ def pad_in_dim(operand: XlaOp, padding_value: Operand, dimno: int, pad_lo: int, 
 def dynamic_slice(operand: XlaOp, start_indices: XlaOp | Sequence[XlaOp | int], size_indices: Sizes) -> XlaOp:
     """A slice of static sizes, at `start_indices` that are known at run time.
 
-    The start is moved so that the slice lies within `operand`.
+    The start is clamped so that the slice is within `operand`.
 
     Args:
         operand: an array.
@@ -423,7 +423,7 @@ def dynamic_slice(operand: XlaOp, start_indices: XlaOp | Sequence[XlaOp | int], 
 def dynamic_update_slice(operand: XlaOp, update: XlaOp, start_indices: XlaOp | Sequence[XlaOp | int]) -> XlaOp:
     """`operand` with the slice that starts at `start_indices` replaced by `update`.
 
-    The start is moved so that the slice lies within `operand`.
+    The start is clamped so that the slice is within `operand`.
 
     Raises:
         ShapeError: (C2) element types differ; (C3) ranks differ; (C4) not one index for each dimension; (C5) indices

@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 def _padding_last_of_six(function: Callable[P, R]) -> Callable[P, R]:
-    """Lets `function` take its padding as the last of six arguments; as a keyword, each is what its name says."""
+    """Lets `function` take its padding as the last of six positional arguments; keywords are unaffected."""
 
     @wraps(function)
     def called(*args: P.args, **named: P.kwargs) -> R:
@@ -53,19 +53,19 @@ def reduce_window(
     """Each window of the operands reduced by a computation, all operands at once.
 
     The order in which the elements of a window are combined is not fixed, so the computation should be associative, and
-    the initial values change nothing in it. With six arguments by their places the last is the padding, as the
+    the initial values its identity. With six arguments by their places the last is the padding, as the
     operation semantics calls it; with eight they are in the order of its table.
 
     Args:
         operands: N arrays of the same dimensions.
-        init_values: N scalars of their element types, which numbers take; they also stand where a window reaches over
+        init_values: N scalars of their element types, which numbers take; they also pad windows that reach over
             the edges.
         computation: takes N values reduced so far and N elements, and returns N values; for N above 1 as a tuple.
         window_dimensions: the size of the window along each dimension.
         window_strides: how far it moves along each dimension; None means 1.
-        base_dilations: how far apart the operands' elements are set; without it 1.
+        base_dilations: the distances between the operands' elements; without it 1.
         window_dilations: the distances between the elements of a window; without it 1.
-        padding: "VALID" for windows that lie inside the operands; "SAME" for as many as there are strides; or
+        padding: "VALID" for windows inside the operands; "SAME" for as many as there are strides; or
             (low, high) for each dimension, which may be negative.
 
     Returns:
@@ -252,7 +252,7 @@ def select_and_scatter(
         padding: "VALID", "SAME", or (low, high) for each dimension.
         source: an element for each window.
         init_value: a scalar.
-        scatter: takes what a place holds so far and an element of `source`, and returns what it holds then.
+        scatter: combines the present value of a position with an element of `source`.
 
     Raises:
         ShapeError: (C1) element types differ; (C2) `source` has not an element for each window; (C3) `init_value` of

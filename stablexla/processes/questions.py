@@ -1,7 +1,7 @@
 """A child process that answers requests one by one; its crash or timeout is an answer as well.
 
-The child imports what it needs once and answers in a fork of itself, so that one that died is soon replaced. What
-goes through the pipes is pickled: both ends are this program.
+The child imports its modules once and answers in a fork of itself, so that a crashed one is replaced at once. Messages
+are pickled: both ends are this program.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ def serve(
     # It may be deep in a long computation when its parent ends.
     end_with(lifeline, whole_group=True)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what others print must not mix with the answers
-    questions = os.fdopen(0, "rb", buffering=0)  # a fork must not read ahead of what it answers
+    os.dup2(2, 1)  # other output must not mix with the answers
+    questions = os.fdopen(0, "rb", buffering=0)  # a fork must not read beyond its request
     prepare()
     _replace_the_dead(answers)
     while True:

@@ -132,7 +132,7 @@ class Worker:
     def _how(self) -> str:
         try:
             code = self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:  # it closed the link and goes on
+        except subprocess.TimeoutExpired:  # it closed the link and still runs
             return "closed its link"
         return f"exit code {code}" if code >= 0 else signal_name(-code)
 

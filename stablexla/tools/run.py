@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(given)
     if arguments.processes and not arguments.launcher:
         parser.error("--processes is for --launcher mpi")
-    if arguments.isolated and not arguments.apart:  # what else reads the program is not done here either
+    if arguments.isolated and not arguments.apart:  # all that reads the program runs there
         return run_apart("stablexla.tools.run", given, compiling_apart=True)
     if arguments.launched:
         return run_launched(arguments.launched, lambda: _run(arguments, given))

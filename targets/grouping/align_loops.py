@@ -18,9 +18,8 @@ def align_loops(module: ir.Module) -> None:
     Raises:
         CompileError: a loop whose condition forwards a value that it computed.
     """
-    for op in list(walk(main_of(module))):
-        if op.name == "scf.while":
-            _align(op)
+    for op in [op for op in walk(main_of(module)) if op.name == "scf.while"]:
+        _align(op)
 
 
 def _align(loop: ir.Operation) -> None:

@@ -1,7 +1,7 @@
 """The changes between two pipelines, and the search for the one that breaks a program.
 
-Every change leaves a pipeline that can be run: steps and passes that one has and the other has not, passes with other
-options, and options of the compilation. Where it is the emitters, kernels are sent the general way one by one.
+Every change leaves a valid pipeline: steps and passes that only one of the two has, options of passes, and options of
+the compilation. When the emitters are at fault, kernels are moved to the general path one by one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Change:
 def plain(way: Compiled) -> Compiled | None:
     """Return the minimal pipeline: no folding, no fusion, no emitters, no threads, no optimisation.
 
-    None for a target that has no such way.
+    None for a target without one.
     """
     if way.target == "cpu":
         from stablexla.targets.cpu.pipeline import cpu_pipeline
@@ -196,7 +196,7 @@ def _option_edits(one: Compiled, other: Compiled) -> Iterator[Change]:
 def first_bad(changes: Sequence[Change], goes_wrong: GoesWrong) -> tuple[Change | None, int]:
     """Return the first change that makes the program wrong, and the number of pipelines tried.
 
-    The way before the first change is right, that after the last is wrong.
+    The program is right before the first change, and wrong after the last.
     """
     low, high = -1, len(changes) - 1
     tried = 0

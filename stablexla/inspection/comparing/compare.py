@@ -1,8 +1,8 @@
 """`executable.compare`: runs a program in two ways, and finds the first wrong operation and its cause.
 
-Values come from our own run, so that every operation is judged on the operands that it had (`search.py`). Programs that
-are wrong only as they are, and right when more of their values are returned, are cut shorter (`prefixes.py`). What is
-found is made small, and run by pipelines between a plain one and ours (`changes.py`).
+Values come from our own run, so that every operation is judged on its own operands (`search.py`). Programs that become
+right when they return more values are searched by prefixes (`prefixes.py`). The finding is reduced to a small program,
+and compiled by pipelines between a plain one and ours (`changes.py`).
 """
 
 from __future__ import annotations

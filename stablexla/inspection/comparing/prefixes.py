@@ -1,7 +1,7 @@
 """The second search: prefixes of programs that become right when they return more values.
 
-Programs are compiled as they are, but end earlier: what lies between the last that is right and the first that is wrong
-is one operation. Then they also begin later, and lose operations in between, as long as they still go wrong.
+Prefixes are compiled unchanged: the last right one and the first wrong one differ by one operation. The wrong one is
+then reduced: it begins later, and operations in between are dropped, as long as it stays wrong.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Prefixes:
     def _made_by(self, value: Any) -> int:
         return self.program.unit_of[value].number
 
-    # ---- whether a program goes wrong ------------------------------------------------------------------------------
+    # ---- whether a program is wrong ---------------------------------------------------------------------------------
 
     def _wrong_among(
         self, results: Sequence[Any], given: Sequence[Any] | None
@@ -131,7 +131,7 @@ class Prefixes:
         if not goes_wrong(results, given):
             return results, given
         results = _without(results, lambda fewer: goes_wrong(fewer, self.program.used(fewer, [])))
-        low, high = 0, end  # beginning at `low` it goes wrong
+        low, high = 0, end  # beginning at `low` it is wrong
         while high - low > 1:
             middle = (low + high) // 2
             if goes_wrong(results, self.program.used(results, self.program.live_at(middle))):

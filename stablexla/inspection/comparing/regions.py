@@ -35,7 +35,7 @@ def look_inside(
     turns: tuple[Turn, ...],
 ) -> Found | None:
     """The first wrong operation in the regions of one whose results differ; the operation itself where all in it are
-    right, and yet it gives something else than they do; None where only rounding adds up."""
+    right, and yet its result differs; None where only rounding accumulates."""
     inner = _Inside(search, program, unit, operands, turns)
     found = inner.loop() if unit.op.name == "stablehlo.while" else inner.branch()
     if found is not None:

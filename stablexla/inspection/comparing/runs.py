@@ -1,7 +1,6 @@
 """A run of one of our programs that returns every value, some operations at a time.
 
-Each part begins with the values that the parts before it made, so that nothing is compiled twice, and only those are
-held that are needed later.
+Each part starts from the values of the previous parts, so that nothing is compiled twice; only live values are kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The first search: each operation is judged on the values of our own run.
 
-Values are made in batches, each by a program that returns them, so that only so many bytes are held at a time.
+Values are computed in batches, each by a program that returns them, to bound memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stablexla.processes.questions import Refusal
 
 Array = npt.NDArray[Any]
 Values = dict[Any, Array]
-# How far results of whole programs may be apart, as a part of their size: both round, and sum in orders of their own.
+# Relative tolerance of results of whole programs: both round, and sum in orders of their own.
 TOLERANCES = {64: 1e-12, 32: 1e-5, 16: 1e-2, 8: 0.15, 6: 0.3, 4: 0.5}
 FEW_ULP = 4.0
 

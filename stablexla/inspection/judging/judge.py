@@ -1,7 +1,7 @@
 """Decides whether an operation's result is right, given another implementation's result for the same operands.
 
-First by the tables of `judgement.py`. Where these leave a doubt, and for all sums, the other implementation is asked
-again in f64: then it is known what the result should be, and how much rounding its terms explain.
+First by the tables of `judgement.py`. In doubtful cases, and for all sums, the other implementation runs again in f64,
+which gives the exact result and the error bound of its terms.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _Doubles:
         text = str(replay.module.operation.get_asm(enable_debug_info=False, large_elements_limit=None))
         try:
             self._module: Any = ir.Module.parse(_FLOATS.sub("f64", text), replay.module.context)
-        except ir.MLIRError:  # a type that is part of what the operation means
+        except ir.MLIRError:  # a type that is part of the operation's meaning
             self._module = None
 
     def run(self, what: str) -> Array | None:

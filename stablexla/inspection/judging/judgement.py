@@ -1,8 +1,7 @@
 """Tolerances of operations: exact bits where IEEE requires them, else a bound by rounding.
 
-Operands are the same bits for both, so that nothing is left of errors made before: how far apart results may be
-depends on the operation alone. Functions have units in the last place; sums have the error that any order of summation
-keeps to.
+Operands have the same bits for both, so that errors do not propagate: the tolerance depends on the operation alone.
+Functions have a bound in ulps; sums have the error bound of any order of summation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Known differences from the oracles: their faults, or freedoms of the specification, with the reasons.
 
-Nothing here is skipped without a word: each excused difference is counted by its name, and reported.
+Each excused difference is counted by its name, and reported.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Programs in the form that another implementation takes: without CHLO, composites and calls.
 
-The reference interpreter aborts on complex results and writes over the operand of a scatter; its form avoids both.
+The reference interpreter aborts on complex results and overwrites the operand of a scatter; its form avoids both.
 """
 
 from __future__ import annotations

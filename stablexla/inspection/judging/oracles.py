@@ -1,6 +1,6 @@
 """Other implementations of StableHLO, each in a child process that stays alive.
 
-What aborts or hangs there is an outcome like any other. The child is this file, run as a program.
+An abort or a timeout is an outcome like any other. The child is this file, run as a program.
 """
 
 from __future__ import annotations

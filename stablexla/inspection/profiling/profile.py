@@ -1,6 +1,6 @@
 """Profiles: a program is compiled once more with clock readings around its calls, and run.
 
-A mark is a reading of the clock; kernels are the same machine code as without them.
+Kernels are the same machine code as without the readings.
 """
 
 from __future__ import annotations

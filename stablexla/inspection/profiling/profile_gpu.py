@@ -1,7 +1,7 @@
 """Profiles on a GPU: launches are timed by the device's own clock, between events.
 
-Each run that counts is one call with events around every launch, so that launches wait for each other a little more
-than they do otherwise; what the host does meanwhile is no part of a kernel's time.
+Each measured run is one call with events around every launch, which makes launches wait for each other a little more
+than otherwise; work of the host is no part of a kernel's time.
 """
 
 from __future__ import annotations

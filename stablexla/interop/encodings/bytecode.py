@@ -1,7 +1,7 @@
 """A reader of MLIR bytecode without MLIR: header, sections and tables, each number checked before its use.
 
-MLIR's reader trusts many of them. What the operations look like is in `bytecode_operations.py`; attributes and types
-are left to MLIR: their encodings belong to dialects.
+MLIR's reader trusts many of them. `bytecode_operations.py` reads operations; attributes and types are left to MLIR, as
+dialects define their encodings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Programs as bytes: bytecode, portable artifacts, HLO and files of `jax.export`.
 
-Bytecode is looked through before MLIR's reader sees it. Unless the bytes are trusted, that reader, and XLA's of HLO,
+Bytecode is checked before MLIR's reader runs. Unless the bytes are trusted, that reader, and XLA's of HLO,
 runs in a process of its own (`reader.py`).
 """
 

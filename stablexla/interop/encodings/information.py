@@ -113,7 +113,7 @@ def _add_module(found: Information, module: ir.Module) -> None:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(count)
-    for name in ("builtin.module", "func.func"):  # they are told of by name
+    for name in ("builtin.module", "func.func"):  # they are reported by name
         del found.operations[name]
 
 

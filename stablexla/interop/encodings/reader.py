@@ -1,7 +1,7 @@
 """Reads untrusted bytes in a process of its own, which may crash, hang or exhaust memory.
 
-MLIR's reader of bytecode and XLA's of HLO do each of these on damaged bytes. The process starts with the first such
-bytes, and is kept: what comes back is bytecode that MLIR wrote of a module that it had verified.
+MLIR's reader of bytecode and XLA's of HLO do each of these on damaged bytes. The first such bytes start the process,
+which is kept. It answers with bytecode that MLIR wrote of a verified module.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def read_apart(kind: Kind, data: bytes, file: str) -> bytes:
         file: what to call them in errors.
 
     Raises:
-        Refused: they hold no module; with the messages of whoever read them.
+        Refused: they hold no module; with the reader's messages.
         ParseError: there can be no other process.
     """
     with _lock:

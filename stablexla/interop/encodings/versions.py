@@ -1,6 +1,6 @@
 """Versions of StableHLO: those that this build reads and writes, their names, and features that are too new.
 
-A portable artifact says by which version of StableHLO it can be read; its operations carry versions of their own.
+A portable artifact names the StableHLO version that can read it; its operations have versions of their own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stablexla.targets.pipeline.messages import messages_of
 MINIMUM: str = stablehlo.get_minimum_version()
 CURRENT: str = INSTALLED
 NAMES = ("minimum", "current", "week-4", "week-12")
-"""Names that stand for versions; the weeks are ages: what a consumer of that age can read."""
+"""Names of versions; the weeks are the ages of consumers that can read them."""
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 _ILLEGAL = re.compile(r"error: failed to legalize operation '(vhlo\.\w+)'")
@@ -71,9 +71,9 @@ def serialise(module: ir.Module, target: str = "current", *, allow_other_dialect
     """Return a portable artifact of a module, readable by StableHLO of the version `target` and later.
 
     Args:
-        module: a module of StableHLO, which is left as it is.
+        module: a module of StableHLO, which stays unchanged.
         target: as `resolve` takes it.
-        allow_other_dialects: let operations of dialects without promises pass, as they are.
+        allow_other_dialects: write operations of dialects without compatibility promises unchanged.
 
     Raises:
         UnsupportedError: the version cannot be written, or does not have something in the module; the error says what,

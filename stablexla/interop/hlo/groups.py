@@ -13,7 +13,7 @@ from stablexla.interop.encodings.protobuf import BYTES, Field, encode, fields, p
 GROUPS, OLD_GROUPS, IOTA, MESH, PAIRS = 87, 49, 92, 93, 52
 """Fields of HloInstructionProto that say which devices take part."""
 MOST = 1 << 24
-"""Devices that a mesh or an iota may have: what is written in a few bytes must not take all memory."""
+"""Limit of the devices of a mesh or an iota: a few bytes of input must not exhaust memory."""
 
 Groups = Sequence[Sequence[int]]
 

@@ -1,7 +1,7 @@
 """HLO modules as protos, prepared for XLA's conversion to StableHLO, and their numbers of devices.
 
-XLA's conversion makes operations without a name of some opcodes, refuses some groups of devices, and takes what is left
-of shardings in a module for one that is still to be partitioned.
+XLA's conversion makes unnamed operations of some opcodes, refuses some groups of devices, and takes remaining shardings
+in a module for a request to partition it.
 """
 
 from __future__ import annotations

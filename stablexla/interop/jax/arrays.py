@@ -79,7 +79,7 @@ def maker(aval: Any, returns: Returns) -> Maker:
         return lambda array: array
     type_of, put = internals().ShapedArray, internals().put
     devices, sharding = _cpu()
-    if not all(isinstance(size, int) for size in aval.shape):  # symbolic: what came decides
+    if not all(isinstance(size, int) for size in aval.shape):  # symbolic: the argument decides
         return lambda array: put(type_of(array.shape, array.dtype, aval.weak_type), sharding, [array], devices, False)
     plain = type_of(aval.shape, aval.dtype, aval.weak_type)
     return lambda array: put(plain, sharding, [array], devices, False)

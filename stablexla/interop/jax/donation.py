@@ -1,7 +1,7 @@
 """Donated JAX arrays: they are deleted, and memory of stablexla's earlier results is reused if it has no other user.
 
-Memory that JAX took itself is never written to. Of the memory of a result JAX holds the numpy array: as long as a
-computation of JAX reads it, or a view of it is about, JAX does not let that go, even when its own array is deleted.
+Memory that JAX allocated is never reused. JAX holds the numpy array of a result: it keeps that alive while a
+computation of JAX reads it or a view of it exists, even when its own array is deleted.
 """
 
 from __future__ import annotations

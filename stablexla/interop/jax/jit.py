@@ -32,9 +32,9 @@ def jit(
 ) -> Any:
     """Like `jax.jit`: the function is traced by JAX, and compiled and run by stablexla.
 
-    Arguments and results are pytrees of arrays. A call with types, static values or JAX settings that were not there
-    before compiles once more. Called while JAX traces another function, it becomes a part of that one, as a function
-    of `jax.jit` does; so it may stand inside of `jax.grad`, `jax.vmap` or another `jit`.
+    Arguments and results are pytrees of arrays. A call with new types, static values or JAX settings
+    compiles once more. Called while JAX traces another function, it becomes a part of that one, as a function
+    of `jax.jit` does; so it may be used inside `jax.grad`, `jax.vmap` or another `jit`.
 
     Args:
         function: a function that JAX can trace. Without it, `jit` is a decorator with the other arguments.
@@ -81,7 +81,7 @@ class JitFunction:
         inside = internals()
         self._array_type, self._no_trace_under_way = inside.Array, inside.no_trace_under_way
         self._settings_now, self._flatten_tree = inside.settings, jax().tree_util.tree_flatten
-        self._has_meshes = True  # until JAX has been asked for its devices, which it then starts
+        self._has_meshes = True  # until the first request for JAX's devices, which starts them
         self._name = getattr(function, "__name__", type(function).__name__)
         update_wrapper(self, function, updated=())
 
@@ -141,7 +141,7 @@ class JitFunction:
     ) -> JaxProgram | None:
         """Compile a program for a new signature; None where JAX runs without one.
 
-        Signatures that are one to JAX, such as those of its arrays and of numpy's, have one program.
+        Signatures that are equal to JAX, such as those of its arrays and of numpy's, share one program.
         """
         if jax().config.jax_disable_jit or any(isinstance(leaf, internals().Tracer) for leaf in leaves):
             return None

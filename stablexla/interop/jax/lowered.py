@@ -23,10 +23,10 @@ class Interface:
         name: the function's.
         in_tree, out_tree: the structure of (args, kwargs) and of the result.
         out_avals: JAX's types of the results; of an exported function their shapes may be symbolic.
-        kept: which leaves are parameters; the constants stand before the arguments' leaves.
+        kept: which leaves are parameters; constants come before the arguments' leaves.
         constants: arrays that the function closes over and that are no constants of the program.
         donated: which leaves the program may write over.
-        captured: arrays that the function closes over and changes (`jax.Ref`); they stand behind the arguments' leaves.
+        captured: arrays that the function closes over and changes (`jax.Ref`); they come after the arguments' leaves.
         changed: for each result the parameter, a `jax.Ref`, whose next contents it is, or None; `()` without such.
     """
 

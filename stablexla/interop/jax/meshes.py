@@ -1,6 +1,6 @@
 """Programs of JAX on a mesh: results are arrays on JAX's own devices, with the program's shardings.
 
-Each device of the mesh is a partition here; the arrays of all of them lie in this process.
+Each device of the mesh is a partition; the arrays of all of them are in this process.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class JaxProgram:
         self._array_type = internals().Array
         self._takes = [(i, spec.dtype) for i, spec in zip(interface.kept, executable.parameters, strict=True)]
         self._mesh = mesh
-        # What gives the results: each an array, or, on a mesh, what each device has of it.
+        # Runs the program; each result is an array, or, on a mesh, the shards of the devices.
         self._execute: Callable[[Sequence[object]], Sequence[Any]] = executable.execute if mesh is None else mesh.run
         changed = interface.changed or (None,) * len(interface.out_avals)
         kinds: list[Returns] = [returns if place is None else "jax" for place in changed]

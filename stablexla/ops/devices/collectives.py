@@ -328,7 +328,7 @@ def reduce_scatter(
     return made[0] if is_one(operand) else as_tuple(made)
 
 
-# ---- what they share -------------------------------------------------------------------------------------------------
+# ---- common checks and attributes ------------------------------------------------------------------------------------
 
 
 def is_one(operand: Operands) -> bool:

@@ -1,6 +1,6 @@
 """Tokens, data from and to the outside, and channels to other programs.
 
-Operations that are not given a token follow those written before them in the same builder.
+Operations without a token execute in program order within a builder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Exchanges among devices for which StableHLO has no operation of its own.
 
-What can be written in StableHLO's collectives is; `ragged_all_to_all` is the custom call by which XLA and JAX know it.
+They are composed of StableHLO's collectives where possible; `ragged_all_to_all` is XLA's and JAX's custom call.
 """
 
 from __future__ import annotations
@@ -125,9 +125,8 @@ def ragged_all_to_all(
     """Each device sends rows of its input, as many as it says when it runs, to rows of the other devices' outputs.
 
     Piece i, which is rows `input_offsets[i]` to `input_offsets[i] + send_sizes[i]` of the input, goes to device
-    i // k of the group, where each device has k pieces for each. There it takes the place of the rows of `output` from
-    `output_offsets[i]` on: the offset is the sender's, in the array of the receiver. The rows of `output` that nobody
-    sends anything to stay.
+    i // k of the group, where each device has k pieces for each. There it replaces the rows of `output` from
+    `output_offsets[i]` on: the offset is the sender's, in the receiver's array. All other rows of `output` stay.
 
     Args:
         input: the array whose rows are sent.
@@ -135,12 +134,12 @@ def ragged_all_to_all(
         send_sizes: how many rows each piece has.
         output: the array that the result starts from, of rows of the input's shape.
         output_offsets: where each piece begins in the output of the device that gets it.
-        recv_sizes: how many rows each piece has that the device gets: the others' `send_sizes`, which are what counts.
+        recv_sizes: the number of rows of each received piece: the others' `send_sizes`, which decide.
         replica_groups: the groups, of replicas; their order is that of the pieces.
         channel_id: with one above 0 the groups are of partitions.
 
     Returns:
-        An array of the shape of `output`. Where pieces overlap, or reach beyond an array, it is not said what is there.
+        An array of the shape of `output`. Where pieces overlap, or exceed an array, its elements are unspecified.
 
     Raises:
         ShapeError: input and output of different element types or rows; offsets and sizes that are no vectors of

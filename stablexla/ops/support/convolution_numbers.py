@@ -36,7 +36,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class ConvDimensionNumbers:
-    """Which dimension of a convolution's input, kernel and output is what.
+    """The roles of the dimensions of a convolution's input, kernel and output.
 
     >>> sx.ConvDimensionNumbers.of("NHWC", "HWIO", "NHWC").kernel_spatial_dimensions
     (0, 1)
@@ -166,7 +166,7 @@ def checked_sizes(
 def checked_padding(
     rule: Rules, given: object, window: Window, inputs: Sequence[int], sizes: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:
-    """C4: (low, high) for each spatial dimension, also where a word stands for them."""
+    """C4: (low, high) for each spatial dimension, also for a padding in a word."""
     count = len(sizes)
     if isinstance(given, str):
         rule("", given in ("SAME", "VALID"), f'padding must be "SAME", "VALID" or pairs of numbers, not {told(given)}')

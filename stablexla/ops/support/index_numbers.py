@@ -56,7 +56,7 @@ def named_dimensions(rule: Rules, name: str, given: object) -> NamedDimensions:
 
 @dataclass(frozen=True)
 class IndexVectors:
-    """How index vectors lie in an array of indices, and how they and batching dimensions point into an operand."""
+    """The layout of index vectors in an array of indices, and how they and batching dimensions address an operand."""
 
     rule: Rules
     operand: NamedShape

@@ -1,6 +1,6 @@
 """Checks of reductions: the operands and the combiner.
 
-Each names the numbers that the rules have in its own section of the specification.
+Each operation passes the rule numbers of its own section of the specification.
 """
 
 from __future__ import annotations

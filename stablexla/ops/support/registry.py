@@ -1,6 +1,6 @@
 """The list of the builder's operations: name, family, what each emits and the element types it takes.
 
-`docs/ops.md` and the completeness test are made from it; checks read the allowed element types here.
+`docs/ops.md` and the completeness test derive from it; checks read the allowed element types.
 """
 
 from __future__ import annotations

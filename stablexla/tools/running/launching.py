@@ -1,7 +1,7 @@
 """`stablexla-run --launcher mpi`: starts the tool in many processes, and collects their output.
 
-The processes leave their exit codes and what they said in a folder: mpiexec's own words for a process that fails say
-less. The first one prints the results.
+The processes write their exit codes and output to a folder: mpiexec's own message for a failed process says less. The
+first one prints the results.
 """
 
 from __future__ import annotations
