@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -89,15 +89,22 @@ def lower(module: ir.Module) -> None:
 
 
 def compile_kernel(
-    text: str, target: CpuTarget | None = None, *emitters: Emitter, opt_level: int = 2
+    text: str,
+    target: CpuTarget | None = None,
+    *emitters: Emitter,
+    opt_level: int = 2,
+    symbols: Mapping[str, int] | None = None,
 ) -> CompiledKernel:
-    """The kernel in `text` as machine code of this machine."""
+    """The kernel in `text` as machine code of this machine; `symbols` are addresses of functions that it calls."""
     module, kernel, emitted = emit(text, target or host_target(), *emitters)
     inputs = [_Buffer.of(v.type) for v in kernel.inputs]
     results = [_Buffer.of(v.type) for v in kernel.results]
     phases = emitted.phases or ((kernel.impl_name, emitted.items, emitted.grain),)
     lower(module)
-    return CompiledKernel(ExecutionEngine(module, opt_level=opt_level), emitted, inputs, results, phases)
+    engine = ExecutionEngine(module, opt_level=opt_level)
+    for name, address in (symbols or {}).items():
+        engine.raw_register_runtime(name, ctypes.c_void_p(address))
+    return CompiledKernel(engine, emitted, inputs, results, phases)
 
 
 @dataclass(frozen=True)
