@@ -28,7 +28,8 @@ from stablexla.targets.cpu.target import CpuTarget, host_target
 TO_LLVM = (
     "builtin.module(func.func(convert-vector-to-scf{full-unroll=true},convert-scf-to-cf),"
     "convert-vector-to-llvm{enable-x86vector=true},expand-strided-metadata,lower-affine,convert-math-to-llvm,"
-    "convert-ub-to-llvm,finalize-memref-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,convert-cf-to-llvm,"
+    "convert-ub-to-llvm,convert-complex-to-llvm,finalize-memref-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
+    "convert-cf-to-llvm,"
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},reconcile-unrealized-casts,canonicalize,cse)"
 )
 DTYPES = {
@@ -81,7 +82,7 @@ def lower(module: ir.Module) -> None:
         for op in list(module.body.operations):
             if KIND in op.operation.attributes:
                 op.operation.erase()
-            else:  # the engine only finds public functions
+            elif op.operation.regions[0].blocks:  # the engine only finds public functions
                 op.operation.attributes["sym_visibility"] = ir.StringAttr.get("public")
         expand_math(module)
         expand_small_floats(module)

@@ -4,8 +4,8 @@
 // that they need; equal functions are one. Calls come in the order of what they need. What has no group stays in main,
 // and what nobody reads is dropped.
 // CHECK: func.func private @loop_0(%[[X:.*]]: tensor<8xf32>) -> tensor<8xf32> attributes {stablexla.kernel = "loop"}
-// CHECK: %[[TWO:.*]] = arith.constant 2.000000e+00
 // CHECK: tensor.empty
+// CHECK: %[[TWO:.*]] = arith.constant 2.000000e+00
 // CHECK: linalg.generic
 // CHECK-NOT: stablexla.group
 // CHECK: arith.mulf %{{.*}}, %[[TWO]]
