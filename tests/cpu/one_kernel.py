@@ -41,9 +41,14 @@ def program_of(make: Callable[..., Any], *arrays: np.ndarray) -> sx.XlaComputati
     return b.build(sx.tuple(made) if isinstance(made, list | tuple) else made)
 
 
-def kernel_of(program: sx.XlaComputation, kind: str) -> OneKernel:
-    """The first kernel of a kind that main calls."""
-    module = run_pipeline(copy_of(load(str(program))), cpu_pipeline().up_to("kernels"))
+def kernel_of(program: sx.XlaComputation | str, kind: str, *, is_prepared: bool = False) -> OneKernel:
+    """The first kernel of a kind that main calls.
+
+    Args:
+        is_prepared: the program is as the step `stablehlo` leaves it, with operations that passes make.
+    """
+    pipeline = cpu_pipeline().up_to("kernels")
+    module = run_pipeline(copy_of(load(str(program))), pipeline.after("stablehlo") if is_prepared else pipeline)
     functions = {
         ir.StringAttr(view.operation.attributes["sym_name"]).value: view.operation
         for view in module.body.operations
