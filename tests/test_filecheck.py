@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from stablexla.targets.passes import PASSES, PREFIX
+from stablexla.targets.registry import find_target
 from tests.once import made_once
 
 FOLDER = Path(__file__).parent / "filecheck"
 FILES = sorted(str(p.relative_to(FOLDER)) for p in FOLDER.rglob("*.mlir"))
+OF_PASSES = FOLDER / "passes"
+
+
+def own_passes() -> list[str]:
+    """The names of all passes of the package, for whatever target."""
+    for target in ("cpu", "gpu:sm_80"):
+        find_target(target)
+    return sorted(name for name, known in PASSES.items() if not known.is_users)
+
+
+def runs_alone(first_line: str, name: str) -> bool:
+    """Whether a line is a command that runs one pass, with any options, and nothing else."""
+    text = re.search(r"RUN: .*--pass-pipeline=(?P<quote>['\"])builtin\.module\((?P<passes>.*?)\)(?P=quote)", first_line)
+    return text is not None and re.fullmatch(rf"{name}(\{{.*\}})?", text["passes"]) is not None
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +55,25 @@ def test_text_of(file: str, outcomes: dict[str, dict[str, str]]) -> None:
 
 def test_there_are_files() -> None:
     assert FILES
+
+
+@pytest.mark.parametrize("name", own_passes())
+def test_pass_has_a_text_test(name: str) -> None:
+    file = OF_PASSES / f"{name.removeprefix(PREFIX)}.mlir"
+    assert file.exists(), f"{name}: no tests/filecheck/passes/{file.name}"
+    first = file.read_text().splitlines()[0]
+    assert runs_alone(first, name), f"{name}: the first line of {file.name} does not run it alone: {first}"
+
+
+def test_text_tests_of_passes_are_of_passes() -> None:
+    known = {name.removeprefix(PREFIX) for name in own_passes()}
+    files = {file.stem.split("_reject_")[0] for file in OF_PASSES.glob("*.mlir")}
+    assert files <= known, f"no such pass: {', '.join(sorted(files - known))}"
+
+
+def test_text_tests_of_refusals_run_the_pass_alone() -> None:
+    for file in OF_PASSES.glob("*_reject_*.mlir"):
+        name = PREFIX + file.stem.split("_reject_")[0]
+        first = file.read_text().splitlines()[0]
+        assert first.startswith("// RUN: not "), f"{file.name}: it does not expect a failure"
+        assert runs_alone(first, name), f"{file.name}: the first line does not run {name} alone: {first}"

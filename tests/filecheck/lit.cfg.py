@@ -27,7 +27,7 @@ config.test_source_root = str(Path(__file__).parent)
 config.test_exec_root = lit_config.params.get("outputs", str(Path(__file__).parents[2] / "build" / "filecheck"))
 config.substitutions += [
     ("stablexla-opt", f"{sys.executable} -m stablexla.tools.opt"),
-    ("stablexla-run", f"{sys.executable} -m stablexla.tools.run"),
+    (r"\bstablexla-run(?!-)", f"{sys.executable} -m stablexla.tools.run"),
     ("stablexla-translate", f"{sys.executable} -m stablexla.tools.translate"),
     ("FileCheck", _llvm_tool("FileCheck")),
     (r"\bnot\b", _llvm_tool("not")),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -28,7 +28,8 @@ from stablexla.targets.cpu.emitters import EMITTERS, Emitter
 TO_LLVM = (
     "builtin.module(func.func(convert-vector-to-scf{full-unroll=true},convert-scf-to-cf),"
     "convert-vector-to-llvm{enable-x86vector=true},expand-strided-metadata,lower-affine,convert-math-to-llvm,"
-    "convert-ub-to-llvm,finalize-memref-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,convert-cf-to-llvm,"
+    "convert-ub-to-llvm,convert-complex-to-llvm,finalize-memref-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
+    "convert-cf-to-llvm,"
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},reconcile-unrealized-casts,canonicalize,cse)"
 )
 DTYPES = {
@@ -81,7 +82,7 @@ def lower(module: ir.Module) -> None:
         for op in list(module.body.operations):
             if KIND in op.operation.attributes:
                 op.operation.erase()
-            else:  # the engine only finds public functions
+            elif op.operation.regions[0].blocks:  # the engine only finds public functions
                 op.operation.attributes["sym_visibility"] = ir.StringAttr.get("public")
         expand_math(module)
         expand_small_floats(module)
@@ -89,15 +90,22 @@ def lower(module: ir.Module) -> None:
 
 
 def compile_kernel(
-    text: str, target: CpuTarget | None = None, *emitters: Emitter, opt_level: int = 2
+    text: str,
+    target: CpuTarget | None = None,
+    *emitters: Emitter,
+    opt_level: int = 2,
+    symbols: Mapping[str, int] | None = None,
 ) -> CompiledKernel:
-    """The kernel in `text` as machine code of this machine."""
+    """The kernel in `text` as machine code of this machine; `symbols` are addresses of functions that it calls."""
     module, kernel, emitted = emit(text, target or host_target(), *emitters)
     inputs = [_Buffer.of(v.type) for v in kernel.inputs]
     results = [_Buffer.of(v.type) for v in kernel.results]
     phases = emitted.phases or ((kernel.impl_name, emitted.items, emitted.grain),)
     lower(module)
-    return CompiledKernel(ExecutionEngine(module, opt_level=opt_level), emitted, inputs, results, phases)
+    engine = ExecutionEngine(module, opt_level=opt_level)
+    for name, address in (symbols or {}).items():
+        engine.raw_register_runtime(name, ctypes.c_void_p(address))
+    return CompiledKernel(engine, emitted, inputs, results, phases)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def programs() -> Iterator[tuple[str, str]]:
     """Names and texts: by hand, those of the text tests, examples, and drawn at random."""
     yield "values", VALUES
     yield "example", (HERE.parent / "examples" / "mlp_jax.mlir").read_text()
-    for file in (*sorted((HERE / "filecheck").glob("[!o]*.mlir")), *sorted((HERE / "fuzz" / "corpus").glob("*.mlir"))):
+    texts = (*sorted((HERE / "filecheck").glob("[!o]*.mlir")), *sorted((HERE / "filecheck" / "passes").glob("*.mlir")))
+    for file in (*texts, *sorted((HERE / "fuzz" / "corpus").glob("*.mlir"))):
         for number, part in enumerate(file.read_text().split("// -----\n")):
             if re.search(r"\b(stablehlo|chlo)\.", part):
                 yield f"{file.stem} {number}", part

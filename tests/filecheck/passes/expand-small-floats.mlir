@@ -1,7 +1,8 @@
-// The pass on its own: bf16 to f32 is a shift, f32 to bf16 an addition, also on vectors; f16 is left to the instruction.
 // RUN: stablexla-opt %s --pass-pipeline="builtin.module(stablexla-expand-small-floats)" | FileCheck %s
 // RUN: stablexla-opt %s --pass-pipeline="builtin.module(stablexla-expand-small-floats{to-bf16=instruction})" | FileCheck %s --check-prefix=INSTRUCTION
 // RUN: stablexla-opt %s --pass-pipeline="builtin.module(stablexla-expand-small-floats{to-bf16=any-nans})" | FileCheck %s --check-prefix=ANY
+
+// The pass on its own: bf16 to f32 is a shift, f32 to bf16 an addition, also on vectors; f16 is left to the instruction.
 
 // CHECK-LABEL: func.func @widen
 // CHECK: %[[BITS:.*]] = arith.bitcast %{{.*}} : vector<8xbf16> to vector<8xi16>

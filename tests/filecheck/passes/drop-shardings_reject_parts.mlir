@@ -2,7 +2,7 @@
 
 // A program for one device cannot work on the parts that two hold.
 // CHECK: sdy.manual_computation: it works on the parts of arrays that 2 devices hold, mesh @mesh with "x"=2
-// CHECK-NEXT: from {{.*}}shardings_reject_parts.mlir{{.*}}:11:
+// CHECK-NEXT: from {{.*}}drop-shardings_reject_parts.mlir{{.*}}:11:
 // CHECK-NEXT: try: a mesh of one device
 
 sdy.mesh @mesh = <["x"=2]>

@@ -1,5 +1,6 @@
-// Quantised arrays become their integers; operations on them the arithmetic that the specification defines.
 // RUN: stablexla-opt %s --pass-pipeline='builtin.module(stablexla-legalize-quantized)' --split-input-file | FileCheck %s
+
+// Quantised arrays become their integers; operations on them the arithmetic that the specification defines.
 
 // What only moves elements works on the integers.
 

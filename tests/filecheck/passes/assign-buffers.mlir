@@ -1,0 +1,61 @@
+// RUN: stablexla-opt %s -split-input-file --pass-pipeline='builtin.module(stablexla-assign-buffers)' | FileCheck %s
+// RUN: stablexla-opt %s -split-input-file --pass-pipeline='builtin.module(stablexla-assign-buffers{num-threads=1})' | FileCheck %s --check-prefix=ALONE
+
+// What main returns is written where the caller wants it, a constant is an argument, too, and what lies between two
+// calls has a part of the arena. A kernel that may overwrite an operand does, where nobody needs that any more. A call
+// with more items than a grain is marked with it. Functions on tensors are gone.
+// CHECK-NOT: tensor<4xf32>) ->
+// CHECK-LABEL: func.func public @main(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: memref<4xf32> {stablexla.role = "parameter"}
+// CHECK-SAME: %[[C:[a-z0-9]+]]: memref<16xi8> {stablexla.role = "constant", stablexla.value = dense<[1.000000e+00, 2.000000e+00, 3.000000e+00, 4.000000e+00]> : tensor<4xf32>}
+// CHECK-SAME: %[[R:[a-z0-9]+]]: memref<4xf32> {stablexla.role = "result"}
+// CHECK-SAME: %[[ARENA:[a-z0-9]+]]: memref<64xi8> {stablexla.role = "arena"}
+// CHECK: %[[TEMPORARY:.*]] = memref.view %[[ARENA]][%{{.*}}][] : memref<64xi8> to memref<4xf32>
+// CHECK: %[[CONSTANT:.*]] = memref.view %[[C]][%{{.*}}][] : memref<16xi8> to memref<4xf32>
+// CHECK: call @turn_impl(%[[X]], %[[TEMPORARY]], %{{.*}}, %{{.*}}) : (
+// CHECK: call @add_impl(%[[TEMPORARY]], %[[CONSTANT]], %[[TEMPORARY]], %{{.*}}, %{{.*}}) {stablexla.grain = 10 : i64}
+// CHECK: call @turn_impl(%[[TEMPORARY]], %[[R]], %{{.*}}, %{{.*}}) : (
+// CHECK: return{{$}}
+
+// ALONE: call @add_impl(
+// ALONE-NOT: stablexla.grain
+#loop = {in_place = [array<i64: 0, 0>], packs = [], path = "emitted", phases = [{function = "add_impl", grain = 10 : i64, items = 64 : i64}], scratch = [], updates = []}
+#turn = {in_place = [], packs = [], path = "emitted", phases = [{function = "turn_impl", grain = 64 : i64, items = 64 : i64}], scratch = [], updates = []}
+func.func private @add_impl(memref<4xf32>, memref<4xf32>, memref<4xf32>, index, index)
+func.func private @turn_impl(memref<4xf32>, memref<4xf32>, index, index)
+func.func private @add(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> attributes {stablexla.kernel = "loop", stablexla.impl = #loop} {
+  return %x : tensor<4xf32>
+}
+func.func private @turn(%x: tensor<4xf32>) -> tensor<4xf32> attributes {stablexla.kernel = "loop", stablexla.impl = #turn} {
+  return %x : tensor<4xf32>
+}
+func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %c = arith.constant dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf32>
+  %0 = call @turn(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = call @add(%0, %c) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %2 = call @turn(%1) : (tensor<4xf32>) -> tensor<4xf32>
+  return %2 : tensor<4xf32>
+}
+
+// -----
+
+// A parameter is not overwritten, though the kernel could, and a parameter that is returned is copied.
+// CHECK-LABEL: // -----
+// CHECK: func.func public @main(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: memref<4xf32> {stablexla.role = "parameter"}
+// CHECK-SAME: %[[R:[a-z0-9]+]]: memref<4xf32> {stablexla.role = "result"}
+// CHECK-SAME: %[[S:[a-z0-9]+]]: memref<4xf32> {stablexla.role = "result"}
+// CHECK-SAME: memref<0xi8> {stablexla.role = "arena"}
+// CHECK: call @copy_impl(%[[X]], %[[R]],
+// CHECK: %[[X]]
+// CHECK-SAME: %[[S]]
+#loop = {in_place = [array<i64: 0, 0>], packs = [], path = "emitted", phases = [{function = "copy_impl", grain = 10 : i64, items = 1 : i64}], scratch = [], updates = []}
+func.func private @copy_impl(memref<4xf32>, memref<4xf32>, index, index)
+func.func private @copy(%x: tensor<4xf32>) -> tensor<4xf32> attributes {stablexla.kernel = "loop", stablexla.impl = #loop} {
+  return %x : tensor<4xf32>
+}
+func.func public @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = call @copy(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %n = arith.constant 1 : i32
+  return %0, %x : tensor<4xf32>, tensor<4xf32>
+}

@@ -1,0 +1,60 @@
+// RUN: stablexla-opt %s -split-input-file --pass-pipeline='builtin.module(stablexla-emit-kernels{vector-bits=256})' | FileCheck %s
+// RUN: stablexla-opt %s -split-input-file --pass-pipeline='builtin.module(stablexla-emit-kernels{vector-bits=512})' | FileCheck %s --check-prefix=WIDE
+// RUN: stablexla-opt %s -split-input-file --pass-pipeline='builtin.module(stablexla-emit-kernels{general-only=true})' | FileCheck %s --check-prefix=GENERAL
+
+// Beside a kernel's function on tensors there is one on flat buffers, for the work items from one to another; what main
+// must know of it is an attribute. Main itself is left alone, and so are functions that are no kernels.
+// CHECK: func.func private @loop_0_impl(%{{.*}}: memref<1000xf32>, %{{.*}}: memref<1000xf32>, %[[LO:.*]]: index, %[[HI:.*]]: index)
+// CHECK: scf.for %{{.*}} = %[[LO]] to %[[HI]]
+// CHECK: %[[X:.*]] = vector.load %{{.*}} : memref<1000xf32>, vector<8xf32>
+// CHECK: %[[Y:.*]] = arith.negf %[[X]] : vector<8xf32>
+// CHECK: vector.store %[[Y]]
+// CHECK: func.func private @loop_0(%{{.*}}: tensor<1000xf32>) -> tensor<1000xf32> attributes {stablexla.impl = {in_place = [array<i64: 0, 0>], packs = [], path = "emitted", phases = [{function = "loop_0_impl",
+// CHECK: linalg.generic
+// CHECK: func.func private @no_kernel(
+// CHECK-NOT: stablexla.impl
+// CHECK-LABEL: func.func public @main
+// CHECK-NEXT: call @loop_0(%arg0) : (tensor<1000xf32>) -> tensor<1000xf32>
+
+// WIDE: vector.load %{{.*}} : memref<1000xf32>, vector<16xf32>
+
+// The general path has loops over single elements.
+// GENERAL: func.func private @loop_0_impl(
+// GENERAL-NOT: vector.
+// GENERAL: memref.load
+// GENERAL: arith.negf %{{.*}} : f32
+// GENERAL: stablexla.impl = {{.*}}path = "general"
+// GENERAL-LABEL: func.func public @main
+#id = affine_map<(d0) -> (d0)>
+func.func private @loop_0(%x: tensor<1000xf32>) -> tensor<1000xf32> attributes {stablexla.kernel = "loop"} {
+  %e = tensor.empty() : tensor<1000xf32>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<1000xf32>) outs(%e : tensor<1000xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %c = arith.negf %a : f32
+    linalg.yield %c : f32
+  } -> tensor<1000xf32>
+  return %0 : tensor<1000xf32>
+}
+func.func private @no_kernel(%x: tensor<1000xf32>) -> tensor<1000xf32> {
+  return %x : tensor<1000xf32>
+}
+func.func public @main(%x: tensor<1000xf32>) -> tensor<1000xf32> {
+  %0 = call @loop_0(%x) : (tensor<1000xf32>) -> tensor<1000xf32>
+  return %0 : tensor<1000xf32>
+}
+
+// -----
+
+// A kernel that no emitter takes goes the general path; its kind says nothing then.
+// CHECK-LABEL: // -----
+// CHECK: func.func private @general_0_impl(
+// CHECK: stablexla.impl = {{.*}}path = "general"
+func.func private @general_0(%x: tensor<8xf32>, %i: index) -> tensor<8xf32> attributes {stablexla.kernel = "unheard_of"} {
+  %n = tensor.extract %x[%i] : tensor<8xf32>
+  %0 = tensor.insert %n into %x[%i] : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+func.func public @main(%x: tensor<8xf32>, %i: index) -> tensor<8xf32> {
+  %0 = call @general_0(%x, %i) : (tensor<8xf32>, index) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
