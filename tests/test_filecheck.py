@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stablexla.targets.passes import PASSES, PREFIX
+from stablexla.targets.pipeline.passes import PASSES, PREFIX
 from stablexla.targets.registry import find_target
 from tests.once import made_once
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable
 
-from stablexla.targets.cpu.lapack import PREFIX, address
+from stablexla.targets.host.lapack import PREFIX, address
 
 _NOTHING = ctypes.CFUNCTYPE(None)(lambda: None)
 

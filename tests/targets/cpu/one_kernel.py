@@ -11,10 +11,10 @@ import numpy as np
 
 import stablexla as sx
 from stablexla.interop.load import load
-from stablexla.lowering.kernels import KIND
-from stablexla.lowering.operations import defining, main_of, walk
+from stablexla.lowering.support.kernels import KIND
+from stablexla.lowering.support.operations import defining, main_of, walk
 from stablexla.targets.cpu.pipeline import cpu_pipeline
-from stablexla.targets.driver import copy_of, run_pipeline
+from stablexla.targets.pipeline.driver import copy_of, run_pipeline
 
 Reader = Callable[[Sequence[np.ndarray]], np.ndarray]
 # What gives another view of the same elements.

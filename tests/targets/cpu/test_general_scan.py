@@ -11,11 +11,11 @@ from math import prod
 
 import numpy as np
 import pytest
-
-from stablexla.targets.cpu.general_scan import emit_general_scan
-from stablexla.targets.cpu.target import CpuTarget
-from tests.cpu.harness import DTYPES, compile_kernel
+from tests.targets.cpu.harness import DTYPES, compile_kernel
 from tests.cpu.one_kernel import kernel_of
+
+from stablexla.targets.cpu.scan.general import emit_general_scan
+from stablexla.targets.codegen.machine import CpuTarget
 
 Arrays = tuple[np.ndarray, ...]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.targets.cpu.harness import compile_kernel
+from tests.cpu.one_kernel import kernel_of, program_of
 
 import stablexla as sx
-from stablexla.targets.cpu.random import BLOCKS, emit_random_bits
-from stablexla.targets.cpu.target import CpuTarget
-from tests.cpu.harness import compile_kernel
-from tests.cpu.one_kernel import kernel_of, program_of
+from stablexla.targets.cpu.elementwise.random_bits import BLOCKS, emit_random_bits
+from stablexla.targets.codegen.machine import CpuTarget
 from tests.ops.test_random import philox, threefry
 
 TYPES = {"u4": 4, "s8": 8, "u16": 16, "s32": 32, "u32": 32, "u64": 64}
