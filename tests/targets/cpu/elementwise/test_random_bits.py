@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.targets.cpu.harness import compile_kernel
-from tests.cpu.one_kernel import kernel_of, program_of
 
 import stablexla as sx
-from stablexla.targets.cpu.elementwise.random_bits import BLOCKS, emit_random_bits
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.cpu.elementwise.random_bits import BLOCKS, emit_random_bits
 from tests.ops.test_random import philox, threefry
+from tests.targets.cpu.harness import compile_kernel
+from tests.targets.cpu.one_kernel import kernel_of, program_of
 
 TYPES = {"u4": 4, "s8": 8, "u16": 16, "s32": 32, "u32": 32, "u64": 64}
 # Shapes whose blocks are whole along the dimension where Threefry puts their words, or that are that dimension.

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from tests.cpu.fortran_symbols import fortran_symbols
-from tests.targets.cpu.harness import CompiledKernel, compile_kernel
 
-from stablexla.targets.host.lapack_calls import emit_lapack
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.host.lapack_calls import emit_lapack
+from tests.targets.cpu.fortran_symbols import fortran_symbols
+from tests.targets.cpu.harness import CompiledKernel, compile_kernel
 
 TYPES = {"s": "f32", "d": "f64", "c": "complex<f32>", "z": "complex<f64>"}
 DTYPES = {"s": "f4", "d": "f8", "c": "c8", "z": "c16"}

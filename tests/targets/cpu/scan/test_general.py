@@ -11,11 +11,11 @@ from math import prod
 
 import numpy as np
 import pytest
-from tests.targets.cpu.harness import DTYPES, compile_kernel
-from tests.cpu.one_kernel import kernel_of
 
-from stablexla.targets.cpu.scan.general import emit_general_scan
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.cpu.scan.general import emit_general_scan
+from tests.targets.cpu.harness import DTYPES, compile_kernel
+from tests.targets.cpu.one_kernel import kernel_of
 
 Arrays = tuple[np.ndarray, ...]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.targets.cpu.harness import compile_kernel
-from tests.cpu.one_kernel import kernel_of, program_of
 
 import stablexla as sx
-from stablexla.targets.cpu.fft.fft import emit_fft
 from stablexla.targets.codegen.machine import CpuTarget
+from stablexla.targets.cpu.fft.fft import emit_fft
+from tests.targets.cpu.harness import compile_kernel
+from tests.targets.cpu.one_kernel import kernel_of, program_of
 
 KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")
 # Powers and products of small primes, primes by Rader's and Bluestein's ways, and lengths that are no transform.

@@ -13,14 +13,14 @@ from typing import Any
 import mlir.ir as ir
 import numpy as np
 import pytest
-from tests.targets.cpu.harness import DTYPES, compile_kernel
 
 import stablexla as sx
 from stablexla.dialects.contexts import upstream_context
 from stablexla.dialects.custom_calls import C_FUNCTION
-from stablexla.targets.host.foreign import CALL_HOST, HOST_CALLS, emit_host
 from stablexla.targets.codegen.kernel import Kernel
 from stablexla.targets.codegen.machine import CpuTarget, host_target
+from stablexla.targets.host.foreign import CALL_HOST, HOST_CALLS, emit_host
+from tests.targets.cpu.harness import DTYPES, compile_kernel
 
 # Elements in memory, and what they are called in a shape.
 NAMES = {"f64": "f64", "f32": "f32", "bf16": "bf16", "i64": "s64", "i16": "u16", "i8": "pred", "complex<f32>": "c64"}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.cpu.fortran_symbols import fortran_symbols
-from tests.targets.cpu.harness import compile_kernel
-from tests.cpu.one_kernel import OneKernel, kernel_of, program_of
 
 import stablexla as sx
+from stablexla.targets.codegen.machine import CpuTarget
 from stablexla.targets.cpu.emitters import Emitter
 from stablexla.targets.cpu.linalg.linear_algebra import emit_cholesky, emit_triangular_solve
-from stablexla.targets.codegen.machine import CpuTarget
+from tests.targets.cpu.fortran_symbols import fortran_symbols
+from tests.targets.cpu.harness import compile_kernel
+from tests.targets.cpu.one_kernel import OneKernel, kernel_of, program_of
 
 DTYPES = {"f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16"}
 LETTERS = {"f32": "s", "f64": "d", "c64": "c", "c128": "z"}
