@@ -56,7 +56,7 @@ module @t {
 // Arrays of fewer than 4096 elements stay in the first-level cache: nothing changes.
 // CHECK-LABEL: module @small
 // CHECK-NOT: tensor<8x62xf32>
-// CHECK: %[[RESULT:.*]] = linalg.generic
+// CHECK: %[[RESULT:.*]] = linalg.generic {{.*}} ins(%{{.*}}, %arg0 : tensor<8x64xf32>, tensor<8x64xf32>)
 // CHECK: arith.mulf
 // CHECK: return %[[RESULT]]
 #map = affine_map<(d0) -> (d0, 63)>
